@@ -1,0 +1,1 @@
+"""Markov random fields from sensitive data: declare, release once, infer with honest uncertainty."""

@@ -1,0 +1,55 @@
+"""Errors and warnings of bayesprivmrf.
+
+Each message names the argument, the requirement, what was seen and a remedy. Errors raised where data is
+read never contain a value of the data.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "BayesPrivMRFError",
+    "DataError",
+    "ModelError",
+    "ModelTooLargeError",
+    "NoiseWarning",
+    "PrivacyError",
+    "ReleaseFileError",
+    "UndeclaredStateError",
+]
+
+
+class BayesPrivMRFError(Exception):
+    """The base of every error that this package raises on purpose."""
+
+
+class ArgumentError(BayesPrivMRFError, ValueError):
+    """An argument is outside what the call accepts."""
+
+
+class ModelError(BayesPrivMRFError, ValueError):
+    """A declared model is inconsistent, or not of the kind that the call needs."""
+
+
+class ModelTooLargeError(ModelError):
+    """A table, or exact inference in the model, would not fit in memory."""
+
+
+class DataError(BayesPrivMRFError, ValueError):
+    """The records are not a data frame with the declared columns."""
+
+
+class UndeclaredStateError(DataError):
+    """A column holds a missing value, or one outside the declared states."""
+
+
+class PrivacyError(BayesPrivMRFError, ValueError):
+    """A privacy condition does not hold, or guarantees of different kinds were mixed."""
+
+
+class ReleaseFileError(BayesPrivMRFError, ValueError):
+    """A release file is damaged, was altered, or comes from a newer version."""
+
+
+class NoiseWarning(UserWarning):
+    """The noise that privacy asks for is as large as what it is to protect."""

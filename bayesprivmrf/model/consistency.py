@@ -1,0 +1,131 @@
+r"""Tables that agree on their shared margins, and potentials in their gauge of smallest norm.
+
+Both are one orthogonal projection. Write each table as a sum of its ANOVA effects,
+
+.. math:: t_C = \sum_{S ⊆ C} e_C^S, \qquad
+          e_C^S(x_S) = \sum_{T ⊆ S} (-1)^{|S| - |T|} \bar t_C(x_T),
+
+with :math:`\bar t_C(x_T)` the mean of the table over the other axes. The effects of one table are orthogonal,
+and tables agree on every shared margin exactly when :math:`K_{C∖S}\, e_C^S` (the effect of the *sum* over
+``C \ S``, which has :math:`K_{C∖S}` cells) is the same :math:`m_S` for every clique C that contains S. The
+weighted least-squares projection minimises
+:math:`\sum_C w_C K_{C∖S} \lVert e_C^S - m_S / K_{C∖S} \rVert^2` for each shared S apart, so
+
+.. math:: m_S = \sum_C w_C e_C^S \Big/ \sum_C w_C / K_{C∖S}.
+
+Adding potentials that cancel for every x changes no probability; those are exactly the vectors orthogonal to
+all consistent tables. The projection with unit weights therefore returns the potentials of smallest norm with
+the same distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.model.specification import ModelSpecification
+
+__all__ = ["consistent_projection", "minimum_norm_potentials"]
+
+
+def consistent_projection(
+    model: ModelSpecification,
+    flat: FloatArray,
+    *,
+    weights: Sequence[float] | None = None,
+    total: float | None = None,
+) -> FloatArray:
+    """Nearest tables (weighted least squares) that agree on every shared margin.
+
+    Parameters
+    ----------
+    model
+        The model whose tables these are.
+    flat
+        All cells, shape (size,).
+    weights
+        Precision of each table's cells, positive, shape (cliques,); equal by default.
+    total
+        The sum that every table shall have; by default the weighted least-squares one.
+
+    Returns
+    -------
+    ndarray
+        Shape (size,). Cells may be negative.
+    """
+    tables = [
+        flat[start:stop].reshape(shape).astype(float)
+        for start, stop, shape in zip(model.offsets, model.offsets[1:], model.shapes, strict=False)
+    ]
+    precision = [1.0] * len(tables) if weights is None else list(weights)
+    corrections = [np.zeros(shape) for shape in model.shapes]
+    for subset, holders in _shared_subsets(model.scopes, force_empty=total is not None).items():
+        others = [tables[c].size / math.prod(model.cardinalities[v] for v in subset) for c in holders]
+        effects = [_effect(tables[c], model.scopes[c], subset) for c in holders]
+        weighted = sum(precision[c] * effect for c, effect in zip(holders, effects, strict=True))
+        scale = sum(precision[c] / k for c, k in zip(holders, others, strict=True))
+        margin = weighted / scale
+        if not subset and total is not None:
+            margin = np.asarray(float(total))
+        for c, k, effect in zip(holders, others, effects, strict=True):
+            corrections[c] += _spread(margin / k - effect, subset, model.scopes[c])
+    if not tables:
+        return np.zeros(0)
+    return np.concatenate(
+        [(t + correction).ravel() for t, correction in zip(tables, corrections, strict=True)]
+    )
+
+
+def minimum_norm_potentials(model: ModelSpecification, potentials: FloatArray) -> FloatArray:
+    """Potentials of smallest norm with exactly the same distribution; minus infinity stays."""
+    finite = np.isfinite(potentials)
+    projected = consistent_projection(model, np.where(finite, potentials, 0.0))
+    return np.where(finite, projected, -np.inf)
+
+
+def _shared_subsets(
+    scopes: Sequence[tuple[int, ...]], *, force_empty: bool
+) -> dict[tuple[int, ...], list[int]]:
+    """Every set of variables held by two or more scopes, with its holders."""
+    counts: dict[int, list[int]] = {}
+    for position, scope in enumerate(scopes):
+        for variable in scope:
+            counts.setdefault(variable, []).append(position)
+    shared = {variable for variable, holders in counts.items() if len(holders) > 1}
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for position, scope in enumerate(scopes):
+        common = sorted(shared.intersection(scope))
+        for size in range(len(common) + 1):
+            for subset in combinations(common, size):
+                holders.setdefault(subset, []).append(position)
+    return {
+        subset: held
+        for subset, held in holders.items()
+        if len(held) > 1 or (force_empty and not subset and held)
+    }
+
+
+def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) -> FloatArray:
+    """ANOVA effect of `subset` in a table, axes in the order of `subset`."""
+    outside = tuple(axis for axis, v in enumerate(scope) if v not in subset)
+    mean = table.mean(axis=outside) if outside else table
+    inside = [v for v in scope if v in subset]
+    effect = np.asarray(mean).transpose([inside.index(v) for v in subset])
+    for axis in range(len(subset)):
+        effect = effect - effect.mean(axis=axis, keepdims=True)
+    return effect
+
+
+def _spread(effect: FloatArray, subset: tuple[int, ...], scope: tuple[int, ...]) -> FloatArray:
+    """Broadcast an array over `subset` (its axis order) to a table over `scope`."""
+    inside = [v for v in scope if v in subset]
+    ordered = np.asarray(effect).transpose([subset.index(v) for v in inside])
+    index = tuple(slice(None) if v in subset else np.newaxis for v in scope)
+    return ordered[index]

@@ -1,0 +1,182 @@
+"""Variables and their states: public knowledge, fixed before any data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bayesprivmrf.errors import ModelError
+
+__all__ = ["Domain", "Label", "Variable", "label_key"]
+
+type Variable = Hashable
+type Label = Hashable
+
+
+def label_key(label: Any) -> tuple[bool, Any]:
+    """Key under which two labels are the same state.
+
+    Python holds ``1 == 1.0 == True``. A statistician does not: ``1`` and ``1.0`` are one label, ``True`` and
+    ``1`` are two.
+
+    Examples
+    --------
+    >>> label_key(1) == label_key(1.0), label_key(1) == label_key(True)
+    (True, False)
+    """
+    return type(label).__name__ in {"bool", "bool_"}, label
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None or type(label).__name__ in {"NAType", "NaTType"}:
+        return True
+    try:
+        return bool(label != label)
+    except (TypeError, ValueError):
+        return False
+
+
+def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
+    """Raise if two labels are one, or print as one (files and diagnostics use ``str``)."""
+    seen: dict[tuple[bool, Any], Any] = {}
+    printed: dict[str, Any] = {}
+    for label in labels:
+        key, text = label_key(label), str(label)
+        if key in seen:
+            raise ModelError(f"{owner} must not repeat a {what}, got {label!r} twice; declare it once.")
+        if text in printed:
+            raise ModelError(
+                f"{owner} must have distinct {what}s when printed, got {printed[text]!r} and {label!r}, "
+                f"which both print as {text!r}; rename one."
+            )
+        seen[key] = printed[text] = label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """The variables of a model and the states each may take, in declared order.
+
+    Nothing here is ever re-sorted: the state declared first has code 0.
+
+    Parameters
+    ----------
+    variables
+        Names; any hashable, integers (0 included) as well.
+    states
+        For each variable, its states in order: any hashable, at least one, none repeated, none missing
+        (``None`` or NaN).
+
+    Raises
+    ------
+    ModelError
+        Names or states repeat, collide when printed, are missing, or are not hashable.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"smokes": ["no", "yes"], 0: [30, 10, 20]})
+    >>> domain.cardinalities
+    (2, 3)
+    >>> domain.code(0, 10.0)
+    1
+    """
+
+    variables: tuple[Variable, ...]
+    states: tuple[tuple[Label, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.variables) != len(self.states):
+            raise ModelError(
+                f"`states` must hold one sequence for each of the {len(self.variables)} variables, "
+                f"got {len(self.states)}."
+            )
+        _refuse_collisions(self.variables, "name", "the variables")
+        for variable, labels in zip(self.variables, self.states, strict=True):
+            if len(labels) == 0:
+                raise ModelError(f"variable {variable!r} must have at least one state, got none.")
+            for label in labels:
+                if _is_missing(label):
+                    raise ModelError(
+                        f"the states of {variable!r} must not include a missing value, got {label!r}; declare "
+                        "a label such as 'missing' and name it in the mechanism's `missing=`."
+                    )
+            _refuse_collisions(labels, "state", f"the states of {variable!r}")
+
+    @classmethod
+    def from_states(cls, states: Mapping[Variable, Iterable[Label]]) -> Domain:
+        """Domain of a mapping from each variable to its ordered states."""
+        if not isinstance(states, Mapping):
+            raise ModelError(
+                f"`states` must be a mapping from variable to its states, got {type(states).__name__}."
+            )
+        ordered: list[tuple[Label, ...]] = []
+        for variable, labels in states.items():
+            if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+                raise ModelError(
+                    f"the states of {variable!r} must be a sequence of labels, got {labels!r}; "
+                    "write a list, e.g. ['no', 'yes']."
+                )
+            ordered.append(tuple(_plain(variable, label) for label in labels))
+        return cls(variables=tuple(states), states=tuple(ordered))
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        return tuple(len(labels) for labels in self.states)
+
+    @cached_property
+    def _positions(self) -> dict[tuple[bool, Variable], int]:
+        return {label_key(variable): position for position, variable in enumerate(self.variables)}
+
+    @cached_property
+    def _codes(self) -> tuple[dict[tuple[bool, Label], int], ...]:
+        return tuple({label_key(label): code for code, label in enumerate(labels)} for labels in self.states)
+
+    def __contains__(self, variable: object) -> bool:
+        try:
+            return label_key(variable) in self._positions
+        except TypeError:
+            return False
+
+    def index(self, variable: Variable) -> int:
+        """Position of a variable; a ModelError names the declared ones if it is unknown."""
+        if variable not in self:
+            raise ModelError(
+                f"variable {variable!r} is not declared; the declared variables are "
+                f"{', '.join(map(repr, self.variables))}."
+            )
+        return self._positions[label_key(variable)]
+
+    def states_of(self, variable: Variable) -> tuple[Label, ...]:
+        """States of a variable, in declared order."""
+        return self.states[self.index(variable)]
+
+    def codes_of(self, variable: Variable) -> Mapping[tuple[bool, Label], int]:
+        """Code of each state of a variable, keyed by `label_key`."""
+        return self._codes[self.index(variable)]
+
+    def code(self, variable: Variable, label: Label) -> int:
+        """Code (0, 1, ...) of a declared label of a variable."""
+        codes = self.codes_of(variable)
+        try:
+            return codes[label_key(label)]
+        except (KeyError, TypeError):
+            raise ModelError(
+                f"variable {variable!r} has no state {label!r}; its declared states are "
+                f"{', '.join(map(repr, self.states_of(variable)))}."
+            ) from None
+
+
+def _plain(variable: Variable, label: Any) -> Label:
+    """Return the label itself, or the Python scalar of a NumPy one."""
+    if type(label).__module__ == "numpy" and hasattr(label, "item"):
+        label = label.item()
+    try:
+        hash(label)
+    except TypeError:
+        raise ModelError(
+            f"the states of {variable!r} must be hashable, got a {type(label).__name__}; "
+            "use a tuple or a string."
+        ) from None
+    return label

@@ -1,0 +1,145 @@
+"""Immutable tables, one a clique, with their flat view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.domain import Domain, Variable
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray"]
+
+type Clique = tuple[Variable, ...]
+type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+type IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class CliqueTables(Mapping[Clique, np.ndarray]):
+    """One table for each clique: counts, noisy counts, potentials or marginals.
+
+    Parameters
+    ----------
+    domain
+        Variables and states.
+    cliques
+        The cliques; a table's axes are the clique's variables, in its order.
+    flat
+        All cells, clique after clique, each table in C order; copied, and read-only afterwards.
+
+    Notes
+    -----
+    ``tables["a", "b"]`` is a read-only view with axes a, b, whichever order the clique was declared in.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    flat: np.ndarray
+
+    def __post_init__(self) -> None:
+        flat = np.array(self.flat, copy=True).ravel()
+        size = self.offsets_of(self.domain, self.cliques)[-1]
+        if flat.size != size:
+            raise ModelError(
+                f"`flat` must hold {size} cells, one for each cell of each clique, got {flat.size}."
+            )
+        flat.flags.writeable = False
+        object.__setattr__(self, "flat", flat)
+
+    @staticmethod
+    def shapes_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[tuple[int, ...], ...]:
+        """Shape of each clique's table."""
+        cardinalities = domain.cardinalities
+        return tuple(tuple(cardinalities[domain.index(v)] for v in clique) for clique in cliques)
+
+    @staticmethod
+    def offsets_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
+        """Position of each table's first cell in the flat view, and the total size last."""
+        offsets = [0]
+        for shape in CliqueTables.shapes_of(domain, cliques):
+            offsets.append(offsets[-1] + math.prod(shape))
+        return tuple(offsets)
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
+        """Tables from one array a clique, axes in the clique's order."""
+        shapes = cls.shapes_of(domain, cliques)
+        parts: list[np.ndarray] = []
+        for clique, shape, array in zip(cliques, shapes, arrays, strict=True):
+            table = np.asarray(array)
+            if table.shape != shape:
+                raise ModelError(
+                    f"the table of {clique!r} must have shape {shape}, one axis a variable, got {table.shape}."
+                )
+            parts.append(table.ravel())
+        flat = np.concatenate(parts) if parts else np.zeros(0)
+        return cls(domain=domain, cliques=tuple(cliques), flat=flat)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Position of each table's first cell in `flat`, and the total size last."""
+        return self.offsets_of(self.domain, self.cliques)
+
+    def table(self, position: int) -> np.ndarray:
+        """Read-only table of the clique at a position."""
+        offsets = self.offsets
+        (shape,) = self.shapes_of(self.domain, (self.cliques[position],))
+        return self.flat[offsets[position] : offsets[position + 1]].reshape(shape)
+
+    def __getitem__(self, clique: Any) -> np.ndarray:
+        wanted = clique if isinstance(clique, tuple) else (clique,)
+        for position, own in enumerate(self.cliques):
+            if own == wanted:
+                return self.table(position)
+            if len(own) == len(wanted) and set(own) == set(wanted):
+                return self.table(position).transpose([own.index(v) for v in wanted])
+        raise KeyError(clique)
+
+    def __iter__(self) -> Iterator[Clique]:
+        return iter(self.cliques)
+
+    def __len__(self) -> int:
+        return len(self.cliques)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CliqueTables):
+            return NotImplemented
+        same_place = self.domain == other.domain and self.cliques == other.cliques
+        return same_place and bool(
+            np.array_equal(self.flat, other.flat, equal_nan=self.flat.dtype.kind == "f")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"CliqueTables({len(self)} tables, {self.flat.size} cells)"
+
+    def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
+        """Table of a clique as a DataArray whose dims and coords are the declared names and states."""
+        wanted = clique if isinstance(clique, tuple) else (clique,)
+        return labelled(self.domain, wanted, self[wanted], name)
+
+
+def labelled(
+    domain: Domain, variables: Sequence[Variable], table: np.ndarray, name: str | None
+) -> xr.DataArray:
+    """DataArray of a table whose axes are `variables`, states as coordinates in declared order."""
+    import xarray as xr
+
+    coords = {}
+    for variable in variables:
+        labels = np.empty(len(domain.states_of(variable)), dtype=object)
+        labels[:] = domain.states_of(variable)
+        kinds = {type(label) for label in labels}
+        plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
+        coords[variable] = (variable, np.array(labels.tolist()) if plain else labels)
+    dims = tuple(variables)
+    return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)
