@@ -1,0 +1,191 @@
+"""Log-partition, marginals and their derivatives, as pure functions of the potentials.
+
+One protocol, `MarginalEngine`, and three engines: exact, loopy belief propagation, and brute force, the
+reference of the other two. No labels, no data: variables are numbered from 0 and potentials are one flat
+vector, the tables one after the other in C order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.marginals.forecast import Forecast, forecast, forecast_order, require_memory
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
+
+__all__ = [
+    "DEFAULT_MEMORY_LIMIT",
+    "Forecast",
+    "MarginalEngine",
+    "forecast",
+    "marginal_engine",
+    "marginal_of",
+    "sample",
+]
+
+DEFAULT_MEMORY_LIMIT = 4 * 2**30
+"""Bytes that inference may take unless another limit is given."""
+
+Kind = Literal["exact", "loopy", "brute-force"]
+
+
+def marginal_engine(
+    cardinalities: Iterable[int],
+    scopes: Iterable[Iterable[int]],
+    *,
+    kind: Kind = "exact",
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> MarginalEngine:
+    """An engine for one model; the plan is kept and given again for the same model.
+
+    Parameters
+    ----------
+    cardinalities : iterable of int
+        States of each variable, at least 1.
+    scopes : iterable of iterable of int
+        Variables of each factor, in the axis order of its table; nested, repeated and empty ones are
+        allowed.
+    kind : {"exact", "loopy", "brute-force"}
+        Exact elimination; loopy belief propagation, an approximation for models too large for it; or
+        enumeration of all configurations, for tests.
+    memory_limit : int
+        Bytes that the engine may take.
+
+    Returns
+    -------
+    MarginalEngine
+        Safe to share between threads.
+
+    Raises
+    ------
+    ModelError
+        If a scope repeats a variable or names one that does not exist.
+    ModelTooLargeError
+        If the forecast of the memory exceeds the limit.
+
+    Examples
+    --------
+    >>> engine = marginal_engine([2, 2], [(0, 1)])
+    >>> log_partition, mu = engine.marginals(np.zeros(4))
+    >>> mu
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    layout = Layout.build(cardinalities, scopes)
+    engine, cost = _planned(layout.cardinalities, layout.scopes, kind, memory_limit)
+    require_memory(cost, memory_limit)
+    return engine
+
+
+@lru_cache(maxsize=32)
+def _planned(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], kind: Kind, memory_limit: int
+) -> tuple[MarginalEngine, Forecast]:
+    layout = Layout.build(cardinalities, scopes)
+    if kind == "exact":
+        from bayesprivmrf.marginals.arrays import ArrayEngine
+        from bayesprivmrf.marginals.buckets import BucketTree
+        from bayesprivmrf.marginals.ordering import elimination_order
+
+        order = elimination_order(cardinalities, scopes)
+        cost = forecast_order(layout, order)
+        require_memory(cost, memory_limit)
+        return ArrayEngine(BucketTree.build(layout, order)), cost
+    if kind == "brute-force":
+        from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
+
+        return BruteForceEngine(layout=layout), joint_forecast(layout)
+    raise ArgumentError(f'`kind` must be "exact", "loopy" or "brute-force", got {kind!r}.')
+
+
+def marginal_of(
+    cardinalities: Iterable[int],
+    scopes: Iterable[Iterable[int]],
+    potentials: FloatArray,
+    query: Iterable[int],
+    *,
+    kind: Kind = "exact",
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> FloatArray:
+    """The marginal of any set of variables, inside a factor or not.
+
+    Parameters
+    ----------
+    cardinalities, scopes
+        The model, as for `marginal_engine`.
+    potentials : FloatArray
+        Shape (size,), nats.
+    query : iterable of int
+        Variables, each once.
+    kind, memory_limit
+        As for `marginal_engine`.
+
+    Returns
+    -------
+    FloatArray
+        Probabilities, one axis a variable in the order of `query`.
+
+    Examples
+    --------
+    >>> marginal_of([2, 3], [(0,)], np.log([0.25, 0.75]), (1, 0)).shape
+    (3, 2)
+    """
+    cards, wanted = tuple(cardinalities), tuple(query)
+    engine = marginal_engine(cards, (*scopes, wanted), kind=kind, memory_limit=memory_limit)
+    start = engine.offsets[-2]
+    theta = np.asarray(potentials, dtype=np.float64)
+    if theta.shape != (start,):
+        raise ModelError(f"`potentials` must have shape ({start},), got {theta.shape}.")
+    _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - start)]))
+    return mu[start:].reshape([engine.cardinalities[v] for v in wanted])
+
+
+def sample(
+    cardinalities: Iterable[int],
+    scopes: Iterable[Iterable[int]],
+    potentials: FloatArray,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> IntArray:
+    """Exact independent draws.
+
+    Parameters
+    ----------
+    cardinalities, scopes
+        The model, as for `marginal_engine`.
+    potentials : FloatArray
+        Shape (number of cells,), nats.
+    size : int
+        Number of draws.
+    rng : numpy.random.Generator
+        Source of randomness.
+    memory_limit : int
+        Bytes that the conditional tables may take.
+
+    Returns
+    -------
+    IntArray
+        Shape (size, number of variables), states as numbers from 0.
+    """
+    from bayesprivmrf.marginals.sampling import draw
+
+    layout = Layout.build(cardinalities, scopes)
+    return draw(_array_engine(layout.cardinalities, layout.scopes, memory_limit), potentials, size, rng)
+
+
+@lru_cache(maxsize=8)
+def _array_engine(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], memory_limit: int):
+    from bayesprivmrf.marginals.arrays import ArrayEngine
+    from bayesprivmrf.marginals.buckets import BucketTree
+    from bayesprivmrf.marginals.ordering import elimination_order
+
+    layout = Layout.build(cardinalities, scopes)
+    order = elimination_order(cardinalities, scopes)
+    require_memory(forecast_order(layout, order), memory_limit)
+    return ArrayEngine(BucketTree.build(layout, order))

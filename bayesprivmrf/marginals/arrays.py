@@ -1,0 +1,213 @@
+"""The exact engine in plain NumPy and in the log domain: slow, safe, without compiled code.
+
+Collect: every bucket's table B is the sum of its potentials and messages; its message is
+m(s) = log Σ_v exp B(s, v), and p(v | s) = exp(B(s, v) - m(s)) is kept. Distribute, from the roots:
+P(s, v) = P(s) p(v | s), whose sums are the marginals of the bucket's factors and of its children's
+separators. Every number of the second sweep is a probability, so nothing can overflow, and what underflows
+is a probability below the smallest float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals.brute_force import impossible
+from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.protocol import FloatArray
+
+__all__ = ["ArrayEngine", "Collected"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """How a table of ordered scope lies in its bucket's table, whose own variable is the last axis."""
+
+    source: int  # factor number, or bucket number of a message
+    is_message: bool
+    shape: tuple[int, ...]
+    forth: tuple[int, ...]  # axes of the item in the bucket's order
+    back: tuple[int, ...]  # and their inverse
+    spread: tuple[int, ...]  # the shape with ones where the item has no axis
+    summed: tuple[int, ...]  # the bucket's axes that the item lacks
+
+    def lift(self, table: FloatArray) -> FloatArray:
+        return table.reshape(self.shape).transpose(self.forth).reshape(self.spread)
+
+    def drop(self, table: FloatArray) -> FloatArray:
+        return table.sum(axis=self.summed).transpose(self.back)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A(θ) and, for every bucket, p(v | s) with v on the last axis."""
+
+    log_partition: float
+    conditionals: list[FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayEngine:
+    """Exact inference by buckets, with NumPy, in the log domain."""
+
+    tree: BucketTree
+    _items: list[list[_Item]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        layout = self.tree.layout
+        table = []
+        for bucket in self.tree.buckets:
+            scope = bucket.scope
+            if len(scope) > 64:
+                raise ModelError(f"A table must have at most 64 variables, got {len(scope)}.")
+            parts = [(f, False, self.tree.reduced[f]) for f in bucket.factors]
+            parts += [(c, True, self.tree.buckets[c].separator) for c in bucket.children]
+            row = []
+            for source, is_message, own in parts:
+                forth = sorted(range(len(own)), key=lambda axis, own=own: scope.index(own[axis]))
+                row.append(
+                    _Item(
+                        source,
+                        is_message,
+                        layout.shape(own),
+                        tuple(forth),
+                        tuple(int(i) for i in np.argsort(forth)),
+                        tuple(layout.cardinalities[v] if v in own else 1 for v in scope),
+                        tuple(axis for axis, v in enumerate(scope) if v not in own),
+                    )
+                )
+            table.append(row)
+        object.__setattr__(self, "_items", table)
+
+    @property
+    def layout(self) -> Layout:
+        """Variables and factors."""
+        return self.tree.layout
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        return self.layout.cardinalities
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Variables of each factor, in axis order."""
+        return self.layout.scopes
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each factor's cells begin, and the end of the last."""
+        return self.layout.offsets
+
+    @property
+    def size(self) -> int:
+        """Number of cells over all factors."""
+        return self.layout.size
+
+    @property
+    def is_exact(self) -> bool:
+        """Exact up to rounding."""
+        return True
+
+    def log_partition(self, potentials: FloatArray) -> float:
+        """A(θ), in nats."""
+        return self.collect(potentials).log_partition
+
+    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        """A(θ) and the probability of every cell."""
+        collected = self.collect(potentials)
+        return collected.log_partition, self._distribute(collected.conditionals)[0]
+
+    def linearize(
+        self, potentials: FloatArray
+    ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
+        """A(θ), μ and v → Σv."""
+        collected = self.collect(potentials)
+        mu, messages = self._distribute(collected.conditionals)
+        possible = np.asarray(potentials) > -np.inf
+
+        def product(vector: FloatArray) -> FloatArray:
+            direction = np.where(possible, self.layout.flat(vector, "vector"), 0.0)
+            return self._tangent(collected.conditionals, messages, direction)
+
+        return collected.log_partition, mu, product
+
+    def collect(self, potentials: FloatArray) -> Collected:
+        """Eliminate every variable.
+
+        Raises
+        ------
+        ModelError
+            If no configuration is possible.
+        """
+        theta = self.layout.flat(potentials)
+        offsets = self.offsets
+        total = self.tree.free_log_count + float(sum(theta[offsets[f]] for f in self.tree.constants))
+        conditionals, messages = [], []
+        for bucket, items in zip(self.tree.buckets, self._items, strict=True):
+            table = np.zeros(self.layout.shape(bucket.scope))
+            for item in items:
+                own = messages[item.source] if item.is_message else self._cells(theta, item.source)
+                table += item.lift(own)
+            top = table.max(axis=-1, keepdims=True)
+            top[top == -np.inf] = 0.0
+            table -= top
+            np.exp(table, out=table)
+            mass = table.sum(axis=-1, keepdims=True)
+            np.divide(table, mass, out=table, where=mass > 0)
+            with np.errstate(divide="ignore"):
+                message = (top + np.log(mass))[..., 0]
+            if not bucket.separator:
+                total += float(message)
+            conditionals.append(table)
+            messages.append(message)
+        if total == -math.inf:
+            raise impossible()
+        return Collected(total, conditionals)
+
+    def _cells(self, vector: FloatArray, factor: int) -> FloatArray:
+        return vector[self.offsets[factor] : self.offsets[factor + 1]]
+
+    def _distribute(self, conditionals: list[FloatArray]) -> tuple[FloatArray, list[FloatArray]]:
+        """Marginals of the cells and of the separators."""
+        mu = np.ones(self.size)
+        separators = [np.ones(())] * len(conditionals)
+        for i in reversed(range(len(conditionals))):
+            joint = separators[i][..., None] * conditionals[i]
+            for item in self._items[i]:
+                part = item.drop(joint)
+                if item.is_message:
+                    separators[item.source] = part
+                else:
+                    self._cells(mu, item.source)[:] = part.ravel()
+        return mu, separators
+
+    def _tangent(
+        self, conditionals: list[FloatArray], separators: list[FloatArray], direction: FloatArray
+    ) -> FloatArray:
+        """Derivative of the cells' marginals along a direction of the potentials."""
+        gains, messages = [], []
+        for conditional, items in zip(conditionals, self._items, strict=True):
+            gain = np.zeros(conditional.shape)
+            for item in items:
+                own = messages[item.source] if item.is_message else self._cells(direction, item.source)
+                gain += item.lift(own)
+            mean = np.sum(conditional * gain, axis=-1, keepdims=True)
+            gains.append(conditional * (gain - mean))
+            messages.append(mean[..., 0])
+        result = np.zeros(self.size)
+        changes = [np.zeros(())] * len(conditionals)
+        for i in reversed(range(len(conditionals))):
+            change = changes[i][..., None] * conditionals[i] + separators[i][..., None] * gains[i]
+            for item in self._items[i]:
+                part = item.drop(change)
+                if item.is_message:
+                    changes[item.source] = part
+                else:
+                    self._cells(result, item.source)[:] = part.ravel()
+        return result

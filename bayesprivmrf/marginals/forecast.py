@@ -1,0 +1,136 @@
+"""What exact inference would cost, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.ordering import elimination_order
+
+__all__ = ["Forecast", "forecast", "require_memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Cost of exact inference along the elimination order that would be used.
+
+    Attributes
+    ----------
+    treewidth : int
+        Variables in the largest clique, less one: an upper bound of the graph's treewidth.
+    largest_table : int
+        Cells of the largest clique.
+    total_cells : int
+        Cells of all cliques together.
+    memory_bytes : int
+        Upper bound of the arrays held at once by one evaluation with one product Σv.
+    multiplications : int
+        Multiplications of one evaluation of the marginals, about.
+    """
+
+    treewidth: int
+    largest_table: int
+    total_cells: int
+    memory_bytes: int
+    multiplications: int
+
+
+def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
+    """Cost of exact inference in a model; nothing large is allocated.
+
+    Parameters
+    ----------
+    cardinalities : iterable of int
+        States of each variable, at least 1.
+    scopes : iterable of iterable of int
+        Variables of each factor.
+
+    Returns
+    -------
+    Forecast
+        Cells, bytes and multiplications.
+
+    Examples
+    --------
+    >>> forecast([2, 3, 2], [(0, 1), (1, 2)]).treewidth
+    1
+    """
+    layout = Layout.build(cardinalities, scopes)
+    return forecast_order(layout, elimination_order(layout.cardinalities, layout.scopes))
+
+
+def forecast_order(layout: Layout, order: Sequence[int]) -> Forecast:
+    """Cost of exact inference along one order."""
+    cards = layout.cardinalities
+    place = {v: i for i, v in enumerate(order)}
+    ranks = [cards[v] for v in order]
+    classes: dict[int, int] = {}
+    for i, k in enumerate(ranks):
+        classes[k] = classes.get(k, 0) | (1 << i)
+    # Sets of variables are integers again, now indexed by the place in the order.
+    pending = [0] * len(order)
+    counts = [0] * len(order)
+    for scope in layout.scopes:
+        mask = 0
+        for v in scope:
+            if v in place:
+                mask |= 1 << place[v]
+        if mask:
+            first = (mask & -mask).bit_length() - 1
+            pending[first] |= mask
+            counts[first] += 1
+    width, largest, total, messages, products = 0, 1, 0, 0, 0
+    for i, mask in enumerate(pending):
+        cells = math.prod(k ** (mask & members).bit_count() for k, members in classes.items())
+        width = max(width, mask.bit_count() - 1)
+        largest = max(largest, cells)
+        total += cells
+        products += cells * (counts[i] + 2)
+        messages += cells // ranks[i]
+        rest = mask & (mask - 1)
+        if rest:
+            parent = (rest & -rest).bit_length() - 1
+            pending[parent] |= rest
+            counts[parent] += 1
+    return Forecast(
+        treewidth=width,
+        largest_table=largest,
+        total_cells=total,
+        memory_bytes=8 * (4 * layout.size + 3 * total + 4 * messages),
+        multiplications=products,
+    )
+
+
+def require_memory(cost: Forecast, memory_limit: int) -> None:
+    """Refuse a model that exact inference would not fit.
+
+    Raises
+    ------
+    ModelTooLargeError
+        With the forecast, the limit and what would fit.
+    """
+    if not cost.memory_bytes <= memory_limit:
+        raise ModelTooLargeError(
+            f"Exact inference would need about {_bytes(cost.memory_bytes)} in cliques of up to "
+            f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` "
+            f"of {_bytes(memory_limit)}, in which cliques of about {_count(max(memory_limit // 64, 1))} cells "
+            "fit. Use fewer or smaller cliques, raise `memory_limit`, or take the approximation "
+            'kind="loopy", whose memory is that of the declared tables.'
+        )
+
+
+def _bytes(number: int) -> str:
+    if number < 2**30:
+        return f"{number / 2**20:.1f} MiB"
+    return f"{number / 2**30:.1f} GiB" if number < 2**60 else f"10^{_exponent(number)} bytes"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else f"10^{_exponent(number)}"
+
+
+def _exponent(number: int) -> int:
+    return round(math.log10(number))

@@ -1,0 +1,85 @@
+"""Where the cells of each factor lie in one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import index
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals.protocol import FloatArray
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The variables, the factors' scopes, and the place of each table in the flat vector of potentials.
+
+    Attributes
+    ----------
+    cardinalities, scopes, offsets
+        As in `MarginalEngine`.
+    """
+
+    cardinalities: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def build(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Layout:
+        """Check the variables and scopes and lay the tables out one after the other.
+
+        Raises
+        ------
+        ModelError
+            If a cardinality is below 1, or a scope repeats a variable or names one that does not exist.
+        """
+        cards = tuple(index(k) for k in cardinalities)
+        for variable, k in enumerate(cards):
+            if not k >= 1:
+                raise ModelError(f"`cardinalities` must be at least 1, got {k} for variable {variable}.")
+        ordered = tuple(tuple(index(v) for v in scope) for scope in scopes)
+        for scope in ordered:
+            if len(set(scope)) != len(scope):
+                raise ModelError(f"A scope must name each variable once, got {scope}.")
+            for variable in scope:
+                if not 0 <= variable < len(cards):
+                    raise ModelError(
+                        f"A scope must name variables 0 to {len(cards) - 1}, got {variable} in {scope}."
+                    )
+        sizes = (math.prod(cards[v] for v in scope) for scope in ordered)
+        return cls(cardinalities=cards, scopes=ordered, offsets=tuple(accumulate(sizes, initial=0)))
+
+    @property
+    def size(self) -> int:
+        """Number of cells over all factors."""
+        return self.offsets[-1]
+
+    def shape(self, scope: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a table over `scope`."""
+        return tuple(self.cardinalities[v] for v in scope)
+
+    def flat(self, values: FloatArray, name: str = "potentials") -> FloatArray:
+        """The values as a contiguous float64 vector of the right length.
+
+        Raises
+        ------
+        ModelError
+            If the shape is not ``(size,)``.
+        """
+        vector = np.ascontiguousarray(values, dtype=np.float64)
+        if vector.shape != (self.size,):
+            raise ModelError(f"`{name}` must have shape ({self.size},), got {vector.shape}.")
+        return vector
+
+    def tables(self, vector: FloatArray) -> list[FloatArray]:
+        """The vector's tables, one a factor, as views in their own shapes."""
+        return [
+            vector[a:b].reshape(self.shape(scope))
+            for a, b, scope in zip(self.offsets[:-1], self.offsets[1:], self.scopes, strict=True)
+        ]
