@@ -1,0 +1,25 @@
+"""What is promised: guarantees and noise laws. No data and no sampling here."""
+
+from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
+from bayesprivmrf.privacy.noise import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NoiseLaw,
+    NoNoise,
+    noise_from_dict,
+)
+
+__all__ = [
+    "Adjacency",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Laplace",
+    "NoNoise",
+    "NoiseLaw",
+    "PrivacyGuarantee",
+    "compose",
+    "noise_from_dict",
+]

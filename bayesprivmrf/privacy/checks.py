@@ -1,0 +1,56 @@
+"""Checks of privacy parameters, each written once and so that NaN fails."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError
+
+__all__ = ["positive_finite", "probability"]
+
+
+def _number(name: str, value: Any, requirement: str) -> float:
+    is_number = isinstance(value, Real) and type(value).__name__ not in {"bool", "bool_"}
+    if not is_number:
+        raise ArgumentError(
+            f"`{name}` must be {requirement}, got {type(value).__name__} {value!r}; write a number."
+        )
+    return float(value)
+
+
+def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
+    """Return a number in (0, inf) as a float.
+
+    Raises
+    ------
+    ArgumentError
+        The value is zero, negative, NaN, infinite, a truth value or not a number.
+
+    Examples
+    --------
+    >>> positive_finite("epsilon", -1.0)
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `epsilon` must be positive and finite, got -1.0; choose a ...
+    """
+    number = _number(name, value, "positive and finite")
+    if not 0 < number < math.inf:
+        raise ArgumentError(f"`{name}` must be positive and finite, got {number!r}; {remedy}.")
+    return number
+
+
+def probability(name: str, value: Any, *, zero: bool) -> float:
+    """Return a number in [0, 1), or in (0, 1) where zero is not allowed.
+
+    Raises
+    ------
+    ArgumentError
+        The value is outside the interval, NaN, a truth value or not a number.
+    """
+    interval = "in [0, 1)" if zero else "in (0, 1)"
+    number = _number(name, value, interval)
+    if not (0 <= number < 1 and (zero or number > 0)):
+        remedy = "a common choice is well below one over the number of records, such as 1e-6"
+        raise ArgumentError(f"`{name}` must be {interval}, got {number!r}; {remedy}.")
+    return number

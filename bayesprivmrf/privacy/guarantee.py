@@ -1,0 +1,331 @@
+"""What a release promises, as a frozen value: form, numbers, neighbouring relation, privacy unit."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.privacy.checks import positive_finite, probability
+
+__all__ = ["Adjacency", "Form", "PrivacyGuarantee", "compose", "round_up"]
+
+type Form = Literal["pure", "zero-concentrated", "approximate"]
+
+
+class Adjacency(enum.Enum):
+    """Which data sets are neighbours, that is, must be hard to tell apart.
+
+    Under ``ADD_OR_REMOVE_ONE`` one of the two has one unit more, so the number of units is protected as well.
+    Under ``REPLACE_ONE`` both have the same, public, number of units and differ in one of them.
+    """
+
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
+    REPLACE_ONE = "replace-one"
+
+    @classmethod
+    def checked(cls, value: Any) -> Adjacency:
+        """Return the member itself, or the member of that name; anything else is an ArgumentError."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ArgumentError(
+                f"`adjacency` must be 'add-or-remove-one' or 'replace-one', got {value!r}; "
+                "see bayesprivmrf.Adjacency."
+            ) from None
+
+
+def round_up(exact: Fraction) -> float:
+    """Return the smallest float that is not below an exact rational number."""
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyGuarantee:
+    r"""A differential-privacy guarantee: one of three forms, a neighbouring relation and a unit.
+
+    For all neighbouring data sets D, D' inside the declared domain and all sets S of outputs,
+
+    - pure: :math:`P(M(D) \in S) \le e^{\epsilon} P(M(D') \in S)`;
+    - approximate: :math:`P(M(D) \in S) \le e^{\epsilon} P(M(D') \in S) + \delta`;
+    - zero-concentrated: :math:`D_\alpha(M(D) \| M(D')) \le \rho \alpha` for every order :math:`\alpha > 1`
+      of the Rényi divergence.
+
+    Parameters
+    ----------
+    epsilon
+        Positive, nats; zero is allowed where ``delta`` is positive. ``None`` for the zero-concentrated form.
+    delta
+        Probability in [0, 1); positive means the approximate form.
+    rho
+        Positive, nats; given for the zero-concentrated form only.
+    adjacency
+        The neighbouring relation.
+    unit
+        What one "unit" of the data is: ``"record"``, a person, a node's outcome.
+
+    Raises
+    ------
+    ArgumentError
+        A number is out of range, or the form is not exactly one of the three.
+
+    References
+    ----------
+    Dwork, Roth 2014, Definition 2.4. Bun, Steinke 2016, Definition 1.1.
+
+    Examples
+    --------
+    >>> PrivacyGuarantee(epsilon=1.0, adjacency=Adjacency.ADD_OR_REMOVE_ONE).form
+    'pure'
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    rho: float | None = None
+    adjacency: Adjacency
+    unit: str = "record"
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "adjacency", Adjacency.checked(self.adjacency))
+        set_field(self, "delta", probability("delta", self.delta, zero=True))
+        if (self.epsilon is None) == (self.rho is None):
+            raise ArgumentError(
+                f"exactly one of `epsilon` and `rho` must be given, got {self.epsilon!r} and {self.rho!r}; "
+                "`rho` alone states zero-concentrated privacy."
+            )
+        if self.rho is not None:
+            set_field(self, "rho", positive_finite("rho", self.rho))
+            if self.delta != 0:
+                raise ArgumentError(
+                    f"`delta` must be 0 beside `rho`, got {self.delta!r}; convert to one form first."
+                )
+        elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
+            set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
+        if not isinstance(self.unit, str) or not self.unit.strip():
+            raise ArgumentError(
+                f"`unit` must name the privacy unit, got {self.unit!r}; write 'record' or 'person'."
+            )
+
+    @property
+    def form(self) -> Form:
+        """``"pure"``, ``"zero-concentrated"`` or ``"approximate"``."""
+        if self.rho is not None:
+            return "zero-concentrated"
+        return "approximate" if self.delta > 0 else "pure"
+
+    def _with(self, **numbers: float) -> PrivacyGuarantee:
+        return PrivacyGuarantee(adjacency=self.adjacency, unit=self.unit, **numbers)
+
+    def to_approximate(self, delta: float) -> PrivacyGuarantee:
+        r"""Return the smallest (epsilon, delta) guarantee at a given delta that this one implies.
+
+        From the zero-concentrated form, OpenDP's privacy-profile map gives it (the bound of Canonne, Kamath
+        and Steinke 2020, Corollary 13, which minimises over the Rényi order).
+
+        From :math:`(\epsilon, \delta_0)`, pure where :math:`\delta_0 = 0`: every such pair of output laws is
+        a post-processing of the mechanism that with probability :math:`\delta_0` shows its input and
+        otherwise answers by randomised response, truthfully with odds :math:`e^{\epsilon}`. At
+        :math:`\epsilon' \le \epsilon` its best event is "shown, or answered yes", so
+
+        .. math:: \delta(\epsilon') = \delta_0
+            + (1 - \delta_0) \frac{e^{\epsilon} - e^{\epsilon'}}{1 + e^{\epsilon}},
+
+        which is solved for :math:`\epsilon'`. No smaller value is implied by the guarantee alone.
+
+        Parameters
+        ----------
+        delta
+            In (0, 1), and at least the guarantee's own delta.
+
+        Returns
+        -------
+        PrivacyGuarantee
+            Approximate form, same relation and unit; epsilon rounded up.
+
+        Raises
+        ------
+        ArgumentError
+            ``delta`` is not in (0, 1).
+        PrivacyError
+            ``delta`` is below the guarantee's own.
+
+        References
+        ----------
+        Kairouz, Oh, Viswanath 2015, Theorem 3.1 (randomised response dominates).
+        """
+        delta = probability("delta", delta, zero=False)
+        if self.rho is not None:
+            return self._with(epsilon=_zero_concentrated_epsilon(self.rho, delta), delta=delta)
+        if delta < self.delta:
+            raise PrivacyError(
+                f"`delta` must be at least the guarantee's own {self.delta!r}, got {delta!r}; "
+                "a smaller delta is not implied at any epsilon."
+            )
+        assert self.epsilon is not None
+        spare = (delta - self.delta) / (1.0 - self.delta)
+        return self._with(epsilon=_randomised_response_epsilon(self.epsilon, spare), delta=delta)
+
+    def to_zero_concentrated(self) -> PrivacyGuarantee:
+        r"""Return the smallest zero-concentrated guarantee that a pure one implies, rho = epsilon tanh(epsilon/2).
+
+        Randomised response with odds :math:`e^{\epsilon}` dominates every :math:`\epsilon`-private pair, and
+        with :math:`x = \alpha - 1/2` its Rényi divergence is
+
+        .. math:: (\alpha - 1) D_\alpha = f(x^2) - f(1/4), \qquad
+            f(u) = \log \cosh(\epsilon \sqrt u).
+
+        :math:`f` is concave, because :math:`f'(u) = \epsilon \tanh(\epsilon \sqrt u) / (2 \sqrt u)` falls, so
+        it lies below its tangent at 1/4, whose slope is :math:`\epsilon \tanh(\epsilon/2)`; and
+        :math:`x^2 - 1/4 = \alpha (\alpha - 1)`. Hence :math:`D_\alpha \le \alpha\, \epsilon \tanh(\epsilon/2)`,
+        with equality as :math:`\alpha \to 1`. This is below the customary :math:`\epsilon^2 / 2`.
+
+        Returns
+        -------
+        PrivacyGuarantee
+            Zero-concentrated form, rho rounded up; itself if it has that form already.
+
+        Raises
+        ------
+        PrivacyError
+            The guarantee is approximate, which implies no zero-concentrated one.
+        """
+        if self.form == "zero-concentrated":
+            return self
+        if self.form == "approximate":
+            raise PrivacyError(
+                f"an approximate guarantee (delta = {self.delta!r}) implies no zero-concentrated one; "
+                "compose in the approximate form instead."
+            )
+        assert self.epsilon is not None
+        tight = (
+            self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
+        )  # libm's error is a few units of 2^-53
+        return self._with(rho=max(min(tight, self.epsilon**2 / 2 * (1 + 2**-50)), math.nextafter(0.0, 1.0)))
+
+    def sentence(self) -> str:
+        """Return one sentence to paste into a paper: form, numbers, relation, unit, and for which data."""
+        if self.rho is not None:
+            promise = f"zero-concentrated differential privacy with rho = {self.rho:.6g}"
+        elif self.delta > 0:
+            promise = f"approximate differential privacy with epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
+        else:
+            promise = f"pure differential privacy with epsilon = {self.epsilon:.6g}"
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            relation = f"that differ in the replacement of one {self.unit}, their number being public"
+        else:
+            relation = f"that differ in the addition or removal of one {self.unit}"
+        return (
+            f"The release satisfies {promise} for data sets {relation}; "
+            "the guarantee is for data inside the declared domain."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; `from_dict` is its inverse."""
+        return {
+            "form": self.form,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rho": self.rho,
+            "adjacency": self.adjacency.value,
+            "unit": self.unit,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyGuarantee:
+        """Return the guarantee that `as_dict` described; its numbers are checked again."""
+        return cls(**{name: values[name] for name in ("epsilon", "delta", "rho", "adjacency", "unit")})
+
+
+def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
+    """Return the guarantee of releases made from one data set, each with its own.
+
+    Epsilons, deltas and rhos add up (basic composition), also where a later mechanism was chosen after
+    seeing an earlier release. The sums are exact rationals rounded up once.
+
+    Raises
+    ------
+    PrivacyError
+        The guarantees differ in form, neighbouring relation or unit: there is no sum that means one thing.
+    ArgumentError
+        None was given, or one is not a guarantee.
+
+    References
+    ----------
+    Dwork, Roth 2014, Theorem 3.16. Bun, Steinke 2016, Lemma 1.7.
+
+    Examples
+    --------
+    >>> one = PrivacyGuarantee(rho=0.25, adjacency="replace-one")
+    >>> compose(one, one).rho
+    0.5
+    """
+    if not guarantees:
+        raise ArgumentError("`compose` must be given at least one guarantee, got none.")
+    for guarantee in guarantees:
+        if not isinstance(guarantee, PrivacyGuarantee):
+            raise ArgumentError(
+                f"`compose` must be given guarantees, got {type(guarantee).__name__}; "
+                "an unprotected release has none, and nothing composes with it."
+            )
+    _alike("unit", (g.unit for g in guarantees), "state both for the same privacy unit")
+    _alike(
+        "neighbouring relation", (g.adjacency.value for g in guarantees), "release both under one relation"
+    )
+    _alike(
+        "form",
+        (g.form for g in guarantees),
+        "convert them first with `to_zero_concentrated()` or `to_approximate(delta)`",
+    )
+    first = guarantees[0]
+    if first.rho is not None:
+        return first._with(rho=_sum_up(g.rho for g in guarantees))
+    delta = _sum_up(g.delta for g in guarantees)
+    if not delta < 1:
+        raise PrivacyError(f"the deltas add up to {delta!r}, which promises nothing; make them smaller.")
+    return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
+
+
+def _alike(what: str, values: Iterable[str], remedy: str) -> None:
+    seen = sorted(set(values))
+    if len(seen) > 1:
+        raise PrivacyError(
+            f"guarantees must share one {what} to be composed, got {' and '.join(seen)}; {remedy}."
+        )
+
+
+def _sum_up(values: Iterable[float | None]) -> float:
+    return round_up(sum((Fraction(value) for value in values if value is not None), Fraction(0)))
+
+
+def _randomised_response_epsilon(epsilon: float, delta: float) -> float:
+    """Solve delta = (e^epsilon - e^e) / (1 + e^epsilon) for e >= 0, rounded up."""
+    inside = -delta * (1.0 + math.exp(-epsilon))
+    if inside <= -1.0:
+        return 0.0
+    solved = epsilon + math.log1p(inside)
+    if solved <= 0:
+        return 0.0
+    return min(epsilon, solved + 2**-50 * (1.0 + epsilon))
+
+
+def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
+    """Epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
+    from opendp import combinators, domains, measurements, metrics
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    space = domains.atom_domain(T="i64"), metrics.absolute_distance(T=float)
+    measurement = measurements.make_gaussian(*space, scale=1.0)
+    distance = math.sqrt(2.0 * rho)
+    while measurement.map(distance) < rho:  # the stand-in must not promise more than rho
+        distance = math.nextafter(distance, math.inf)
+    return combinators.make_zCDP_to_approxDP(measurement).map(distance).epsilon(delta)
