@@ -23,20 +23,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    from bayesprivmrf.model.specification import ModelSpecification
-
-__all__ = ["consistent_projection", "minimum_norm_potentials"]
+__all__ = ["consistent_projection", "minimum_norm_potentials", "split_tables"]
 
 
 def consistent_projection(
-    model: ModelSpecification,
+    cardinalities: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
     flat: FloatArray,
     *,
     weights: Sequence[float] | None = None,
@@ -46,12 +43,14 @@ def consistent_projection(
 
     Parameters
     ----------
-    model
-        The model whose tables these are.
+    cardinalities
+        Number of states of each variable.
+    scopes
+        Variable positions of each table, in its axis order; nested scopes are allowed, repeated ones too.
     flat
-        All cells, shape (size,).
+        All cells, table after table in C order, shape (size,).
     weights
-        Precision of each table's cells, positive, shape (cliques,); equal by default.
+        Precision of each table's cells, positive, shape (tables,); equal by default.
     total
         The sum that every table shall have; by default the weighted least-squares one.
 
@@ -60,22 +59,20 @@ def consistent_projection(
     ndarray
         Shape (size,). Cells may be negative.
     """
-    tables = [
-        flat[start:stop].reshape(shape).astype(float)
-        for start, stop, shape in zip(model.offsets, model.offsets[1:], model.shapes, strict=False)
-    ]
+    tables = split_tables(cardinalities, scopes, flat)
     precision = [1.0] * len(tables) if weights is None else list(weights)
-    corrections = [np.zeros(shape) for shape in model.shapes]
-    for subset, holders in _shared_subsets(model.scopes, force_empty=total is not None).items():
-        others = [tables[c].size / math.prod(model.cardinalities[v] for v in subset) for c in holders]
-        effects = [_effect(tables[c], model.scopes[c], subset) for c in holders]
+    corrections = [np.zeros(table.shape) for table in tables]
+    for subset, holders in _shared_subsets(scopes, force_empty=total is not None).items():
+        cells = math.prod(cardinalities[v] for v in subset)
+        others = [tables[c].size / cells for c in holders]
+        effects = [_effect(tables[c], scopes[c], subset) for c in holders]
         weighted = sum(precision[c] * effect for c, effect in zip(holders, effects, strict=True))
         scale = sum(precision[c] / k for c, k in zip(holders, others, strict=True))
         margin = weighted / scale
         if not subset and total is not None:
             margin = np.asarray(float(total))
         for c, k, effect in zip(holders, others, effects, strict=True):
-            corrections[c] += _spread(margin / k - effect, subset, model.scopes[c])
+            corrections[c] += _spread(margin / k - effect, subset, scopes[c])
     if not tables:
         return np.zeros(0)
     return np.concatenate(
@@ -83,11 +80,26 @@ def consistent_projection(
     )
 
 
-def minimum_norm_potentials(model: ModelSpecification, potentials: FloatArray) -> FloatArray:
+def minimum_norm_potentials(
+    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], potentials: FloatArray
+) -> FloatArray:
     """Potentials of smallest norm with exactly the same distribution; minus infinity stays."""
     finite = np.isfinite(potentials)
-    projected = consistent_projection(model, np.where(finite, potentials, 0.0))
+    projected = consistent_projection(cardinalities, scopes, np.where(finite, potentials, 0.0))
     return np.where(finite, projected, -np.inf)
+
+
+def split_tables(
+    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
+) -> list[FloatArray]:
+    """Tables (float copies) of a flat view."""
+    tables, start = [], 0
+    for scope in scopes:
+        shape = tuple(cardinalities[v] for v in scope)
+        stop = start + math.prod(shape)
+        tables.append(np.array(flat[start:stop], dtype=float).reshape(shape))
+        start = stop
+    return tables
 
 
 def _shared_subsets(

@@ -218,7 +218,7 @@ class ModelSpecification:
             if self.possible is not None:
                 values[~self.possible] = -np.inf
         else:
-            values = minimum_norm_potentials(self, np.asarray(values, dtype=float))
+            values = minimum_norm_potentials(self.cardinalities, self.scopes, np.asarray(values, dtype=float))
         _refuse_what_pgmpy_merges(self.domain)
         network = DiscreteMarkovNetwork()
         network.add_nodes_from(self.domain.variables)

@@ -1,0 +1,91 @@
+"""L-BFGS on the free potentials, with what it says turned into a `Status`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Optimum", "minimize"]
+
+_MEMORY = 40
+_LINE_SEARCH = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """Where a minimisation ended."""
+
+    point: FloatArray
+    value: float
+    status: Status
+    iterations: int
+    evaluations: int
+
+
+def minimize(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    *,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    gradient_tolerance: float,
+    iterations: int,
+) -> Optimum:
+    """Minimise a smooth function of many variables, within a box if one is given.
+
+    Parameters
+    ----------
+    objective
+        Value and gradient at a point.
+    start
+        Where to begin, shape (d,).
+    bounds
+        Lowest and highest value of each variable; infinite where there is none.
+    gradient_tolerance
+        Converged when no entry of the (projected) gradient exceeds this.
+    iterations
+        The most iterations.
+    """
+    from scipy.optimize import minimize as scipy_minimize
+
+    result = scipy_minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=None if bounds is None else np.column_stack(bounds),
+        options={
+            "maxiter": iterations,
+            "maxfun": 3 * iterations + 100,
+            "maxcor": _MEMORY,
+            "maxls": _LINE_SEARCH,
+            "ftol": 0.0,
+            "gtol": gradient_tolerance,
+        },
+    )
+    return Optimum(
+        point=np.asarray(result.x),
+        value=float(result.fun),
+        status=_status(result, bounds, gradient_tolerance),
+        iterations=int(result.nit),
+        evaluations=int(result.nfev),
+    )
+
+
+def _status(
+    result: object, bounds: tuple[FloatArray, FloatArray] | None, gradient_tolerance: float
+) -> Status:
+    """Judge by the gradient itself, since a line search also ends where rounding stops all progress."""
+    point, gradient, value = (np.asarray(getattr(result, name)) for name in ("x", "jac", "fun"))
+    if not (np.isfinite(value) and np.isfinite(point).all() and np.isfinite(gradient).all()):
+        return Status.DIVERGED
+    projected = gradient
+    if bounds is not None:
+        projected = point - np.clip(point - gradient, bounds[0], bounds[1])
+    if np.abs(projected).max(initial=0.0) <= 10 * gradient_tolerance:
+        return Status.CONVERGED
+    return Status.ITERATION_LIMIT

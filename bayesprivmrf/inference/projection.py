@@ -1,0 +1,155 @@
+"""Noisy tables turned into something like marginals, before naive maximum likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["PROJECTIONS", "project_on_simplex", "pseudo_marginals"]
+
+PROJECTIONS = ("simplex", "none", "consistent")
+_ALTERNATIONS = 200
+_SETTLED = 1e-10
+
+
+def project_on_simplex(values: FloatArray) -> FloatArray:
+    r"""Nearest point (Euclidean) of the probability simplex: :math:`\max(v - τ, 0)` with sum one.
+
+    Parameters
+    ----------
+    values
+        Shape (K,), K at least 1.
+
+    References
+    ----------
+    Duchi, Shalev-Shwartz, Singer and Chandra (2008), Figure 1.
+    """
+    ordered = np.sort(values)[::-1]
+    excess = np.cumsum(ordered) - 1
+    rank = np.arange(1, len(values) + 1)
+    last = int(np.nonzero(ordered * rank > excess)[0][-1])
+    return np.maximum(values - excess[last] / (last + 1), 0.0)
+
+
+def pseudo_marginals(evidence: Evidence, projection: str) -> FloatArray:
+    r"""Tables of the model's cliques to match by maximum likelihood, shape (size of the model,).
+
+    Tables of one scope are averaged by precision, divided by N, and projected:
+
+    - ``"simplex"``: each table on the probability simplex (Bernstein et al. 2017, section 3.1);
+    - ``"none"``: not at all; cells may be negative;
+    - ``"consistent"``: on the tables that are probabilities *and* agree on every shared margin, by Dykstra's
+      alternating projections.
+
+    Afterwards each result is replaced by its least-squares consistent one (tables weighted by precision where
+    their noise differs), zero at impossible cells. With equal precisions that changes no estimate: adding
+    potentials that cancel leaves A(θ) as it is, so the likelihood θ'μ - A(θ) depends on the inconsistent part
+    of μ only through potentials that change no probability, and a ridge keeps those at the optimum apart
+    from the rest. Without it, the likelihood of inconsistent tables is unbounded.
+    """
+    cards = evidence.specification.cardinalities
+    scopes, flat, weights, possible = _pooled(evidence)
+    offsets = np.cumsum([0] + [np.prod([cards[v] for v in scope], dtype=int) for scope in scopes])
+    blocks = [slice(a, b) for a, b in pairwise(offsets.tolist())]
+
+    def simplexes(values: FloatArray) -> FloatArray:
+        result = np.zeros_like(values)
+        for block in blocks:
+            inside = np.arange(block.start, block.stop)[possible[block]]
+            result[inside] = project_on_simplex(values[inside])
+        return result
+
+    def consistent(values: FloatArray) -> FloatArray:
+        return _consistent_with_zeros(cards, scopes, values, weights, possible)
+
+    target = flat / evidence.total
+    if projection == "simplex":
+        target = simplexes(target)
+    elif projection == "consistent":
+        target = _dykstra(target, simplexes, consistent)
+    target = consistent(target)
+    return _of_cliques(evidence, scopes, target, blocks)
+
+
+def _consistent_with_zeros(
+    cards: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    values: FloatArray,
+    weights: Sequence[float],
+    possible: np.ndarray,
+) -> FloatArray:
+    """Projection on consistent tables that vanish at impossible cells: two subspaces in turn (von Neumann)."""
+    current = consistent_projection(
+        cards, scopes, np.where(possible, values, 0.0), weights=weights, total=1.0
+    )
+    if possible.all():
+        return current
+    for _ in range(_ALTERNATIONS):
+        inside = np.where(possible, current, 0.0)
+        current = consistent_projection(cards, scopes, inside, weights=weights, total=1.0)
+        if np.abs(current[~possible]).max() < _SETTLED:
+            break
+    return np.where(possible, current, 0.0)
+
+
+def _dykstra(
+    values: FloatArray, first: Callable[[FloatArray], FloatArray], second: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Projection on the meeting of a convex set (first) and an affine one (second), by Dykstra's method."""
+    current, correction = second(values), np.zeros_like(values)
+    for _ in range(_ALTERNATIONS):
+        inner = first(current + correction)
+        correction = current + correction - inner
+        following = second(inner)
+        if np.abs(following - current).max(initial=0.0) < _SETTLED:
+            return following
+        current = following
+    return current
+
+
+def _pooled(
+    evidence: Evidence,
+) -> tuple[list[tuple[int, ...]], FloatArray, list[float], np.ndarray]:
+    """Tables of equal scope averaged by precision: scopes, flat values, precisions, possible cells."""
+    cards = evidence.specification.cardinalities
+    sums: dict[frozenset[int], tuple[tuple[int, ...], FloatArray, float, np.ndarray]] = {}
+    for position, scope in enumerate(evidence.scopes):
+        block = slice(evidence.offsets[position], evidence.offsets[position + 1])
+        shape = [cards[v] for v in scope]
+        table = evidence.noisy_counts[block].reshape(shape)
+        possible = evidence.possible[block].reshape(shape)
+        precision = 1 / max(evidence.noise[position].variance, 1e-12)
+        key = frozenset(scope)
+        if key not in sums:
+            sums[key] = (scope, precision * table, precision, possible)
+            continue
+        first, weighted, summed, mask = sums[key]
+        axes = [scope.index(v) for v in first]
+        weighted = weighted + precision * table.transpose(axes)
+        sums[key] = (first, weighted, summed + precision, mask & possible.transpose(axes))
+    scopes = [scope for scope, _, _, _ in sums.values()]
+    flat = [(weighted / precision).ravel() for _, weighted, precision, _ in sums.values()]
+    masks = [mask.ravel() for _, _, _, mask in sums.values()]
+    precisions = [precision for _, _, precision, _ in sums.values()]
+    empty = np.zeros(0)
+    return scopes, np.concatenate([empty, *flat]), precisions, np.concatenate([empty, *masks]).astype(bool)
+
+
+def _of_cliques(
+    evidence: Evidence, scopes: Sequence[tuple[int, ...]], flat: FloatArray, blocks: Sequence[slice]
+) -> FloatArray:
+    """Tables of the model's cliques out of all pooled tables, axes as the cliques declare them."""
+    model = evidence.specification
+    found = {frozenset(scope): (scope, block) for scope, block in zip(scopes, blocks, strict=True)}
+    parts = [np.zeros(0)]
+    for scope in model.scopes:
+        own, block = found[frozenset(scope)]
+        table = flat[block].reshape([model.cardinalities[v] for v in own])
+        parts.append(table.transpose([own.index(v) for v in scope]).ravel())
+    return np.concatenate(parts)

@@ -1,0 +1,200 @@
+"""What an estimator returns: potentials, how they were found, and every question one can ask of them."""
+
+from __future__ import annotations
+
+import enum
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.marginals import marginal_engine, marginal_of, sample
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.tables import labelled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["Solution", "Status", "uniform_solution"]
+
+
+class Status(enum.Enum):
+    """How an estimator ended. Not converging is data, not an exception."""
+
+    CONVERGED = "converged"
+    """The optimality condition holds to the stated tolerance."""
+    ITERATION_LIMIT = "iteration limit"
+    """The iterations ran out first."""
+    STOPPED_EARLY = "stopped early"
+    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
+    DIVERGED = "diverged"
+    """The objective has no finite optimum along the path taken, or became not a number."""
+    NOT_TRUSTED = "not trusted"
+    """A check of the answer failed, for example loopy belief propagation that did not settle."""
+    APPROXIMATE = "approximate"
+    """Ended well, on approximate marginals or an approximate likelihood."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Solution:
+    r"""A fitted Markov random field :math:`p(x) = \exp(\sum_C θ_C(x_C) - A(θ))`.
+
+    Parameters
+    ----------
+    specification
+        The declared model.
+    potentials
+        θ, nats; minus infinity at structural zeros.
+    method
+        Name of the estimator.
+    status
+        How it ended.
+    stats
+        Numbers on the way: iterations, evaluations, seconds, the total used, and the method's own.
+    inference
+        ``"exact"`` or ``"loopy"``: which marginals the estimator used.
+    """
+
+    specification: ModelSpecification
+    potentials: CliqueTables
+    method: str
+    status: Status
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    inference: Literal["exact", "loopy"] = "exact"
+
+    @cached_property
+    def _evaluated(self) -> tuple[float, np.ndarray]:
+        model = self.specification
+        engine = marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
+        return engine.marginals(self.potentials.flat)
+
+    @property
+    def log_partition(self) -> float:
+        """A(θ), nats; the Bethe approximation under loopy inference."""
+        return self._evaluated[0]
+
+    @cached_property
+    def marginals(self) -> CliqueTables:
+        """Probability tables of the measured cliques."""
+        return self.specification.tables(self._evaluated[1])
+
+    @cached_property
+    def network(self) -> DiscreteMarkovNetwork:
+        """Pgmpy network with exactly this distribution, for VariableElimination and the like."""
+        return self.specification.to_pgmpy(self.potentials)
+
+    def marginal(self, variables: Sequence[Variable]) -> xr.DataArray:
+        """Probabilities of the joint states of any variables, in one clique or not.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables, each once.
+
+        Returns
+        -------
+        xarray.DataArray
+            Dims are the variables in the order given, coords their states as declared; sums to one.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated; or the variables are in no clique and inference is loopy.
+        """
+        model = self.specification
+        names = [variables] if isinstance(variables, str) or variables in model.domain else list(variables)
+        if not names:
+            raise ModelError("`variables` must name at least one variable, got none.")
+        query = [model.domain.index(v) for v in names]
+        if len(set(query)) != len(query):
+            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
+        names = [model.domain.variables[v] for v in query]
+        return labelled(model.domain, names, self._marginal_table(query), "probability")
+
+    def _marginal_table(self, query: Sequence[int]) -> np.ndarray:
+        """Marginal of variable positions, axes as asked; from a clique's table where one holds them all."""
+        model = self.specification
+        shape = [model.cardinalities[v] for v in query]
+        for position, scope in enumerate(model.scopes):
+            if set(query) <= set(scope):
+                outside = tuple(axis for axis, v in enumerate(scope) if v not in query)
+                table = self.marginals.table(position).sum(axis=outside)
+                inside = [v for v in scope if v in query]
+                return table.transpose([inside.index(v) for v in query])
+        if self.inference != "exact":
+            raise ModelError(
+                "under loopy inference only variables of one clique have a joint marginal; "
+                "ask for those, or fit with inference='exact'."
+            )
+        flat = marginal_of(model.cardinalities, model.scopes, self.potentials.flat, tuple(query))
+        return np.asarray(flat).reshape(shape)
+
+    def sample(self, size: int, *, rng: int | np.random.Generator) -> pd.DataFrame:
+        """Independent records drawn exactly from the fitted distribution.
+
+        Parameters
+        ----------
+        size
+            Number of records, at least 0.
+        rng
+            Seed or generator. Equal seeds give equal records.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column a variable, in declared order; declared labels.
+        """
+        import pandas as pd
+
+        model = self.specification
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
+        if self.inference != "exact":
+            raise ModelError("sampling needs exact inference; fit with inference='exact'.")
+        generator = np.random.default_rng(rng)
+        codes = sample(model.cardinalities, model.scopes, self.potentials.flat, int(size), generator)
+        columns: dict[Variable, np.ndarray] = {}
+        for position, variable in enumerate(model.domain.variables):
+            labels = labelled(model.domain, [variable], np.zeros(model.cardinalities[position]), None)
+            columns[variable] = labels.coords[variable].values[codes[:, position]]
+        return pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
+        for name, value in self.stats.items():
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            facts.append((name.replace("_", " "), text))
+        return facts
+
+    def __repr__(self) -> str:
+        return "\n".join(["Solution", *(f"  {name:<22} {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<div><strong>Solution</strong><table>{rows}</table></div>"
+
+
+def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:
+    """The uniform distribution over the possible states: what one knows before any release."""
+    model = ModelSpecification.from_pgmpy(network)
+    flat = np.zeros(model.size)
+    if model.possible is not None:
+        flat[~model.possible] = -np.inf
+    return Solution(
+        specification=model,
+        potentials=model.tables(flat),
+        method="uniform",
+        status=Status.CONVERGED,
+        stats={"seconds": 0.0},
+    )

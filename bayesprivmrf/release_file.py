@@ -1,0 +1,197 @@
+"""The file format of releases: a zip of one JSON document and one array, with a version and a checksum.
+
+``release.json`` holds the format's name and version, the SHA-256 of the content, and the content;
+``tables.npy`` the noisy tables' flat view. Nothing is pickled. A published format never changes meaning:
+a change is a new version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import BayesPrivMRFError, ReleaseFileError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.release import NoisyStatistics, Provenance
+
+__all__ = ["FORMAT_VERSION", "read_release", "require_writable", "write_release"]
+
+FORMAT_NAME = "bayesprivmrf-release"
+FORMAT_VERSION = 1
+_DOCUMENT, _ARRAY = "release.json", "tables.npy"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
+
+
+def require_writable(path: str | os.PathLike[str]) -> Path:
+    """Path as given, if a file can be written there; checked before any budget is spent.
+
+    Raises
+    ------
+    ReleaseFileError
+        The folder does not exist or cannot be written, or the path is a folder.
+    """
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise ReleaseFileError(f"`path` must name a file, got the folder {str(target)!r}.")
+    if not folder.is_dir():
+        raise ReleaseFileError(f"`path` must lie in an existing folder, got {str(folder)!r}; make it first.")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        if target.exists():
+            with target.open("r+b"):
+                pass
+    except OSError as error:
+        raise ReleaseFileError(f"`path` must be writable, got {str(target)!r} ({error.strerror}).") from None
+    return target
+
+
+def write_release(release: NoisyStatistics, path: str | os.PathLike[str]) -> None:
+    """Write a release; the file appears whole or not at all."""
+    target = require_writable(path)
+    array = io.BytesIO()
+    np.save(array, release.tables.flat, allow_pickle=False)
+    content = _content(release)
+    document = {
+        "format": FORMAT_NAME,
+        "version": FORMAT_VERSION,
+        "sha256": _digest(content, array.getvalue()),
+        "content": content,
+    }
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+            text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+            archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_release(path: str | os.PathLike[str]) -> NoisyStatistics:
+    """Read a release and check its version and checksum."""
+    target = Path(path)
+    if not target.is_file():
+        raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
+    damaged = f"{str(target)!r} is not a whole release file: it was cut short or altered; take a fresh copy."
+    try:
+        with zipfile.ZipFile(target) as archive:
+            document = json.loads(archive.read(_DOCUMENT))
+            array = archive.read(_ARRAY)
+        if document["format"] != FORMAT_NAME:
+            raise ReleaseFileError(f"{str(target)!r} is not a release of bayesprivmrf.")
+        version = document["version"]
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise ReleaseFileError(
+                f"{str(target)!r} has format version {version}, newer than {FORMAT_VERSION}, "
+                "the newest that this bayesprivmrf reads; upgrade it."
+            )
+        content = document["content"]
+        if document["sha256"] != _digest(content, array):
+            raise ReleaseFileError(damaged)
+        return _release(content, np.load(io.BytesIO(array), allow_pickle=False))
+    except BayesPrivMRFError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReleaseFileError(damaged) from error
+    except Exception as error:  # zlib.error and others of the decompressors
+        raise ReleaseFileError(damaged) from error
+
+
+def _digest(content: Any, array: bytes) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
+
+
+def _content(release: NoisyStatistics) -> dict[str, Any]:
+    model, provenance = release.specification, release.provenance
+    return {
+        "kind": release.kind,
+        "variables": [_encode(v) for v in model.domain.variables],
+        "states": [[_encode(label) for label in labels] for labels in model.domain.states],
+        "cliques": [list(scope) for scope in model.scopes],
+        "impossible": [
+            [[model.domain.index(v), model.domain.code(v, label)] for v, label in assignment]
+            for assignment in model.impossible
+        ],
+        "cliques_declared": model.cliques_declared,
+        "noise": [law.as_dict() for law in release.noise],
+        "guarantee": None if release.guarantee is None else release.guarantee.as_dict(),
+        "total": release.total,
+        "provenance": {
+            "mechanism": provenance.mechanism,
+            "settings": {str(key): _setting(value) for key, value in provenance.settings.items()},
+            "simulated": provenance.simulated,
+            "versions": dict(provenance.versions),
+        },
+    }
+
+
+def _release(content: dict[str, Any], flat: np.ndarray) -> NoisyStatistics:
+    domain = Domain(
+        variables=tuple(_decode(v) for v in content["variables"]),
+        states=tuple(tuple(_decode(label) for label in labels) for labels in content["states"]),
+    )
+    model = ModelSpecification(
+        domain=domain,
+        cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in content["cliques"]),
+        impossible=tuple(
+            tuple((domain.variables[v], domain.states[v][code]) for v, code in assignment)
+            for assignment in content["impossible"]
+        ),
+        cliques_declared=content["cliques_declared"],
+    )
+    guarantee = content["guarantee"]
+    return NoisyStatistics(
+        specification=model,
+        tables=model.tables(flat),
+        noise=tuple(noise_from_dict(law) for law in content["noise"]),
+        guarantee=None if guarantee is None else PrivacyGuarantee.from_dict(guarantee),
+        total=content["total"],
+        provenance=Provenance(**content["provenance"]),
+    )
+
+
+def _encode(label: Any) -> Any:
+    """Label as JSON: text, numbers and booleans as they are, tuples tagged, anything else as its text."""
+    if isinstance(label, tuple):
+        return {"tuple": [_encode(item) for item in label]}
+    if isinstance(label, bool | int | str) or (isinstance(label, float) and abs(label) != float("inf")):
+        return label if type(label) in (bool, int, float, str) else str(label)
+    return str(label)
+
+
+def _decode(label: Any) -> Any:
+    return tuple(_decode(item) for item in label["tuple"]) if isinstance(label, dict) else label
+
+
+def _setting(value: Any) -> Any:
+    """Setting of a mechanism as JSON; what JSON lacks is written as text."""
+    if isinstance(value, dict):
+        return {str(key): _setting(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_setting(item) for item in value]
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
