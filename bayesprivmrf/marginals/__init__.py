@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals.forecast import Forecast, forecast, forecast_order, require_memory
+from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
+
+if TYPE_CHECKING:
+    from bayesprivmrf.marginals.arrays import ArrayEngine
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
@@ -76,30 +79,34 @@ def marginal_engine(
     array([0.25, 0.25, 0.25, 0.25])
     """
     layout = Layout.build(cardinalities, scopes)
-    engine, cost = _planned(layout.cardinalities, layout.scopes, kind, memory_limit)
-    require_memory(cost, memory_limit)
-    return engine
+    return _planned(layout.cardinalities, layout.scopes, kind, memory_limit)
 
 
 @lru_cache(maxsize=32)
 def _planned(
     cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], kind: Kind, memory_limit: int
-) -> tuple[MarginalEngine, Forecast]:
+) -> MarginalEngine:
     layout = Layout.build(cardinalities, scopes)
     if kind == "exact":
-        from bayesprivmrf.marginals.arrays import ArrayEngine
-        from bayesprivmrf.marginals.buckets import BucketTree
-        from bayesprivmrf.marginals.ordering import elimination_order
-
-        order = elimination_order(cardinalities, scopes)
-        cost = forecast_order(layout, order)
-        require_memory(cost, memory_limit)
-        return ArrayEngine(BucketTree.build(layout, order)), cost
+        return _exact(layout, memory_limit)
     if kind == "brute-force":
         from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
 
-        return BruteForceEngine(layout=layout), joint_forecast(layout)
+        require_memory(joint_forecast(layout), memory_limit)
+        return BruteForceEngine(layout=layout)
     raise ArgumentError(f'`kind` must be "exact", "loopy" or "brute-force", got {kind!r}.')
+
+
+def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
+    """The compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
+    from bayesprivmrf.marginals.forecast import plan
+
+    planned = plan(layout, memory_limit=memory_limit)
+    try:
+        from bayesprivmrf.marginals.exact import CompiledEngine
+    except (ImportError, RuntimeError):  # no numba, or no directory for its cache: minutes of compiling else
+        return _array_engine(layout.cardinalities, layout.scopes, memory_limit)
+    return CompiledEngine(planned.tree, planned.steps)
 
 
 def marginal_of(
@@ -180,12 +187,14 @@ def sample(
 
 
 @lru_cache(maxsize=8)
-def _array_engine(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], memory_limit: int):
+def _array_engine(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], memory_limit: int
+) -> ArrayEngine:
     from bayesprivmrf.marginals.arrays import ArrayEngine
     from bayesprivmrf.marginals.buckets import BucketTree
     from bayesprivmrf.marginals.ordering import elimination_order
 
     layout = Layout.build(cardinalities, scopes)
     order = elimination_order(cardinalities, scopes)
-    require_memory(forecast_order(layout, order), memory_limit)
+    require_memory(array_forecast(layout, order), memory_limit)
     return ArrayEngine(BucketTree.build(layout, order))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.lowering import memory_of_steps
 from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.marginals.planning import Step, plan_steps
 
-__all__ = ["Forecast", "forecast", "require_memory"]
+__all__ = ["Forecast", "Plan", "array_forecast", "forecast", "plan", "require_memory"]
+
+HOPELESS_CELLS = 2**44
+"""Cells of a clique beyond which a model is refused before it is planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +65,44 @@ def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> F
     1
     """
     layout = Layout.build(cardinalities, scopes)
-    return forecast_order(layout, elimination_order(layout.cardinalities, layout.scopes))
+    order = elimination_order(layout.cardinalities, layout.scopes)
+    cost = array_forecast(layout, order)
+    return cost if cost.largest_table > HOPELESS_CELLS else plan(layout, order).forecast
 
 
-def forecast_order(layout: Layout, order: Sequence[int]) -> Forecast:
-    """Cost of exact inference along one order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The buckets, how each is summed, and what that costs."""
+
+    tree: BucketTree
+    steps: list[Step]
+    forecast: Forecast
+
+
+def plan(layout: Layout, order: Sequence[int] | None = None, memory_limit: int | None = None) -> Plan:
+    """Plan exact inference.
+
+    Raises
+    ------
+    ModelTooLargeError
+        If no machine could hold the largest clique, or the plan exceeds `memory_limit` bytes.
+    """
+    if order is None:
+        order = elimination_order(layout.cardinalities, layout.scopes)
+    cost = array_forecast(layout, order)
+    if cost.largest_table > HOPELESS_CELLS:
+        require_memory(cost, HOPELESS_CELLS if memory_limit is None else memory_limit)
+    tree = BucketTree.build(layout, order)
+    steps = plan_steps(tree)
+    memory, multiplications = memory_of_steps(tree, steps)
+    cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
+    if memory_limit is not None:
+        require_memory(cost, memory_limit)
+    return Plan(tree=tree, steps=steps, forecast=cost)
+
+
+def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
+    """Cost along one order when every clique's table is made, as sampling and the NumPy engine do."""
     cards = layout.cardinalities
     place = {v: i for i, v in enumerate(order)}
     ranks = [cards[v] for v in order]

@@ -1,0 +1,229 @@
+"""The exact engine: compiled sweeps in the linear domain, and in the log domain where that is not safe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesprivmrf.marginals import kernels
+from bayesprivmrf.marginals.brute_force import impossible
+from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.lowering import Program, lower
+from bayesprivmrf.marginals.planning import Step
+from bayesprivmrf.marginals.protocol import FloatArray
+
+__all__ = ["CompiledEngine"]
+
+EXPONENTIALS_IN_NUMPY = 2048
+"""Cells from which NumPy's vectorised exponential beats a call a cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A collected model: what the second sweep and the tangent need."""
+
+    log_partition: float
+    mode: int
+    work: FloatArray
+    scales: FloatArray
+
+
+class CompiledEngine:
+    """Exact inference by a compiled interpreter of the plan.
+
+    Parameters
+    ----------
+    tree : BucketTree
+        Buckets in the order of elimination.
+    steps : list of Step, optional
+        How each bucket is summed; by default the cheapest as the cost model has it.
+    domain : {"auto", "linear", "logarithmic"}
+        Where to compute. "auto" takes the linear domain, and the log domain where the linear one's check
+        fails; "linear" raises instead (for tests).
+    """
+
+    def __init__(
+        self,
+        tree: BucketTree,
+        steps: list[Step] | None = None,
+        *,
+        domain: Literal["auto", "linear", "logarithmic"] = "auto",
+    ) -> None:
+        self._tree = tree
+        self._domain = domain
+        self._program: Program = lower(tree, steps)
+        self._bounds = np.array(tree.layout.offsets, dtype=np.int64)
+        self._constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
+        self._free = tree.free_log_count
+        self._pool: list[FloatArray] = []  # workspaces that no call holds; append and pop are atomic
+        self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Variables and factors."""
+        return self._tree.layout
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        return self.layout.cardinalities
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Variables of each factor, in axis order."""
+        return self.layout.scopes
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each factor's cells begin, and the end of the last."""
+        return self.layout.offsets
+
+    @property
+    def size(self) -> int:
+        """Number of cells over all factors."""
+        return self.layout.size
+
+    @property
+    def is_exact(self) -> bool:
+        """Exact up to rounding."""
+        return True
+
+    def log_partition(self, potentials: FloatArray) -> float:
+        """A(θ), in nats.
+
+        Raises
+        ------
+        ModelError
+            If no configuration is possible.
+        """
+        state = self._collect(potentials)
+        self._pool.append(state.work)
+        return state.log_partition
+
+    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        """A(θ) and the probability of every cell."""
+        state = self._collect(potentials)
+        mu = self._distribute(state)
+        self._pool.append(state.work)
+        return state.log_partition, mu[: self.size]
+
+    def linearize(
+        self, potentials: FloatArray
+    ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
+        """A(θ), μ and v → Σv."""
+        state = self._collect(potentials)
+        mu = self._distribute(state)
+        program = self._program
+
+        def product(vector: FloatArray) -> FloatArray:
+            gain = np.empty(program.cells + program.messages + program.tables)
+            change = np.empty(program.cells + program.messages)
+            change[self._constants] = 0.0
+            kernels.tangent(
+                program.code,
+                program.steps,
+                program.maps,
+                state.work,
+                state.scales,
+                np.empty(2 * program.message_room + 3 * program.group_room),
+                program.message_room,
+                program.group_room,
+                state.mode,
+                mu,
+                self._bounds,
+                self.layout.flat(vector, "vector"),
+                gain,
+                change,
+            )
+            return change[: self.size]
+
+        return state.log_partition, mu[: self.size].copy(), product
+
+    def _collect(self, potentials: FloatArray) -> _State:
+        theta = self.layout.flat(potentials)
+        program = self._program
+        try:
+            work = self._pool.pop()
+        except IndexError:
+            work = np.empty(program.workspace)
+        if self._domain != "logarithmic":
+            large = program.cells >= EXPONENTIALS_IN_NUMPY
+            tops, has_zeros = kernels.prepare(theta, self._bounds, work, not large)
+            if tops == -math.inf:
+                raise impossible()
+            if large:
+                cells = work[: program.cells]
+                np.exp(cells, out=cells)
+            support = self._support(theta) if has_zeros else _EVERYTHING
+            state = self._run(work, support, tops, kernels.LINEAR)
+            if state is not None:
+                return state
+            if self._domain == "linear":
+                raise FloatingPointError("The linear domain's check failed.")
+        tops, _ = kernels.prepare(theta, self._bounds, work, False)
+        state = self._run(work, _EVERYTHING, tops, kernels.LOGARITHMIC)
+        if state is None or state.log_partition == -math.inf:
+            raise impossible()
+        return state
+
+    def _run(self, work: FloatArray, support: NDArray[np.uint8], tops: float, mode: int) -> _State | None:
+        """Collect in one domain; None where the answer could not be trusted."""
+        program = self._program
+        scales = np.empty(program.steps)
+        rest, is_trusted = kernels.collect(
+            program.code, program.steps, program.maps, work, scales, support, program.cells, mode
+        )
+        return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
+
+    def _support(self, theta: FloatArray) -> NDArray[np.uint8]:
+        """Which entries of the messages are possible; the last answer is kept, as zeros rarely move."""
+        possible = theta > -np.inf
+        known = self._known_support
+        if known is not None and np.array_equal(known[0], possible):
+            return known[1]
+        program = self._program
+        work = np.empty(program.workspace)
+        work[: program.cells] = possible
+        kernels.collect(
+            program.code,
+            program.steps,
+            program.maps,
+            work,
+            np.empty(program.steps),
+            _EVERYTHING,
+            program.cells,
+            kernels.SUPPORT,
+        )
+        support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
+        if not all(support[program.code[kernels.HEADER * i + 2] - program.cells] for i in self._roots()):
+            raise impossible()
+        self._known_support = possible, support
+        return support
+
+    def _roots(self) -> list[int]:
+        return [i for i in range(self._program.steps) if self._program.code[kernels.HEADER * i + 4]]
+
+    def _distribute(self, state: _State) -> FloatArray:
+        program = self._program
+        mu = np.empty(program.cells + program.messages)
+        mu[self._constants] = 1.0
+        kernels.distribute(
+            program.code,
+            program.steps,
+            program.maps,
+            state.work,
+            state.scales,
+            program.scratch,
+            state.mode,
+            mu,
+        )
+        return mu
+
+
+_EVERYTHING = np.zeros(0, dtype=np.uint8)

@@ -1,0 +1,212 @@
+"""The plan as rows of integers, for a compiled interpreter.
+
+One workspace holds [cells of the factors | messages | tables of the steps | marginals of products' groups |
+scratch]; a second array, laid out like the first two parts, receives the marginals of the cells and of the
+messages' separators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals.planning import Group, Step, plan_steps
+
+__all__ = ["HEADER", "ITEM", "Program", "lower", "memory_of_steps"]
+
+HEADER = 24
+"""Integers that describe a step; the columns are listed in `_row`."""
+ITEM = 4
+"""Integers that describe an item: offset, place of its row map, stride along a row, number of cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What the interpreter runs.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps.
+    code : NDArray[np.int64]
+        `HEADER` integers a step, then the items' records.
+    maps : NDArray[np.int32]
+        For each row of a step's table, where the row begins in an item; maps that are equal are shared.
+    cells, messages, tables, groups : int
+        Lengths of the parts of the workspace.
+    message_room, group_room : int
+        Cells of the largest message, and of the largest group, of a product.
+    """
+
+    steps: int
+    code: NDArray[np.int64]
+    maps: NDArray[np.int32]
+    cells: int
+    messages: int
+    tables: int
+    groups: int
+    message_room: int
+    group_room: int
+
+    @property
+    def scratch(self) -> int:
+        """Where the scratch of the workspace begins."""
+        return self.cells + self.messages + self.tables + self.groups
+
+    @property
+    def workspace(self) -> int:
+        """Length of the workspace."""
+        return self.scratch + self.message_room
+
+
+class _Maps:
+    """Row maps, each distinct one stored once."""
+
+    def __init__(self) -> None:
+        self.parts: list[NDArray[np.int32]] = []
+        self.places: dict[tuple[tuple[int, int], ...], int] = {}
+        self.length = 0
+
+    def place(self, axes: tuple[tuple[int, int], ...]) -> int:
+        """Where the map of rows with axes (size, stride) is kept."""
+        found = self.places.get(axes)
+        if found is None:
+            rows = np.zeros(1, dtype=np.int32)
+            for size, stride in axes:
+                steps = np.arange(size, dtype=np.int32) * np.int32(stride)
+                rows = np.add.outer(rows, steps).ravel()
+            found = self.places[axes] = self.length
+            self.parts.append(rows)
+            self.length += rows.size
+        return found
+
+
+def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
+    """Assign offsets to everything and write the steps as integers."""
+    steps = plan_steps(tree) if steps is None else steps
+    cards = tree.layout.cardinalities
+    maps = _Maps()
+    items: list[int] = []
+    rows: list[list[int]] = []
+    message = tree.layout.size
+    places: list[int] = []
+    for step in steps:
+        places.append(message)
+        message += math.prod(cards[v] for v in step.separator)
+    table = message
+    largest_message = largest_group = 0
+    for step, place in zip(steps, places, strict=True):
+        described = []
+        for group in step.groups:
+            source = group.items[0]
+            start = len(items)
+            for item in group.items:
+                offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
+                items += [offset, *_rows(item.scope, group, cards, maps)]
+            size = math.prod(cards[v] for v in group.scope)
+            if group.is_alias:
+                lies = places[source.source] if source.is_message else tree.layout.offsets[source.source]
+            else:
+                lies = table
+                table += size
+            described.append((lies, start, size, group))
+        separator = math.prod(cards[v] for v in step.separator)
+        if len(described) == 2:
+            largest_message = max(largest_message, separator)
+            largest_group = max(largest_group, described[0][2], described[1][2])
+        rows.append(_row(step, place, separator, described, cards))
+    base = HEADER * len(rows)
+    groups = table
+    for row in rows:
+        row[6] += base
+        row[12] += base
+        if row[0]:
+            for marginal, at in ((22, 5), (23, 11)):
+                if not row[at + 4]:
+                    row[marginal] = groups  # where the group's marginal is made before it is spread
+                    groups += row[at + 3]
+    code = np.array([x for row in rows for x in row] + items, dtype=np.int64)
+    return Program(
+        steps=len(rows),
+        code=code,
+        maps=np.concatenate(maps.parts) if maps.parts else np.zeros(0, dtype=np.int32),
+        cells=tree.layout.size,
+        messages=message - tree.layout.size,
+        tables=table - message,
+        groups=groups - table,
+        message_room=largest_message,
+        group_room=largest_group,
+    )
+
+
+def _rows(scope: tuple[int, ...], group: Group, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:
+    """Place of an item's row map, its stride along the table's last axis, and its number of cells."""
+    strides: dict[int, int] = {}
+    size = 1
+    for v in reversed(scope):
+        strides[v] = size
+        size *= cards[v]
+    outer, last = group.scope[:-1], group.scope[-1]
+    if group.is_alias:
+        return 0, 1, size
+    axes: list[tuple[int, int]] = []
+    for v in outer:
+        k, stride = cards[v], strides.get(v, 0)
+        if axes and axes[-1][1] == stride * k:
+            axes[-1] = (axes[-1][0] * k, stride)  # two axes that lie evenly are one
+        else:
+            axes.append((k, stride))
+    return maps.place(tuple(axes)), strides.get(last, 0), size
+
+
+def _row(
+    step: Step, place: int, separator: int, described: list[tuple[int, int, int, Group]], cards: Sequence[int]
+) -> list[int]:
+    """The columns of a step."""
+    row = [0] * HEADER
+    row[0] = len(described) - 1  # 0 cell by cell, 1 product
+    row[1] = cards[step.variable]
+    row[2] = place  # offset of the message
+    row[3] = separator  # its cells
+    row[4] = 0 if step.separator else 1  # a root
+    for at, (lies, start, size, group) in zip((5, 11), described, strict=False):
+        row[at] = lies  # offset of the table
+        row[at + 1] = start  # its items' records
+        row[at + 2] = len(group.items)
+        row[at + 3] = size
+        row[at + 4] = int(group.is_alias)
+        row[at + 5] = cards[group.scope[-1]]  # the length of a row
+    row[17], row[18], row[19] = step.shape
+    if len(described) == 2:
+        row[20] = int(described[0][3].is_transposed)
+        row[21] = int(described[1][3].is_transposed)
+    return row
+
+
+def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
+    """Bytes of one evaluation with one product Σv, and multiplications; nothing is allocated."""
+    cards = tree.layout.cardinalities
+    messages = tables = maps = multiplications = 0
+    largest_message = largest_group = 0
+    for step in steps:
+        separator = math.prod(cards[v] for v in step.separator)
+        messages += separator
+        for group in step.groups:
+            size = math.prod(cards[v] for v in group.scope)
+            multiplications += size * (len(group.items) + 1)
+            if not group.is_alias:
+                tables += size
+                maps += len(group.items) * size // cards[group.scope[-1]]
+            if len(step.groups) == 2:
+                largest_group = max(largest_group, size)
+        if len(step.groups) == 2:
+            largest_message = max(largest_message, separator)
+            multiplications += 3 * separator * cards[step.variable]
+    vectors = tree.layout.size + messages
+    floats = 5 * vectors + 3 * tables + 3 * largest_message + 3 * largest_group
+    return 8 * floats + 4 * maps, multiplications
