@@ -1,0 +1,183 @@
+"""Pictures that a statistician wants: edge marginals against a reference, and held-out score against budget.
+
+Every function returns its own matplotlib Figure and touches no global state; save it with
+``figure.savefig("name.png")``. Colours are those of Okabe and Ito, told apart by colour-blind readers, and every
+method has a mark of its own besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bayesprivmrf.inference.solution import Solution
+
+__all__ = ["edge_marginals", "holdout_against_epsilon"]
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKS = ("o", "s", "^", "D", "v", "P")
+_GREY = "#666666"
+
+
+def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Figure:
+    """Each inferred cell probability of the measured cliques against the reference's, a panel a method.
+
+    Parameters
+    ----------
+    reference
+        The truth, or the non-private estimate that stands for it.
+    solutions
+        Estimates by name, of models with the reference's cliques.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One square panel a method, on shared axes from 0; points on the diagonal are right. The panel states the
+        mean absolute error of a cell.
+
+    Raises
+    ------
+    ArgumentError
+        No solution is given, or one has other cliques than the reference.
+
+    References
+    ----------
+    Bernstein et al., "Differentially Private Learning of Undirected Graphical Models Using Collective Graphical
+    Models", ICML 2017, Figure 3(a).
+    """
+    names = _checked_names(reference, solutions)
+    truth = reference.marginals.flat
+    estimates = {name: solutions[name].marginals.flat for name in names}
+    top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
+    figure, axes = _panels(len(names))
+    for position, (panel, name) in enumerate(zip(axes, names, strict=True)):
+        panel.axline((0, 0), slope=1, color=_GREY, linewidth=0.8, zorder=1)
+        panel.scatter(
+            truth,
+            estimates[name],
+            s=16,
+            marker=_MARKS[position % len(_MARKS)],
+            color=_COLOURS[position % len(_COLOURS)],
+            alpha=0.6,
+            linewidths=0,
+            zorder=2,
+        )
+        error = float(np.abs(estimates[name] - truth).mean())
+        panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=10, loc="left")
+        panel.set_xlim(-0.02 * top, top)
+        panel.set_ylim(-0.02 * top, top)
+        panel.set_aspect("equal")
+        panel.set_xlabel("reference probability")
+        _tidy(panel)
+    axes[0].set_ylabel("inferred probability")
+    return figure
+
+
+def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
+    """Held-out log-likelihood against epsilon, a line a method.
+
+    Parameters
+    ----------
+    results
+        One row a method and epsilon: columns `method`, `epsilon` and `holdout_log_likelihood` (nats a record).
+        A method that has no epsilon (NaN), such as a non-private one, is a dashed level. Several rows of one
+        method and epsilon are repetitions: their mean is joined, each is dotted in.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Logarithmic epsilon; every line is named at its end.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, or no row has a finite epsilon and score.
+    """
+    lines, levels = _scores(results)
+    figure, (panel,) = _panels(1, width=6.2)
+    for position, (name, points) in enumerate(lines.items()):
+        colour, mark = _COLOURS[position % len(_COLOURS)], _MARKS[position % len(_MARKS)]
+        means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
+        panel.plot(sorted(points), means, color=colour, marker=mark, markersize=6, label=name)
+        for epsilon, scores in points.items():
+            if len(scores) > 1:
+                panel.scatter([epsilon] * len(scores), scores, s=7, color=colour, alpha=0.5)
+    for name, scores in levels.items():
+        level = float(np.mean(scores))
+        panel.axhline(level, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
+        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=_GREY, fontsize=9, **place)
+    epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
+    panel.set_xscale("log")
+    panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    panel.minorticks_off()
+    panel.set_xlabel("ε")
+    panel.set_ylabel("held-out log-likelihood\n(nats a record)")
+    panel.margins(x=0.12, y=0.1)
+    panel.legend(frameon=False, fontsize=9, loc="best")
+    _tidy(panel)
+    return figure
+
+
+def _panels(number: int, width: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """Figure of `number` panels side by side, made without pyplot so that no global list keeps it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * number, 3.8), layout="constrained")
+    axes = figure.subplots(1, number, sharex=number > 1, sharey=number > 1, squeeze=False)
+    return figure, list(axes[0])
+
+
+def _tidy(panel: Axes) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=9)
+    panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
+    panel.set_axisbelow(True)
+
+
+def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
+    if not solutions:
+        raise ArgumentError("`solutions` must hold at least one solution by name, got none.")
+    cliques = reference.specification.cliques
+    for name, solution in solutions.items():
+        if (
+            solution.specification.cliques != cliques
+            or solution.specification.domain != reference.specification.domain
+        ):
+            raise ArgumentError(
+                f"the solution {name!r} must have the cliques of the reference, in the same order; "
+                "fit both on one declared network."
+            )
+    return list(solutions)
+
+
+def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
+    """Finite scores by method and epsilon, and those of the methods without epsilon."""
+    needed = ["method", "epsilon", "holdout_log_likelihood"]
+    missing = [column for column in needed if column not in getattr(results, "columns", ())]
+    if missing:
+        raise ArgumentError(f"`results` must be a DataFrame with the columns {needed}, and lacks {missing}.")
+    lines: dict[str, dict[float, list[float]]] = {}
+    levels: dict[str, list[float]] = {}
+    for name, epsilon, score in zip(*(list(results[column]) for column in needed), strict=True):
+        if not math.isfinite(score):
+            continue
+        if epsilon is None or not math.isfinite(epsilon):
+            levels.setdefault(str(name), []).append(float(score))
+        else:
+            lines.setdefault(str(name), {}).setdefault(float(epsilon), []).append(float(score))
+    if not lines:
+        raise ArgumentError(
+            "`results` must hold at least one row with an epsilon and a finite score, got none."
+        )
+    return lines, levels
