@@ -1,1 +1,62 @@
-"""Markov random fields from sensitive data: declare, release once, infer with honest uncertainty."""
+"""Markov random fields from sensitive data: declare, release once, infer with honest uncertainty.
+
+Only the public side is here. The code that sees data is reached by writing
+``from bayesprivmrf.mechanisms import ...``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bayesprivmrf.citation import citation
+    from bayesprivmrf.evaluation import compare, holdout_log_likelihood, kl_divergence
+    from bayesprivmrf.inference import CGM, NaiveMLE, Solution, Status, uniform_solution
+    from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
+    from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, compose
+    from bayesprivmrf.release import NoisyStatistics, load_release
+
+__all__ = [
+    "CGM",
+    "Adjacency",
+    "CliqueTables",
+    "Domain",
+    "ModelSpecification",
+    "NaiveMLE",
+    "NoisyStatistics",
+    "PrivacyGuarantee",
+    "Solution",
+    "Status",
+    "citation",
+    "compare",
+    "compose",
+    "declare",
+    "holdout_log_likelihood",
+    "kl_divergence",
+    "load_release",
+    "uniform_solution",
+]
+
+__version__ = "0.1.0"
+
+# Loaded when first used: importing the package takes a fraction of a second.
+_HOMES = {
+    "citation": ("citation",),
+    "evaluation": ("compare", "holdout_log_likelihood", "kl_divergence"),
+    "inference": ("CGM", "NaiveMLE", "Solution", "Status", "uniform_solution"),
+    "model": ("CliqueTables", "Domain", "ModelSpecification", "declare"),
+    "privacy": ("Adjacency", "PrivacyGuarantee", "compose"),
+    "release": ("NoisyStatistics", "load_release"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME_OF:
+        return getattr(import_module(f"bayesprivmrf.{_HOME_OF[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,16 +1,11 @@
-"""The declared model: a domain, the cliques whose tables are measured, and the cells that cannot occur.
-
-This is the only file that knows pgmpy's classes.
-"""
+"""The declared model: a domain, the cliques whose tables are measured, and the cells that cannot occur."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +17,10 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LARGEST_TABLE", "ModelSpecification", "declare"]
+__all__ = ["LARGEST_TABLE", "ModelSpecification"]
 
 LARGEST_TABLE = 10**8
 """Cells that one measured table may have: 800 MB of 64-bit counts."""
-
-_DECLARED = "bayesprivmrf_cliques_declared"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -89,50 +82,6 @@ class ModelSpecification:
                 if not possible[start:stop].any():
                     raise ModelError(f"every cell of {clique!r} is declared impossible; leave at least one.")
 
-    @classmethod
-    def from_pgmpy(
-        cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
-    ) -> ModelSpecification:
-        """Specification of a pgmpy network.
-
-        Parameters
-        ----------
-        network
-            With factors: their scopes are the measured tables, those inside another dropped; their values are
-            ignored, but a cell whose value is exactly zero is declared impossible. Without factors: each edge
-            is a pair table, each isolated node a table of its own.
-        states
-            Each variable's states in order; needed for a network without factors, and must agree with the
-            factors' where there are some.
-
-        Raises
-        ------
-        ModelError
-            States conflict or are missing, or an edge is in no factor.
-        """
-        if isinstance(network, ModelSpecification):
-            return network
-        if not (hasattr(network, "get_factors") and hasattr(network, "nodes")):
-            raise ModelError(
-                "`network` must be a pgmpy DiscreteMarkovNetwork or a ModelSpecification, "
-                f"got {type(network).__name__}; bayesprivmrf.declare(states, cliques) makes one."
-            )
-        factors = list(network.get_factors())
-        domain = Domain.from_states(_gathered_states(network, factors, states))
-        if not factors:
-            isolated = [node for node in network.nodes if network.degree[node] == 0]
-            cliques = [tuple(edge) for edge in network.edges] + [(node,) for node in isolated]
-            return cls(domain=domain, cliques=tuple(cliques))
-        scopes = [tuple(factor.variables) for factor in factors]
-        _refuse_uncovered_edges(network, scopes)
-        declared = bool(network.graph.get(_DECLARED, True))
-        return cls(
-            domain=domain,
-            cliques=tuple(scopes),
-            impossible=tuple(zero for factor in factors for zero in _zeros(domain, factor)),
-            cliques_declared=declared,
-        )
-
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
         """Number of states of each variable, in domain order."""
@@ -181,6 +130,41 @@ class ModelSpecification:
         """Tables of this model from their flat view."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=np.asarray(flat))
 
+    @classmethod
+    def from_pgmpy(
+        cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
+    ) -> ModelSpecification:
+        """Specification of a pgmpy network.
+
+        Parameters
+        ----------
+        network
+            With factors: their scopes are the measured tables, those inside another dropped; their values are
+            ignored, but a cell whose value is exactly zero is declared impossible. Without factors: each edge
+            is a pair table, each isolated node a table of its own.
+        states
+            Each variable's states in order; needed for a network without factors, and must agree with the
+            factors' where there are some.
+
+        Raises
+        ------
+        ModelError
+            States conflict or are missing, or an edge is in no factor.
+        """
+        from bayesprivmrf.model.pgmpy_networks import read_network
+
+        return read_network(network, states)
+
+    def to_pgmpy(self, potentials: CliqueTables | FloatArray | None = None) -> DiscreteMarkovNetwork:
+        r"""Pgmpy network with one factor a clique, :math:`\exp(θ_C - \max θ_C)`; unit factors by default.
+
+        The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
+        and keeps factors of large, cancelling potentials from underflowing.
+        """
+        from bayesprivmrf.model.pgmpy_networks import write_network
+
+        return write_network(self, potentials)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelSpecification):
             return NotImplemented
@@ -201,113 +185,6 @@ class ModelSpecification:
             f"ModelSpecification({len(self.domain.variables)} variables, {len(self.cliques)} cliques, "
             f"{self.size} cells{zeros})"
         )
-
-    def to_pgmpy(self, potentials: CliqueTables | FloatArray | None = None) -> DiscreteMarkovNetwork:
-        r"""Pgmpy network with one factor a clique, :math:`\exp(θ_C - \max θ_C)`; unit factors by default.
-
-        The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
-        and keeps factors of large, cancelling potentials from underflowing.
-        """
-        from bayesprivmrf.model.consistency import minimum_norm_potentials
-
-        DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
-
-        values = potentials.flat if isinstance(potentials, CliqueTables) else potentials
-        if values is None:
-            values = np.zeros(self.size)
-            if self.possible is not None:
-                values[~self.possible] = -np.inf
-        else:
-            values = minimum_norm_potentials(self.cardinalities, self.scopes, np.asarray(values, dtype=float))
-        _refuse_what_pgmpy_merges(self.domain)
-        network = DiscreteMarkovNetwork()
-        network.add_nodes_from(self.domain.variables)
-        for position, clique in enumerate(self.cliques):
-            network.add_edges_from(combinations(clique, 2))
-            table = values[self.offsets[position] : self.offsets[position + 1]]
-            network.add_factors(
-                DiscreteFactor(
-                    variables=list(clique),
-                    cardinality=list(self.shapes[position]),
-                    values=np.exp(table - table.max()),
-                    state_names={v: list(self.domain.states_of(v)) for v in clique},
-                )
-            )
-        network.graph[_DECLARED] = self.cliques_declared
-        return network
-
-
-def declare(
-    states: Mapping[Variable, Iterable[Label]],
-    cliques: Iterable[Sequence[Variable]] | None = None,
-    *,
-    impossible: Iterable[Mapping[Variable, Label]] = (),
-) -> DiscreteMarkovNetwork:
-    """Declare a Markov random field, before any data is read.
-
-    Parameters
-    ----------
-    states
-        Each variable's states, in order. Any hashable labels; the order is kept everywhere.
-    cliques
-        The scopes whose tables are to be measured. ``None`` declares the variables alone, for mechanisms that
-        learn the couplings.
-    impossible
-        Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur, each
-        inside a clique.
-
-    Returns
-    -------
-    pgmpy.models.DiscreteMarkovNetwork
-        With one unit factor a clique; a structural zero has value 0.
-
-    Raises
-    ------
-    ModelError
-        The declaration is inconsistent; the message says where.
-
-    Examples
-    --------
-    >>> network = declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
-    >>> network.check_model()
-    True
-    """
-    domain = Domain.from_states(states)
-    if cliques is None:
-        given: list[Any] = [(variable,) for variable in domain.variables]
-    elif isinstance(cliques, str) or not isinstance(cliques, Iterable):
-        raise ModelError(f"`cliques` must be a sequence of tuples of variables, got {cliques!r}.")
-    else:
-        given = list(cliques)
-    assignments: list[tuple[tuple[Variable, Label], ...]] = []
-    for assignment in impossible:
-        if not isinstance(assignment, Mapping):
-            raise ModelError(f"`impossible` must hold mappings from variable to state, got {assignment!r}.")
-        assignments.append(tuple(assignment.items()))
-    return ModelSpecification(
-        domain=domain,
-        cliques=tuple(given),
-        impossible=tuple(assignments),
-        cliques_declared=cliques is not None,
-    ).to_pgmpy()
-
-
-def _pgmpy_classes() -> tuple[Any, Any]:
-    """Import DiscreteFactor and DiscreteMarkovNetwork (seconds) without the import's own deprecation notices."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pgmpy.factors.discrete import DiscreteFactor
-        from pgmpy.models import DiscreteMarkovNetwork
-    return DiscreteFactor, DiscreteMarkovNetwork
-
-
-def _refuse_what_pgmpy_merges(domain: Domain) -> None:
-    """Raise where names or labels differ only as True from 1, which a pgmpy network cannot hold."""
-    for labels in (domain.variables, *domain.states):
-        if len(set(labels)) != len(labels):
-            raise ModelError(
-                f"pgmpy takes True and 1 (False and 0) for one label, got {list(labels)!r}; rename one of them."
-            )
 
 
 def _checked_clique(domain: Domain, clique: Any) -> Clique:
@@ -364,55 +241,3 @@ def _checked_assignment(
     if not scope:
         raise ModelError("an impossible assignment must name at least one variable, got an empty one.")
     return named
-
-
-def _gathered_states(
-    network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
-) -> dict[Variable, tuple[Label, ...]]:
-    """States of every node, from the factors and `states`, in node order; conflicts are errors."""
-    found: dict[Variable, tuple[Label, ...]] = {}
-    for factor in factors:
-        for variable in factor.variables:
-            labels = tuple(factor.state_names[variable])
-            if found.setdefault(variable, labels) != labels:
-                raise ModelError(
-                    f"the factors must agree on the states of {variable!r} and their order, "
-                    f"got {list(found[variable])!r} and {list(labels)!r}."
-                )
-    given = Domain.from_states(states) if states is not None else None
-    if given is not None:
-        for variable in given.variables:
-            if variable not in network.nodes:
-                raise ModelError(f"`states` names {variable!r}, which is not a node of the network.")
-            if variable in found and found[variable] != given.states_of(variable):
-                raise ModelError(
-                    f"`states` and the factors must agree on {variable!r}, "
-                    f"got {list(given.states_of(variable))!r} and {list(found[variable])!r}."
-                )
-            found[variable] = given.states_of(variable)
-    unknown = [node for node in network.nodes if node not in found]
-    if unknown:
-        raise ModelError(
-            f"the states of {unknown[0]!r} are declared nowhere; give them as "
-            f"`states={{{unknown[0]!r}: [...]}}` or add a factor with state_names."
-        )
-    return {node: found[node] for node in network.nodes}
-
-
-def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
-    covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
-    for edge in network.edges:
-        if frozenset(edge) not in covered:
-            raise ModelError(
-                f"the edge {tuple(edge)!r} is in no factor, so its table would not be measured; "
-                "add a factor over it or remove the edge."
-            )
-
-
-def _zeros(domain: Domain, factor: Any) -> list[tuple[tuple[Variable, Label], ...]]:
-    """Assignments of the factor's cells whose value is exactly zero."""
-    values = np.asarray(factor.values)
-    return [
-        tuple((v, domain.states_of(v)[int(code)]) for v, code in zip(factor.variables, cell, strict=True))
-        for cell in np.argwhere(values == 0)
-    ]

@@ -1,0 +1,167 @@
+"""How good an estimate is, against a known truth or held-out records.
+
+This is the only public module that takes records. What it computes from them carries no guarantee: an
+evaluation reads data unprotected, and its results are no release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import Solution, Status
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.pgmpy_networks import network_potentials
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
+
+
+def kl_divergence(
+    truth: DiscreteMarkovNetwork | Solution, estimate: DiscreteMarkovNetwork | Solution
+) -> float:
+    r"""Kullback-Leibler divergence of an estimate from the truth, exact, in nats.
+
+    .. math:: KL(p \Vert q) = θ_p'μ_p - A(θ_p) - (θ_q'μ_p - A(θ_q)),
+
+    with the truth's marginals :math:`μ_p` on the estimate's own cliques in the second term. Infinite where the
+    estimate excludes what the truth allows.
+
+    Parameters
+    ----------
+    truth, estimate
+        Solutions, or pgmpy networks with factors, over the same variables and states (in any order).
+
+    Raises
+    ------
+    ModelError
+        The variables or states differ.
+    """
+    p, q = solution_of(truth), solution_of(estimate)
+    scopes, potentials = _expressed_in(p.specification, q)
+    own = p.specification
+    engine = marginal_engine(own.cardinalities, (*own.scopes, *scopes))
+    padded = np.concatenate([p.potentials.flat, np.zeros(len(potentials))])
+    log_partition, marginals = engine.marginals(padded)
+    inner = _expectation(p.potentials.flat, marginals[: own.size]) - log_partition
+    return float(inner - _expectation(potentials, marginals[own.size :]) + q.log_partition)
+
+
+def holdout_log_likelihood(
+    estimate: DiscreteMarkovNetwork | Solution, data: Any, *, missing: Any = None, other: Any = None
+) -> float:
+    r"""Mean log probability of a record, nats: :math:`\sum_C \hatμ_C'θ_C - A(θ)` on the records' tables.
+
+    Parameters
+    ----------
+    estimate
+        A solution, or a pgmpy network with factors.
+    data
+        Held-out records, in any data frame that a mechanism takes. Read unprotected.
+    missing, other
+        As in the mechanisms: the declared states for missing and for undeclared values.
+
+    Raises
+    ------
+    DataError
+        There is no record, or a value is outside the declared states.
+    """
+    from bayesprivmrf.mechanisms.counting import count_tables
+
+    solution = solution_of(estimate)
+    tables = count_tables(solution.specification, data, missing=missing, other=other)
+    records = float(tables.table(0).sum()) if len(tables) else 0.0
+    if records == 0:
+        raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
+    return _expectation(solution.potentials.flat, tables.flat / records) - solution.log_partition
+
+
+def compare(
+    methods: Mapping[str, Solution],
+    *,
+    truth: DiscreteMarkovNetwork | Solution | None = None,
+    holdout: Any = None,
+) -> pd.DataFrame:
+    """Methods side by side.
+
+    Parameters
+    ----------
+    methods
+        Solutions by name.
+    truth
+        The true distribution, if it is known.
+    holdout
+        Held-out records, if there are some. Read unprotected: the table is no release.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a method, in the order given: mean held-out log-likelihood (nats a record), Kullback-Leibler
+        divergence from the truth (nats), seconds the fit took, and how it ended.
+    """
+    import pandas as pd
+
+    if not isinstance(methods, Mapping):
+        raise ArgumentError(
+            f"`methods` must be a mapping from name to solution, got {type(methods).__name__}."
+        )
+    rows = [
+        {
+            "holdout_log_likelihood": (
+                math.nan if holdout is None else holdout_log_likelihood(solution, holdout)
+            ),
+            "kl_divergence": math.nan if truth is None else kl_divergence(truth, solution),
+            "seconds": float(solution.stats.get("seconds", math.nan)),
+            "status": solution.status.value,
+        }
+        for solution in methods.values()
+    ]
+    columns = ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+    return pd.DataFrame(rows, index=pd.Index(list(methods), name="method"), columns=columns)
+
+
+def solution_of(network: DiscreteMarkovNetwork | Solution) -> Solution:
+    """The solution itself, or a pgmpy network's distribution as one."""
+    if isinstance(network, Solution):
+        return network
+    model = ModelSpecification.from_pgmpy(network)
+    return Solution(
+        specification=model,
+        potentials=network_potentials(model, network),
+        method="given network",
+        status=Status.CONVERGED,
+    )
+
+
+def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:
+    """Sum of potentials times probabilities, with -inf times 0 as 0."""
+    used = marginals > 0
+    return float(potentials[used] @ marginals[used])
+
+
+def _expressed_in(
+    model: ModelSpecification, solution: Solution
+) -> tuple[tuple[tuple[int, ...], ...], FloatArray]:
+    """Scopes and potentials of a solution in another model's variable positions and state codes."""
+    theirs = solution.specification
+    if set(theirs.domain.variables) != set(model.domain.variables):
+        raise ModelError("both distributions must be over the same variables.")
+    codes = {}
+    for variable in model.domain.variables:
+        labels = model.domain.states_of(variable)
+        own = theirs.domain.codes_of(variable)
+        if len(own) != len(labels):
+            raise ModelError(f"both distributions must have the same states of {variable!r}.")
+        codes[variable] = [theirs.domain.code(variable, label) for label in labels]
+    scopes = tuple(tuple(model.domain.index(v) for v in clique) for clique in theirs.cliques)
+    tables = [solution.potentials[c][np.ix_(*(codes[v] for v in c))].ravel() for c in theirs.cliques]
+    return scopes, np.concatenate([np.zeros(0), *tables])

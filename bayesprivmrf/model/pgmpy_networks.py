@@ -1,0 +1,232 @@
+"""Between pgmpy's networks and this package's specifications: the only file that knows pgmpy's classes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.domain import Domain, Label, Variable
+from bayesprivmrf.model.specification import ModelSpecification
+from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["declare", "network_potentials", "read_network", "write_network"]
+
+_DECLARED = "bayesprivmrf_cliques_declared"
+
+
+def declare(
+    states: Mapping[Variable, Iterable[Label]],
+    cliques: Iterable[Sequence[Variable]] | None = None,
+    *,
+    impossible: Iterable[Mapping[Variable, Label]] = (),
+) -> DiscreteMarkovNetwork:
+    """Declare a Markov random field, before any data is read.
+
+    Parameters
+    ----------
+    states
+        Each variable's states, in order. Any hashable labels; the order is kept everywhere.
+    cliques
+        The scopes whose tables are to be measured. ``None`` declares the variables alone, for mechanisms that
+        learn the couplings.
+    impossible
+        Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur, each
+        inside a clique.
+
+    Returns
+    -------
+    pgmpy.models.DiscreteMarkovNetwork
+        With one unit factor a clique; a structural zero has value 0.
+
+    Raises
+    ------
+    ModelError
+        The declaration is inconsistent; the message says where.
+
+    Examples
+    --------
+    >>> network = declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    >>> network.check_model()
+    True
+    """
+    domain = Domain.from_states(states)
+    if cliques is None:
+        given: list[Any] = [(variable,) for variable in domain.variables]
+    elif isinstance(cliques, str) or not isinstance(cliques, Iterable):
+        raise ModelError(f"`cliques` must be a sequence of tuples of variables, got {cliques!r}.")
+    else:
+        given = list(cliques)
+    assignments: list[tuple[tuple[Variable, Label], ...]] = []
+    for assignment in impossible:
+        if not isinstance(assignment, Mapping):
+            raise ModelError(f"`impossible` must hold mappings from variable to state, got {assignment!r}.")
+        assignments.append(tuple(assignment.items()))
+    return ModelSpecification(
+        domain=domain,
+        cliques=tuple(given),
+        impossible=tuple(assignments),
+        cliques_declared=cliques is not None,
+    ).to_pgmpy()
+
+
+def read_network(
+    network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
+) -> ModelSpecification:
+    """Specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
+    if isinstance(network, ModelSpecification):
+        return network
+    if not (hasattr(network, "get_factors") and hasattr(network, "nodes")):
+        raise ModelError(
+            "`network` must be a pgmpy DiscreteMarkovNetwork or a ModelSpecification, "
+            f"got {type(network).__name__}; bayesprivmrf.declare(states, cliques) makes one."
+        )
+    factors = list(network.get_factors())
+    domain = Domain.from_states(_gathered_states(network, factors, states))
+    if not factors:
+        isolated = [node for node in network.nodes if network.degree[node] == 0]
+        cliques = [tuple(edge) for edge in network.edges] + [(node,) for node in isolated]
+        return ModelSpecification(domain=domain, cliques=tuple(cliques))
+    scopes = [tuple(factor.variables) for factor in factors]
+    _refuse_uncovered_edges(network, scopes)
+    declared = bool(network.graph.get(_DECLARED, True))
+    return ModelSpecification(
+        domain=domain,
+        cliques=tuple(scopes),
+        impossible=tuple(zero for factor in factors for zero in _zeros(domain, factor)),
+        cliques_declared=declared,
+    )
+
+
+def write_network(
+    model: ModelSpecification, potentials: CliqueTables | FloatArray | None = None
+) -> DiscreteMarkovNetwork:
+    """Pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
+    DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
+
+    values = potentials.flat if isinstance(potentials, CliqueTables) else potentials
+    if values is None:
+        values = np.zeros(model.size)
+        if model.possible is not None:
+            values[~model.possible] = -np.inf
+    else:
+        values = minimum_norm_potentials(model.cardinalities, model.scopes, np.asarray(values, dtype=float))
+    _refuse_what_pgmpy_merges(model.domain)
+    network = DiscreteMarkovNetwork()
+    network.add_nodes_from(model.domain.variables)
+    for position, clique in enumerate(model.cliques):
+        network.add_edges_from(combinations(clique, 2))
+        table = values[model.offsets[position] : model.offsets[position + 1]]
+        network.add_factors(
+            DiscreteFactor(
+                variables=list(clique),
+                cardinality=list(model.shapes[position]),
+                values=np.exp(table - table.max()),
+                state_names={v: list(model.domain.states_of(v)) for v in clique},
+            )
+        )
+    network.graph[_DECLARED] = model.cliques_declared
+    return network
+
+
+def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork) -> CliqueTables:
+    """Logarithms of a pgmpy network's factors, each added to a clique of the model that holds its scope.
+
+    Raises
+    ------
+    ModelError
+        A factor's value is negative or not a number, or its scope is in no clique.
+    """
+    flat = np.zeros(model.size)
+    for factor in network.get_factors():
+        scope = tuple(factor.variables)
+        values = np.asarray(factor.values, dtype=float)
+        if not (values >= 0).all():
+            raise ModelError(f"the factor over {scope!r} must have values of at least 0.")
+        home = next((c for c, own in enumerate(model.cliques) if set(scope) <= set(own)), None)
+        if home is None:
+            raise ModelError(f"the factor over {scope!r} is in no clique of the model.")
+        clique = model.cliques[home]
+        target = flat[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
+        ordered = values.transpose([scope.index(v) for v in clique if v in scope])
+        with np.errstate(divide="ignore"):
+            target += np.log(ordered)[tuple(slice(None) if v in scope else np.newaxis for v in clique)]
+    return model.tables(flat)
+
+
+def _pgmpy_classes() -> tuple[Any, Any]:
+    """Import DiscreteFactor and DiscreteMarkovNetwork (seconds) without the import's own deprecation notices."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pgmpy.factors.discrete import DiscreteFactor
+        from pgmpy.models import DiscreteMarkovNetwork
+    return DiscreteFactor, DiscreteMarkovNetwork
+
+
+def _refuse_what_pgmpy_merges(domain: Domain) -> None:
+    """Raise where names or labels differ only as True from 1, which a pgmpy network cannot hold."""
+    for labels in (domain.variables, *domain.states):
+        if len(set(labels)) != len(labels):
+            raise ModelError(
+                f"pgmpy takes True and 1 (False and 0) for one label, got {list(labels)!r}; rename one of them."
+            )
+
+
+def _gathered_states(
+    network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
+) -> dict[Variable, tuple[Label, ...]]:
+    """States of every node, from the factors and `states`, in node order; conflicts are errors."""
+    found: dict[Variable, tuple[Label, ...]] = {}
+    for factor in factors:
+        for variable in factor.variables:
+            labels = tuple(factor.state_names[variable])
+            if found.setdefault(variable, labels) != labels:
+                raise ModelError(
+                    f"the factors must agree on the states of {variable!r} and their order, "
+                    f"got {list(found[variable])!r} and {list(labels)!r}."
+                )
+    given = Domain.from_states(states) if states is not None else None
+    if given is not None:
+        for variable in given.variables:
+            if variable not in network.nodes:
+                raise ModelError(f"`states` names {variable!r}, which is not a node of the network.")
+            if variable in found and found[variable] != given.states_of(variable):
+                raise ModelError(
+                    f"`states` and the factors must agree on {variable!r}, "
+                    f"got {list(given.states_of(variable))!r} and {list(found[variable])!r}."
+                )
+            found[variable] = given.states_of(variable)
+    unknown = [node for node in network.nodes if node not in found]
+    if unknown:
+        raise ModelError(
+            f"the states of {unknown[0]!r} are declared nowhere; give them as "
+            f"`states={{{unknown[0]!r}: [...]}}` or add a factor with state_names."
+        )
+    return {node: found[node] for node in network.nodes}
+
+
+def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
+    covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
+    for edge in network.edges:
+        if frozenset(edge) not in covered:
+            raise ModelError(
+                f"the edge {tuple(edge)!r} is in no factor, so its table would not be measured; "
+                "add a factor over it or remove the edge."
+            )
+
+
+def _zeros(domain: Domain, factor: Any) -> list[tuple[tuple[Variable, Label], ...]]:
+    """Assignments of the factor's cells whose value is exactly zero."""
+    values = np.asarray(factor.values)
+    return [
+        tuple((v, domain.states_of(v)[int(code)]) for v, code in zip(factor.variables, cell, strict=True))
+        for cell in np.argwhere(values == 0)
+    ]
