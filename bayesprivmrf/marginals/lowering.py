@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.planning import Group, Step, plan_steps
+from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
 __all__ = ["HEADER", "ITEM", "Program", "lower", "memory_of_steps"]
 
@@ -105,16 +105,18 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
         for group in step.groups:
             source = group.items[0]
             start = len(items)
+            row_axes = _row_axes(group, cards, len(step.groups) == 2)
             for item in group.items:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
-                items += [offset, *_rows(item.scope, group, cards, maps)]
+                items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
             if group.is_alias:
                 lies = places[source.source] if source.is_message else tree.layout.offsets[source.source]
             else:
                 lies = table
                 table += size
-            described.append((lies, start, size, group))
+            length = math.prod(cards[v] for v in group.scope[-row_axes:])
+            described.append((lies, start, size, length, group))
         separator = math.prod(cards[v] for v in step.separator)
         if len(described) == 2:
             largest_message = max(largest_message, separator)
@@ -144,28 +146,49 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     )
 
 
-def _rows(scope: tuple[int, ...], group: Group, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:
-    """Place of an item's row map, its stride along the table's last axis, and its number of cells."""
+def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
     strides: dict[int, int] = {}
     size = 1
     for v in reversed(scope):
         strides[v] = size
         size *= cards[v]
-    outer, last = group.scope[:-1], group.scope[-1]
+    return strides
+
+
+def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
+    """How many of a table's last axes form a row along which every item lies evenly."""
+    strides = [_strides(item.scope, cards) for item in group.items]
+    axes = 1
+    while is_product and axes < len(group.scope):
+        outer, inner = group.scope[-axes - 1], group.scope[-axes]
+        if any(own.get(outer, 0) != own.get(inner, 0) * cards[inner] for own in strides):
+            break
+        axes += 1
+    return axes
+
+
+def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:
+    """Place of an item's row map, its stride along a row, and its number of cells."""
+    size = math.prod(cards[v] for v in item.scope)
     if group.is_alias:
         return 0, 1, size
+    strides = _strides(item.scope, cards)
     axes: list[tuple[int, int]] = []
-    for v in outer:
+    for v in group.scope[:-row_axes]:
         k, stride = cards[v], strides.get(v, 0)
         if axes and axes[-1][1] == stride * k:
             axes[-1] = (axes[-1][0] * k, stride)  # two axes that lie evenly are one
         else:
             axes.append((k, stride))
-    return maps.place(tuple(axes)), strides.get(last, 0), size
+    return maps.place(tuple(axes)), strides.get(group.scope[-1], 0), size
 
 
 def _row(
-    step: Step, place: int, separator: int, described: list[tuple[int, int, int, Group]], cards: Sequence[int]
+    step: Step,
+    place: int,
+    separator: int,
+    described: list[tuple[int, int, int, int, Group]],
+    cards: Sequence[int],
 ) -> list[int]:
     """The columns of a step."""
     row = [0] * HEADER
@@ -174,17 +197,17 @@ def _row(
     row[2] = place  # offset of the message
     row[3] = separator  # its cells
     row[4] = 0 if step.separator else 1  # a root
-    for at, (lies, start, size, group) in zip((5, 11), described, strict=False):
+    for at, (lies, start, size, length, group) in zip((5, 11), described, strict=False):
         row[at] = lies  # offset of the table
         row[at + 1] = start  # its items' records
         row[at + 2] = len(group.items)
         row[at + 3] = size
         row[at + 4] = int(group.is_alias)
-        row[at + 5] = cards[group.scope[-1]]  # the length of a row
+        row[at + 5] = length
     row[17], row[18], row[19] = step.shape
     if len(described) == 2:
-        row[20] = int(described[0][3].is_transposed)
-        row[21] = int(described[1][3].is_transposed)
+        row[20] = int(described[0][4].is_transposed)
+        row[21] = int(described[1][4].is_transposed)
     return row
 
 

@@ -9,7 +9,7 @@ m(shared, left, right) = Σ_v L R, which never forms the table. Which is cheaper
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bayesprivmrf.marginals.buckets import BucketTree
@@ -25,9 +25,9 @@ GROUP_CELL = 1.5  # making a group's table and spreading its marginal, a cell an
 GROUP_ROW = 3.0
 MULTIPLY_VECTOR = 1.2  # three passes of multiply and add, when a group is a vector
 MULTIPLY_SMALL = 2.0  # the same in plain loops
-MULTIPLY_LARGE = 0.20  # the same through BLAS
-BLAS_CALL = 600.0  # three calls
-BLAS_FROM = 4096  # multiplications from which a product goes through BLAS
+MULTIPLY_LARGE = 0.15  # the same through BLAS
+BLAS_CALL = 400.0  # three calls
+BLAS_FROM = 256  # multiplications from which a product goes through BLAS
 ENUMERATED = 6  # items whose splits are all tried
 WORTH_SPLITTING = 48  # cells below which no split is tried
 
@@ -122,6 +122,7 @@ def _plan_step(
             if rival < cost:
                 best, cost = split, rival
     if best is None:
+        separator = _ordered(separator, max(items, key=lambda item: _cells(item, cards)), separator)
         table = (*separator, variable)
         return Step(variable, separator, (Group(tuple(items), table, False, False),), (1, rows, 1))
     return _product(best, variable, separator, cards)
@@ -173,18 +174,45 @@ def _product(
     first, second = split
     if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
         first, second, left, right = second, first, right, left  # a vector is always the left factor
-    parts = [tuple(v for v in separator if v in side) for side in (shared, left, right)]
-    a, b, c = parts
+    leader = max((*first, *second), key=lambda item: _cells(item, cards))
+    a = _ordered(shared, leader, separator)
+    b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
+    c = _ordered(right, max(second, key=lambda item: _cells(item, cards)), separator)
     groups = (
-        _group(first, (*a, *b, variable), (*a, variable, *b)),
-        _group(second, (*a, variable, *c), (*a, *c, variable)),
+        _group(first, (*a, *b, variable), (*a, variable, *b), cards),
+        _group(second, (*a, variable, *c), (*a, *c, variable), cards),
     )
-    shape = tuple(math.prod(cards[v] for v in part) for part in parts)
-    return Step(variable, (*a, *b, *c), groups, (shape[0], shape[1], shape[2]))
+    sizes = [math.prod(cards[v] for v in part) for part in (a, b, c)]
+    return Step(variable, (*a, *b, *c), groups, (sizes[0], sizes[1], sizes[2]))
 
 
-def _group(items: list[Item], natural: tuple[int, ...], transposed: tuple[int, ...]) -> Group:
+def _cells(item: Item, cards: Sequence[int]) -> int:
+    return math.prod(cards[v] for v in item.scope)
+
+
+def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...]) -> tuple[int, ...]:
+    """The variables as they lie in the largest item, so that it is read in place; others outermost."""
+    place = {v: i for i, v in enumerate(leader.scope)}
+    inside = set(variables)
+    others = [v for v in separator if v in inside and v not in place]
+    return (*others, *sorted((v for v in inside if v in place), key=place.__getitem__))
+
+
+def _group(
+    items: list[Item], natural: tuple[int, ...], transposed: tuple[int, ...], cards: Sequence[int]
+) -> Group:
     """The table of some items; a single one is used where it lies when its axes allow."""
     if len(items) == 1 and items[0].scope in (natural, transposed):
         return Group(tuple(items), items[0].scope, True, items[0].scope != natural)
-    return Group(tuple(items), natural, False, False)
+    scope = min((natural, transposed), key=lambda axes: _unevenness(items, axes, cards))
+    return Group(tuple(items), scope, False, scope != natural)
+
+
+def _unevenness(items: list[Item], axes: tuple[int, ...], cards: Sequence[int]) -> float:
+    """How little of a row of the table lies together in its items."""
+    last = axes[-1]
+    total = 1.0 / cards[last]
+    for item in items:
+        if last in item.scope and item.scope[-1] != last:
+            total += 1.0
+    return total

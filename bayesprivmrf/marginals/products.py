@@ -27,24 +27,34 @@ __all__ = [
 ]
 
 OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
-BLAS_FROM = 4096  # multiplications from which a call of BLAS pays
+BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 
 
 @njit(**OPTIONS)
 def build(work, code, first, count, maps, table, size, length, add):
     """A group's table: the product of its items, or their sum."""
-    for i in range(count):
-        item = first + 4 * i
-        offset, place, stride = code[item], code[item + 1], code[item + 2]
-        for row in range(size // length):
-            source = offset + maps[place + row]
-            at = table + row * length
-            if i == 0:
-                for c in range(length):
-                    work[at + c] = work[source + c * stride]
-            elif add:
+    for row in range(size // length):
+        at = table + row * length
+        source, stride = code[first] + maps[code[first + 1] + row], code[first + 2]
+        if stride == 1:
+            for c in range(length):
+                work[at + c] = work[source + c]
+        else:
+            for c in range(length):
+                work[at + c] = work[source + c * stride]
+        for i in range(1, count):
+            item = first + 4 * i
+            source, stride = code[item] + maps[code[item + 1] + row], code[item + 2]
+            if add:
                 for c in range(length):
                     work[at + c] += work[source + c * stride]
+            elif stride == 0:
+                x = work[source]
+                for c in range(length):
+                    work[at + c] *= x
+            elif stride == 1:
+                for c in range(length):
+                    work[at + c] *= work[source + c]
             else:
                 for c in range(length):
                     work[at + c] *= work[source + c * stride]
@@ -54,17 +64,21 @@ def build(work, code, first, count, maps, table, size, length, add):
 def spread(source, table, code, first, count, maps, size, length, values):
     """Sum a group's table onto the cells of its items."""
     for i in range(count):
-        item = first + 4 * i
-        offset, place, stride = code[item], code[item + 1], code[item + 2]
-        values[offset : offset + code[item + 3]] = 0.0
-        for row in range(size // length):
-            target = offset + maps[place + row]
-            at = table + row * length
+        offset = code[first + 4 * i]
+        values[offset : offset + code[first + 4 * i + 3]] = 0.0
+    for row in range(size // length):
+        at = table + row * length
+        for i in range(count):
+            item = first + 4 * i
+            target, stride = code[item] + maps[code[item + 1] + row], code[item + 2]
             if stride == 0:
                 total = 0.0
                 for c in range(length):
                     total += source[at + c]
                 values[target] += total
+            elif stride == 1:
+                for c in range(length):
+                    values[target + c] += source[at + c]
             else:
                 for c in range(length):
                     values[target + c * stride] += source[at + c]
