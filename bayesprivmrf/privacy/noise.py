@@ -33,7 +33,7 @@ class NoiseLaw(ABC):
 
     __slots__ = ()
     name: ClassVar[str]
-    is_integer: ClassVar[bool] = False
+    is_discrete: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -104,11 +104,11 @@ class DiscreteLaplace(_Scaled):
     Examples
     --------
     >>> round(DiscreteLaplace(1.0).variance, 6)
-    1.841348
+    1.841347
     """
 
     name: ClassVar[str] = "discrete-laplace"
-    is_integer: ClassVar[bool] = True
+    is_discrete: ClassVar[bool] = True
 
     @property
     def variance(self) -> float:
@@ -192,11 +192,11 @@ class DiscreteGaussian(_Scaled):
     >>> DiscreteGaussian(3.0).variance
     9.0
     >>> round(DiscreteGaussian(0.3).variance, 6)
-    0.007671
+    0.007673
     """
 
     name: ClassVar[str] = "discrete-gaussian"
-    is_integer: ClassVar[bool] = True
+    is_discrete: ClassVar[bool] = True
 
     def _sums(self) -> tuple[float, float]:
         """Sum of q^(j^2) and of j^2 q^(j^2) over the integers j, in whichever form converges at once."""
@@ -279,7 +279,7 @@ class NoNoise(NoiseLaw):
     """No noise at all: the table is exact, or a public constant."""
 
     name: ClassVar[str] = "none"
-    is_integer: ClassVar[bool] = True
+    is_discrete: ClassVar[bool] = True
 
     @property
     def scale(self) -> float:

@@ -1,0 +1,22 @@
+"""The only code that sees data: each mechanism reads records and lets out a release.
+
+``from bayesprivmrf.mechanisms import ...`` is the line that a privacy reviewer looks for.
+"""
+
+from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
+from bayesprivmrf.mechanisms.exact import ExactStatistics
+from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
+from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
+from bayesprivmrf.mechanisms.registry import available_mechanisms
+from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
+
+__all__ = [
+    "ExactStatistics",
+    "GaussianStatistics",
+    "LaplaceStatistics",
+    "Ledger",
+    "Mechanism",
+    "Stamp",
+    "StatisticsMechanism",
+    "available_mechanisms",
+]

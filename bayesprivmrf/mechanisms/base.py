@@ -1,0 +1,170 @@
+"""The contract of every mechanism: check all that is public, read the data once, charge, randomise, stamp."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.mechanisms.randomness import NoiseSource, noise_source
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release import Provenance
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+    from bayesprivmrf.model import ModelSpecification
+
+__all__ = ["Ledger", "Mechanism", "Stamp"]
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """Keeps account of what was spent on a data set."""
+
+    def spend(self, guarantee: PrivacyGuarantee, provenance: Provenance) -> object:
+        """Record the cost of a release about to be made, or raise if the budget does not allow it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What the base writes on a release: the guarantee, and how it was made."""
+
+    guarantee: PrivacyGuarantee | None
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism[PlanT, ExactT, ReleaseT](ABC):
+    """Abstract base of the only code that sees data.
+
+    A subclass is a frozen keyword-only dataclass whose fields are its public settings, checked in
+    ``__post_init__``. It supplies four hooks; `release` is final and calls them in this order:
+
+    1. ``_prepare(network)``: check everything public, return a plan. No data.
+    2. ``_guarantee(plan)``: what will be promised. No data.
+    3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
+       added to; its errors name columns, never values and never how many records there are.
+    4. the ledger, if any, is charged;
+    5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
+       that holds nothing exact and carries the stamp.
+
+    So whatever can be refused is refused before anything is spent.
+
+    Raises
+    ------
+    TypeError
+        At class creation, when a subclass overrides `release`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.release is not Mechanism.release:
+            raise TypeError(
+                f"{cls.__name__} must not override `release`, which holds the order of check, charge and noise; "
+                "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
+            )
+
+    @final
+    def release(
+        self,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        data: Any,
+        *,
+        rng: int | np.random.Generator | None = None,
+        ledger: Ledger | None = None,
+    ) -> ReleaseT:
+        """Make one release from the data.
+
+        Parameters
+        ----------
+        network
+            The declared model: public.
+        data
+            The records: sensitive.
+        rng
+            ``None`` draws the noise from a cryptographic source. A seed or a generator makes a simulated
+            release, which protects nobody and says so.
+        ledger
+            Charged after every check has passed and before noise is drawn.
+
+        Returns
+        -------
+        release
+            Frozen; carries ``guarantee`` and ``provenance``. Nothing in it is exact unless the mechanism
+            says that it promises nothing.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            Something public is wrong. Nothing was read, nothing was spent.
+        DataError
+            The data does not fit the declaration. Nothing was spent. The message holds no value of the
+            data, yet that it was raised is itself not private: guarantees are for data inside the domain.
+        """
+        source = noise_source(rng)
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise ArgumentError(f"`ledger` must have a method `spend`, got {type(ledger).__name__}.")
+        plan = self._prepare(network)
+        guarantee = self._guarantee(plan)
+        if ledger is not None and guarantee is None:
+            raise PrivacyError(
+                f"{type(self).__name__} promises nothing, so there is nothing to charge a `ledger` with; "
+                "leave it out."
+            )
+        provenance = Provenance(
+            mechanism=type(self).__name__,
+            settings=self._settings(),
+            simulated=source.is_simulated,
+            versions=dict(_versions()),
+        )
+        exact = self._read(plan, data)
+        if ledger is not None and guarantee is not None:
+            ledger.spend(guarantee, provenance)
+        return self._randomise(plan, exact, source, Stamp(guarantee=guarantee, provenance=provenance))
+
+    @abstractmethod
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> PlanT:
+        """Check everything public and return the plan."""
+
+    @abstractmethod
+    def _guarantee(self, plan: PlanT) -> PrivacyGuarantee | None:
+        """Return what a release under this plan promises, ``None`` for nothing."""
+
+    @abstractmethod
+    def _read(self, plan: PlanT, data: Any) -> ExactT:
+        """Check the records and return what the noise is added to. The only hook that sees them."""
+
+    @abstractmethod
+    def _randomise(self, plan: PlanT, exact: ExactT, source: NoiseSource, stamp: Stamp) -> ReleaseT:
+        """Return the release: noise from `source` on the exact values, with the stamp's fields."""
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings as numbers and text, for the provenance."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(getattr(value, "value", value))
+
+
+@functools.cache
+def _versions() -> Mapping[str, str]:
+    """Versions of the libraries that a release's numbers depend on."""
+    found = {}
+    for name in ("bayesprivmrf", "opendp", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

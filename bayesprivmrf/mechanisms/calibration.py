@@ -1,0 +1,111 @@
+"""Noise scales for a budget, rounded up until OpenDP's own maps promise no more than was asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.mechanisms.randomness import integer_measurement
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+
+__all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss"]
+
+LARGEST_SCALE = 1e12
+"""Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law."""
+
+
+def discrete_laplace_laws(
+    shares: Sequence[float], epsilon: float, sensitivity: int
+) -> tuple[DiscreteLaplace, ...]:
+    r"""Return the discrete Laplace law of each table, for a joint pure guarantee.
+
+    Table C has L1 sensitivity :math:`\Delta` and scale :math:`b_C`. For neighbours whose tables are n and n',
+    each cell's likelihood ratio is :math:`e^{(|y - n'| - |y - n|)/b_C} \le e^{|n - n'|/b_C}`, so that the joint
+    loss is at most :math:`\sum_C \Delta / b_C`. With :math:`b_C = \Delta / (w_C \epsilon)` and shares
+    :math:`w_C` that add to one it is :math:`\epsilon`.
+
+    Parameters
+    ----------
+    shares
+        :math:`w_C`, positive, one a table.
+    epsilon
+        Joint budget, nats.
+    sensitivity
+        :math:`\Delta`, records: how far one neighbour moves one table in L1.
+
+    Returns
+    -------
+    tuple of DiscreteLaplace
+        Scales rounded up.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is so small that a scale exceeds 10^12 records.
+    """
+    scales = [sensitivity / (share * epsilon) for share in shares]
+    _refuse_excess("epsilon", epsilon, scales)
+    return _rounded_up(DiscreteLaplace, scales, epsilon, sensitivity)
+
+
+def discrete_gaussian_laws(
+    shares: Sequence[float], rho: float, sensitivity: float
+) -> tuple[DiscreteGaussian, ...]:
+    r"""Return the discrete Gaussian law of each table, for a joint zero-concentrated guarantee.
+
+    Discrete Gaussian noise of scale :math:`\sigma_C` on whole numbers moved by :math:`\Delta` in L2 costs
+    :math:`\rho_C = \Delta^2 / (2 \sigma_C^2)` (Canonne, Kamath, Steinke 2020, Theorem 4 and Corollary 16), and
+    costs add up over tables. With :math:`\sigma_C^2 = \Delta^2 / (2 w_C \rho)` and shares :math:`w_C` that add to
+    one the joint cost is :math:`\rho`. For even shares over m tables this is the usual
+    :math:`\sigma^2 = m \Delta^2 / (2 \rho)` for the joint sensitivity :math:`\sqrt{m} \Delta`.
+
+    Parameters
+    ----------
+    shares
+        :math:`w_C`, positive, one a table.
+    rho
+        Joint budget, nats.
+    sensitivity
+        :math:`\Delta`, records: how far one neighbour moves one table in L2; rounded up.
+
+    Returns
+    -------
+    tuple of DiscreteGaussian
+        Scales rounded up.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is so small that a scale exceeds 10^12 records.
+    """
+    scales = [sensitivity / math.sqrt(2 * share * rho) for share in shares]
+    _refuse_excess("rho", rho, scales)
+    return _rounded_up(DiscreteGaussian, scales, rho, sensitivity)
+
+
+def promised_loss(laws: Sequence[NoiseLaw], sensitivity: float) -> Fraction:
+    """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho)."""
+    losses = {law: Fraction(integer_measurement(law).map(sensitivity)) for law in set(laws)}
+    return sum((losses[law] for law in laws), Fraction(0))
+
+
+def _rounded_up[LawT: NoiseLaw](
+    law: Callable[[float], LawT], scales: Sequence[float], budget: float, sensitivity: float
+) -> tuple[LawT, ...]:
+    laws = tuple(law(scale) for scale in scales)
+    widening = 2.0**-52
+    while promised_loss(laws, sensitivity) > Fraction(budget):
+        # each pass moves every scale up by one more unit in its last place
+        laws = tuple(law(math.nextafter(scale * (1 + widening), math.inf)) for scale in scales)
+        widening += 2.0**-52
+    return laws
+
+
+def _refuse_excess(name: str, budget: float, scales: Sequence[float]) -> None:
+    if scales and not max(scales) <= LARGEST_SCALE:
+        raise ArgumentError(
+            f"`{name}` must leave every table a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
+            f"for {len(scales)} tables; choose a larger budget or fewer tables."
+        )

@@ -1,0 +1,44 @@
+"""Exact tables: the reference without privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.privacy import NoNoise, PrivacyGuarantee
+
+__all__ = ["ExactStatistics"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExactStatistics(StatisticsMechanism):
+    """Return the declared tables as they are: no noise, no privacy, no guarantee.
+
+    For the reference that private results are compared with. The result says that nothing is promised, is
+    not saved unless that is allowed by name, and must not leave the place where the data may be.
+
+    Parameters
+    ----------
+    adjacency
+        Of no consequence here, but for `total`, which replace-one states.
+    missing, other
+        See `StatisticsMechanism`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from bayesprivmrf.model import Domain, ModelSpecification
+    >>> domain = Domain.from_states({"ill": ["no", "yes"]})
+    >>> model = ModelSpecification(domain=domain, cliques=(("ill",),))
+    >>> ExactStatistics().release(model, pd.DataFrame({"ill": ["no", "yes", "no"]})).tables["ill"]
+    array([2, 1])
+    """
+
+    def _noise(self, specification: ModelSpecification) -> tuple[NoNoise, ...]:
+        return tuple(NoNoise() for _ in specification.cliques)
+
+    def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
+        return None

@@ -1,0 +1,123 @@
+"""Frozen settings of mechanisms and the checks that several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.privacy.checks import positive_finite
+
+__all__ = ["FrozenMapping", "checked_redirect", "checked_weights", "redirect_codes", "shares"]
+
+
+class FrozenMapping[K, V](Mapping[K, V]):
+    """A mapping that cannot change, for the fields of frozen dataclasses; equal to a dict of its items."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def checked_weights(weights: Any) -> FrozenMapping[Clique, float] | None:
+    """Return the weights of tables, each positive and finite, keyed by tuples of variables."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping):
+        raise ArgumentError(
+            f"`weights` must be a mapping from clique to a positive share, got {type(weights).__name__}; "
+            "leave it out for equal shares."
+        )
+    keyed = {key if isinstance(key, tuple) else (key,): value for key, value in weights.items()}
+    return FrozenMapping({clique: positive_finite(f"weights[{clique!r}]", w) for clique, w in keyed.items()})
+
+
+def shares(specification: ModelSpecification, weights: Mapping[Clique, float] | None) -> tuple[float, ...]:
+    """Return each measured table's share of the budget; the shares add up to one, up to rounding.
+
+    Raises
+    ------
+    ArgumentError
+        A weight is for no measured table, two are for the same one, or a table has none.
+    """
+    cliques = specification.cliques
+    if weights is None:
+        return tuple(1 / len(cliques) for _ in cliques)
+    by_scope: dict[frozenset[Variable], float] = {}
+    known = {frozenset(clique) for clique in cliques}
+    for clique, weight in weights.items():
+        scope = frozenset(clique)
+        if scope not in known or scope in by_scope:
+            raise ArgumentError(
+                f"`weights` must hold each measured table once, got {clique!r} in vain or twice; "
+                f"the measured tables are {', '.join(map(repr, cliques))}."
+            )
+        by_scope[scope] = weight
+    for clique in cliques:
+        if frozenset(clique) not in by_scope:
+            raise ArgumentError(f"`weights` must hold every measured table, got none for {clique!r}; add it.")
+    total = sum(by_scope.values())
+    return tuple(by_scope[frozenset(clique)] / total for clique in cliques)
+
+
+def checked_redirect(name: str, redirect: Any) -> Any:
+    """Return the setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
+    if isinstance(redirect, Mapping):
+        return FrozenMapping(redirect)
+    try:
+        hash(redirect)
+    except TypeError:
+        raise ArgumentError(
+            f"`{name}` must be a declared state or a mapping from variable to one, got {type(redirect).__name__}."
+        ) from None
+    return redirect
+
+
+def redirect_codes(
+    name: str, redirect: Label | Mapping[Variable, Label] | None, specification: ModelSpecification
+) -> dict[Variable, int]:
+    """Return, for each variable with such a state, the code that takes missing (or undeclared) values.
+
+    Raises
+    ------
+    ArgumentError
+        The label is a state of no variable.
+    ModelError
+        A mapping names an undeclared variable, or a label that is none of its states.
+    """
+    domain = specification.domain
+    if redirect is None:
+        return {}
+    if isinstance(redirect, Mapping):
+        named = {domain.variables[domain.index(v)]: label for v, label in redirect.items()}
+        return {variable: domain.code(variable, label) for variable, label in named.items()}
+    codes = {
+        variable: domain.code(variable, redirect)
+        for variable in domain.variables
+        if label_key(redirect) in domain.codes_of(variable)
+    }
+    if not codes:
+        raise ArgumentError(
+            f"`{name}` must be a declared state, got {redirect!r}, which no variable has; "
+            "declare it as a state of the variables it is meant for."
+        )
+    return codes

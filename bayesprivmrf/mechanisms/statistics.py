@@ -1,0 +1,194 @@
+"""Noisy contingency tables: the base of every mechanism that measures the declared tables."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning
+from bayesprivmrf.mechanisms.base import Mechanism, Stamp
+from bayesprivmrf.mechanisms.counting import ExactCounts, count_tables
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.planning import drowned_tables, noise_preview
+from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["StatisticsMechanism", "StatisticsPlan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsPlan:
+    """Everything public about a release of tables: model, noise laws, codes of redirected values."""
+
+    specification: ModelSpecification
+    noise: tuple[NoiseLaw, ...]
+    missing: Mapping[Variable, int]
+    other: Mapping[Variable, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics]):
+    r"""Abstract mechanism that adds independent integer noise to each measured table.
+
+    A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``.
+
+    Its sensitivity: every record lies in exactly one cell of each of the m tables. Adding or removing it
+    moves one cell of each table by one: L1 distance 1 and L2 distance 1 a table, m and :math:`\sqrt m`
+    jointly. Replacing it moves it, in each table, from one cell to another or not at all: L1 distance 2 and L2
+    distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
+    differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table.
+
+    Cells declared impossible are public zeros: their noise is dropped after it was drawn. Under
+    add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
+    public and the release states it.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation, `Adjacency` or its name.
+    missing, other
+        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
+        that state, or a mapping from variable to label. By default either is an error.
+    """
+
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+    missing: Label | Mapping[Variable, Label] | None = None
+    other: Label | Mapping[Variable, Label] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
+        for name in ("missing", "other"):
+            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+
+    @abstractmethod
+    def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
+        """Return the integer noise law of each measured table."""
+
+    @abstractmethod
+    def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
+        """Return the joint guarantee of those laws, for neighbours as `adjacency` says."""
+
+    @property
+    @final
+    def l1_sensitivity(self) -> int:
+        """How far one neighbour moves one table in L1, records: 1, or 2 under replace-one."""
+        return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+
+    @property
+    @final
+    def l2_sensitivity(self) -> float:
+        """How far one neighbour moves one table in L2, records: 1, or sqrt(2), rounded up, under replace-one."""
+        return math.nextafter(math.sqrt(self.l1_sensitivity), math.inf) if self.l1_sensitivity > 1 else 1.0
+
+    def preview(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> pd.DataFrame:
+        """Tell what the noise will be, before any data is read or budget spent.
+
+        Parameters
+        ----------
+        network
+            The declared model.
+        total
+            A public guess of the number of records, to compare the noise with; a `NoiseWarning` says which
+            tables the noise would drown.
+
+        Returns
+        -------
+        DataFrame
+            One row a table; see `bayesprivmrf.planning.noise_preview`.
+        """
+        plan = self._prepare(network)
+        frame = noise_preview(plan.specification, plan.noise, total)
+        if total is not None:
+            _warn_if_drowned(plan, float(total), f"about {total:,.0f} records", stacklevel=3)
+        return frame
+
+    @final
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StatisticsPlan:
+        specification = ModelSpecification.from_pgmpy(network)
+        if not specification.cliques_declared:
+            raise ModelError(
+                f"{type(self).__name__} must know which tables to measure, but the network declares no cliques; "
+                "give `declare` its `cliques`."
+            )
+        if not specification.cliques:
+            raise ModelError("the network must have at least one variable, got none; declare one.")
+        noise = tuple(self._noise(specification))
+        if len(noise) != len(specification.cliques):
+            raise ArgumentError(
+                f"{type(self).__name__} must give one noise law for each of the {len(specification.cliques)} "
+                f"tables, got {len(noise)}; correct its `_noise`."
+            )
+        return StatisticsPlan(
+            specification=specification,
+            noise=noise,
+            missing=redirect_codes("missing", self.missing, specification),
+            other=redirect_codes("other", self.other, specification),
+        )
+
+    @final
+    def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
+        return self._promise(plan.specification)
+
+    @final
+    def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:
+        counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other)
+        if self.adjacency is Adjacency.REPLACE_ONE and counts.records == 0:
+            raise DataError(
+                "`data` must hold at least one record under replace-one neighbours, where their number is "
+                "public, got none; use add-or-remove-one to protect the number as well."
+            )
+        return counts
+
+    @final
+    def _randomise(
+        self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
+    ) -> NoisyStatistics:
+        model = plan.specification
+        noisy = exact.flat.copy()
+        for law in dict.fromkeys(plan.noise):
+            cells = np.repeat([own == law for own in plan.noise], np.diff(model.offsets))
+            noisy[cells] = source.add(exact.flat[cells], law)
+        if model.possible is not None:
+            noisy[~model.possible] = 0
+        release = NoisyStatistics(
+            specification=model,
+            tables=model.tables(noisy),
+            noise=plan.noise,
+            guarantee=stamp.guarantee,
+            provenance=stamp.provenance,
+            total=exact.records if self.adjacency is Adjacency.REPLACE_ONE else None,
+        )
+        # from here on, only the release is looked at
+        about = release.estimated_total
+        if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
+            _warn_if_drowned(
+                plan, about, "the number of records that the release itself suggests", stacklevel=4
+            )
+        return release
+
+
+def _warn_if_drowned(plan: StatisticsPlan, total: float, what: str, stacklevel: int) -> None:
+    drowned = drowned_tables(plan.specification, plan.noise, total)
+    if drowned:
+        shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
+        warnings.warn(
+            f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} tables "
+            f"({shown}); declare fewer or smaller tables, or spend more.",
+            NoiseWarning,
+            stacklevel=stacklevel,
+        )
