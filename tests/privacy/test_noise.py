@@ -1,0 +1,101 @@
+"""Noise laws against brute-force sums and quadrature."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.privacy import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NoNoise,
+    noise_from_dict,
+)
+
+DISCRETE = [DiscreteLaplace, DiscreteGaussian]
+CONTINUOUS = [Laplace, Gaussian]
+SCALES = [0.05, 0.3, 0.49, 0.51, 0.9, 1.0, 3.7, 49.9, 50.1, 400.0]
+
+
+def unnormalised(law, k):
+    return (
+        np.exp(-np.abs(k) / law.scale)
+        if isinstance(law, DiscreteLaplace)
+        else np.exp(-0.5 * (k / law.scale) ** 2)
+    )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("family", DISCRETE)
+def test_moments_and_probabilities_of_integer_laws_match_direct_sums(family, scale):
+    law = family(scale)
+    k = np.arange(-math.ceil(60 * scale) - 2, math.ceil(60 * scale) + 3).astype(float)
+    weight = unnormalised(law, k)
+    probability = weight / weight.sum()
+    np.testing.assert_allclose(np.exp(law.log_density(k)), probability, rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(law.variance, (probability * k**2).sum(), rtol=1e-10)
+    np.testing.assert_allclose(law.mean_absolute, (probability * np.abs(k)).sum(), rtol=1e-10)
+    assert law.standard_deviation == math.sqrt(law.variance)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 25.0])
+@pytest.mark.parametrize("family", CONTINUOUS)
+def test_moments_and_mass_of_real_laws_match_quadrature(family, scale):
+    law = family(scale)
+
+    def expect(f):
+        return 2 * integrate.quad(lambda r: f(r) * math.exp(float(law.log_density(r))), 0, 60 * scale, limit=400,
+                                  points=[scale, 5 * scale])[0]  # fmt: skip
+
+    assert expect(lambda r: 1.0) == pytest.approx(1, rel=1e-8)
+    assert expect(lambda r: r * r) == pytest.approx(law.variance, rel=1e-7)
+    assert expect(abs) == pytest.approx(law.mean_absolute, rel=1e-7)
+
+
+def test_log_densities_match_scipy():
+    r = np.linspace(-7, 7, 29)
+    np.testing.assert_allclose(Laplace(1.7).log_density(r), stats.laplace(scale=1.7).logpdf(r))
+    np.testing.assert_allclose(Gaussian(1.7).log_density(r), stats.norm(scale=1.7).logpdf(r))
+    k = np.arange(-7, 8)
+    np.testing.assert_allclose(DiscreteLaplace(1.7).log_density(k), stats.dlaplace(1 / 1.7).logpmf(k))
+
+
+@pytest.mark.parametrize("family", DISCRETE + CONTINUOUS)
+def test_score_is_the_derivative_of_the_log_density_in_the_true_count(family):
+    law, step = family(1.3), 1e-6
+    r = np.array([-4.2, -1.0, -0.3, 0.4, 2.0, 9.5])
+    numerical = (law.log_density(r - step) - law.log_density(r + step)) / (2 * step)  # n up, residual down
+    np.testing.assert_allclose(law.score(r), numerical, rtol=1e-7)
+
+
+def test_the_discrete_gaussian_is_narrower_than_its_scale_says():
+    for scale in (0.2, 0.4, 0.6, 0.8):
+        assert DiscreteGaussian(scale).variance < scale**2 * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("law", [*(f(2.5) for f in DISCRETE + CONTINUOUS), NoNoise()])
+def test_as_dict_round_trips(law):
+    assert noise_from_dict(law.as_dict()) == law
+
+
+def test_a_law_of_another_version_is_refused():
+    with pytest.raises(ArgumentError, match="staircase"):
+        noise_from_dict({"name": "staircase", "scale": 1.0})
+
+
+@pytest.mark.parametrize("scale", [0, -1, math.nan, math.inf, True, "2"])
+@pytest.mark.parametrize("family", DISCRETE + CONTINUOUS)
+def test_a_scale_that_is_no_positive_finite_number_is_refused(family, scale):
+    with pytest.raises(ArgumentError, match="scale"):
+        family(scale)
+
+
+def test_no_noise_is_a_point_mass():
+    law = NoNoise()
+    assert law.variance == law.mean_absolute == law.scale == 0
+    np.testing.assert_array_equal(law.log_density([-1, 0, 2]), [-np.inf, 0, -np.inf])
+    np.testing.assert_array_equal(law.score([-1, 0, 2]), [-np.inf, 0, np.inf])
