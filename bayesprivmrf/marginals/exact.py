@@ -10,13 +10,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.marginals import kernels
+from bayesprivmrf.marginals import columns, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.tangents import tangent
 
 __all__ = ["CompiledEngine"]
 
@@ -58,6 +59,7 @@ class CompiledEngine:
         self._tree = tree
         self._domain = domain
         self._program: Program = lower(tree, steps)
+        self._rooms = np.array([self._program.message_room, self._program.group_room], dtype=np.int64)
         self._bounds = np.array(tree.layout.offsets, dtype=np.int64)
         self._constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
         self._free = tree.free_log_count
@@ -125,15 +127,14 @@ class CompiledEngine:
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self._constants] = 0.0
-            kernels.tangent(
+            tangent(
                 program.code,
                 program.steps,
                 program.maps,
                 state.work,
                 state.scales,
                 np.empty(2 * program.message_room + 3 * program.group_room),
-                program.message_room,
-                program.group_room,
+                self._rooms,
                 state.mode,
                 mu,
                 self._bounds,
@@ -201,13 +202,17 @@ class CompiledEngine:
             kernels.SUPPORT,
         )
         support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
-        if not all(support[program.code[kernels.HEADER * i + 2] - program.cells] for i in self._roots()):
+        if not all(
+            support[program.code[columns.HEADER * i + columns.MESSAGE] - program.cells] for i in self._roots()
+        ):
             raise impossible()
         self._known_support = possible, support
         return support
 
     def _roots(self) -> list[int]:
-        return [i for i in range(self._program.steps) if self._program.code[kernels.HEADER * i + 4]]
+        return [
+            i for i in range(self._program.steps) if self._program.code[columns.HEADER * i + columns.IS_ROOT]
+        ]
 
     def _distribute(self, state: _State) -> FloatArray:
         program = self._program

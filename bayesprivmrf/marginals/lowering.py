@@ -14,15 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.marginals import columns
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
-__all__ = ["HEADER", "ITEM", "Program", "lower", "memory_of_steps"]
-
-HEADER = 24
-"""Integers that describe a step; the columns are listed in `_row`."""
-ITEM = 4
-"""Integers that describe an item: offset, place of its row map, stride along a row, number of cells."""
+__all__ = ["Program", "lower", "memory_of_steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +30,7 @@ class Program:
     steps : int
         Number of steps.
     code : NDArray[np.int64]
-        `HEADER` integers a step, then the items' records.
+        The steps, then the items' records, as `columns` has it.
     maps : NDArray[np.int32]
         For each row of a step's table, where the row begins in an item; maps that are equal are shared.
     cells, messages, tables, groups : int
@@ -122,16 +118,17 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             largest_message = max(largest_message, separator)
             largest_group = max(largest_group, described[0][2], described[1][2])
         rows.append(_row(step, place, separator, described, cards))
-    base = HEADER * len(rows)
+    base = columns.HEADER * len(rows)
     groups = table
     for row in rows:
-        row[6] += base
-        row[12] += base
-        if row[0]:
-            for marginal, at in ((22, 5), (23, 11)):
-                if not row[at + 4]:
-                    row[marginal] = groups  # where the group's marginal is made before it is spread
-                    groups += row[at + 3]
+        for at, marginal in (
+            (columns.LEFT, columns.LEFT_MARGINAL),
+            (columns.RIGHT, columns.RIGHT_MARGINAL),
+        ):
+            row[at + columns.ITEMS] += base
+            if row[columns.IS_PRODUCT] and not row[at + columns.IS_ALIAS]:
+                row[marginal] = groups  # where the group's marginal is made before it is spread
+                groups += row[at + columns.CELLS]
     code = np.array([x for row in rows for x in row] + items, dtype=np.int64)
     return Program(
         steps=len(rows),
@@ -191,23 +188,23 @@ def _row(
     cards: Sequence[int],
 ) -> list[int]:
     """The columns of a step."""
-    row = [0] * HEADER
-    row[0] = len(described) - 1  # 0 cell by cell, 1 product
-    row[1] = cards[step.variable]
-    row[2] = place  # offset of the message
-    row[3] = separator  # its cells
-    row[4] = 0 if step.separator else 1  # a root
-    for at, (lies, start, size, length, group) in zip((5, 11), described, strict=False):
-        row[at] = lies  # offset of the table
-        row[at + 1] = start  # its items' records
-        row[at + 2] = len(group.items)
-        row[at + 3] = size
-        row[at + 4] = int(group.is_alias)
-        row[at + 5] = length
-    row[17], row[18], row[19] = step.shape
+    row = [0] * columns.HEADER
+    row[columns.IS_PRODUCT] = int(len(described) == 2)
+    row[columns.STATES] = cards[step.variable]
+    row[columns.MESSAGE] = place
+    row[columns.ROWS] = separator
+    row[columns.IS_ROOT] = int(not step.separator)
+    for at, (lies, start, size, length, group) in zip((columns.LEFT, columns.RIGHT), described, strict=False):
+        row[at] = lies
+        row[at + columns.ITEMS] = start
+        row[at + columns.COUNT] = len(group.items)
+        row[at + columns.CELLS] = size
+        row[at + columns.IS_ALIAS] = int(group.is_alias)
+        row[at + columns.LENGTH] = length
+    row[columns.SHARED], row[columns.OUTER], row[columns.INNER] = step.shape
     if len(described) == 2:
-        row[20] = int(described[0][4].is_transposed)
-        row[21] = int(described[1][4].is_transposed)
+        row[columns.LEFT_TURNED] = int(described[0][4].is_transposed)
+        row[columns.RIGHT_TURNED] = int(described[1][4].is_transposed)
     return row
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "adjoint_left",
     "adjoint_right",
     "build",
+    "build_sum",
     "log_product",
     "log_product_spread",
     "log_product_tangent",
@@ -31,33 +32,62 @@ BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 
 
 @njit(**OPTIONS)
-def build(work, code, first, count, maps, table, size, length, add):
-    """A group's table: the product of its items, or their sum."""
+def build(work, code, first, count, maps, table, size, length):
+    """A group's table, the product of its items: those constant along a row come first, then even ones."""
     for row in range(size // length):
-        at = table + row * length
-        source, stride = code[first] + maps[code[first + 1] + row], code[first + 2]
-        if stride == 1:
-            for c in range(length):
-                work[at + c] = work[source + c]
-        else:
-            for c in range(length):
-                work[at + c] = work[source + c * stride]
-        for i in range(1, count):
-            item = first + 4 * i
-            source, stride = code[item] + maps[code[item + 1] + row], code[item + 2]
-            if add:
+        out = work[table + row * length : table + (row + 1) * length]
+        x = 1.0
+        i = 0
+        while i < count and code[first + 4 * i + 2] == 0:
+            x *= work[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]]
+            i += 1
+        if i == count:
+            out[:] = x
+            continue
+        started = False
+        while i < count and code[first + 4 * i + 2] == 1:
+            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+            source = work[at : at + length]
+            if started:
                 for c in range(length):
-                    work[at + c] += work[source + c * stride]
-            elif stride == 0:
-                x = work[source]
+                    out[c] *= source[c]
+                i += 1
+                continue
+            started = True
+            i += 1
+            if i < count and code[first + 4 * i + 2] == 1:
+                at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+                other = work[at : at + length]
                 for c in range(length):
-                    work[at + c] *= x
-            elif stride == 1:
-                for c in range(length):
-                    work[at + c] *= work[source + c]
+                    out[c] = x * source[c] * other[c]
+                i += 1
             else:
                 for c in range(length):
-                    work[at + c] *= work[source + c * stride]
+                    out[c] = x * source[c]
+        if not started:
+            out[:] = x
+        while i < count:
+            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            for c in range(length):
+                out[c] *= work[at + c * stride]
+            i += 1
+
+
+@njit(**OPTIONS)
+def build_sum(work, code, first, count, maps, table, size, length):
+    """The same for logarithms and derivatives of logarithms: the sum of the items."""
+    for row in range(size // length):
+        out = work[table + row * length : table + (row + 1) * length]
+        out[:] = 0.0
+        for i in range(count):
+            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            if stride == 1:
+                source = work[at : at + length]
+                for c in range(length):
+                    out[c] += source[c]
+            else:
+                for c in range(length):
+                    out[c] += work[at + c * stride]
 
 
 @njit(**OPTIONS)
@@ -67,21 +97,25 @@ def spread(source, table, code, first, count, maps, size, length, values):
         offset = code[first + 4 * i]
         values[offset : offset + code[first + 4 * i + 3]] = 0.0
     for row in range(size // length):
-        at = table + row * length
-        for i in range(count):
-            item = first + 4 * i
-            target, stride = code[item] + maps[code[item + 1] + row], code[item + 2]
-            if stride == 0:
-                total = 0.0
+        part = source[table + row * length : table + (row + 1) * length]
+        i = 0
+        if code[first + 2] == 0:
+            total = 0.0
+            for c in range(length):
+                total += part[c]
+            while i < count and code[first + 4 * i + 2] == 0:
+                values[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]] += total
+                i += 1
+        while i < count:
+            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            if stride == 1:
+                target = values[at : at + length]
                 for c in range(length):
-                    total += source[at + c]
-                values[target] += total
-            elif stride == 1:
-                for c in range(length):
-                    values[target + c] += source[at + c]
+                    target[c] += part[c]
             else:
                 for c in range(length):
-                    values[target + c * stride] += source[at + c]
+                    values[at + c * stride] += part[c]
+            i += 1
 
 
 @njit(**OPTIONS)
@@ -102,20 +136,21 @@ def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
         return
     a_row, a_column = (1, m) if a_t else (k, 1)
     for i in range(m):
-        o = at + i * n
+        row = out[at + i * n : at + (i + 1) * n]
         if b_t:
             for j in range(n):
+                column = b[b_at + j * k : b_at + (j + 1) * k]
                 total = 0.0
                 for v in range(k):
-                    total += a[a_at + i * a_row + v * a_column] * b[b_at + j * k + v]
-                out[o + j] = total
+                    total += a[a_at + i * a_row + v * a_column] * column[v]
+                row[j] = total
         else:
-            for j in range(n):
-                out[o + j] = 0.0
+            row[:] = 0.0
             for v in range(k):
                 x = a[a_at + i * a_row + v * a_column]
+                factor = b[b_at + v * n : b_at + (v + 1) * n]
                 for j in range(n):
-                    out[o + j] += x * b[b_at + v * n + j]
+                    row[j] += x * factor[j]
 
 
 @njit(**OPTIONS)
@@ -151,68 +186,76 @@ def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
 def vector_product(work, left, right, rt, message, shared, k, n):
     """The message where L is a vector."""
     for s in range(shared):
-        p, q, o = left + s * k, right + s * k * n, message + s * n
+        vector, out = work[left + s * k : left + (s + 1) * k], work[message + s * n : message + (s + 1) * n]
         if rt:
             for j in range(n):
+                at = right + (s * n + j) * k
+                line = work[at : at + k]
                 total = 0.0
                 for v in range(k):
-                    total += work[p + v] * work[q + j * k + v]
-                work[o + j] = total
+                    total += vector[v] * line[v]
+                out[j] = total
         else:
-            for j in range(n):
-                work[o + j] = 0.0
+            out[:] = 0.0
             for v in range(k):
-                x = work[p + v]
+                at = right + (s * k + v) * n
+                line = work[at : at + n]
+                x = vector[v]
                 for j in range(n):
-                    work[o + j] += x * work[q + v * n + j]
+                    out[j] += x * line[j]
 
 
 @njit(**OPTIONS)
 def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right_at, shared, k, n):
     """L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, where L is a vector."""
     for s in range(shared):
-        p, q, x = left + s * k, right + s * k * n, d + s * n
-        u, w = left_at + s * k, right_at + s * k * n
+        vector, adjoint = work[left + s * k : left + (s + 1) * k], work[d + s * n : d + (s + 1) * n]
+        summed = left_out[left_at + s * k : left_at + (s + 1) * k]
         if rt:
-            for v in range(k):
-                left_out[u + v] = 0.0
+            summed[:] = 0.0
             for j in range(n):
-                y = work[x + j]
+                at = (s * n + j) * k
+                line, out = work[right + at : right + at + k], right_out[right_at + at : right_at + at + k]
+                y = adjoint[j]
                 for v in range(k):
-                    t = y * work[q + j * k + v] * work[p + v]
-                    right_out[w + j * k + v] = t
-                    left_out[u + v] += t
+                    t = y * line[v] * vector[v]
+                    out[v] = t
+                    summed[v] += t
         else:
             for v in range(k):
-                y = work[p + v]
+                at = (s * k + v) * n
+                line, out = work[right + at : right + at + n], right_out[right_at + at : right_at + at + n]
+                y = vector[v]
                 total = 0.0
                 for j in range(n):
-                    t = work[q + v * n + j] * work[x + j] * y
-                    right_out[w + v * n + j] = t
+                    t = line[j] * adjoint[j] * y
+                    out[j] = t
                     total += t
-                left_out[u + v] = total
+                summed[v] = total
 
 
 @njit(**OPTIONS)
 def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
     """Derivative of the raw message, where L is a vector."""
     for s in range(shared):
-        p, q, o = left + s * k, right + s * k * n, message + s * n
-        for j in range(n):
-            gain[o + j] = 0.0
+        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
+        out = gain[message + s * n : message + (s + 1) * n]
         if rt:
             for j in range(n):
+                at = right + (s * n + j) * k
+                line, slope = work[at : at + k], gain[at : at + k]
                 total = 0.0
                 for v in range(k):
-                    at = q + j * k + v
-                    total += work[p + v] * work[at] * (gain[p + v] + gain[at])
-                gain[o + j] = total
+                    total += vector[v] * line[v] * (rise[v] + slope[v])
+                out[j] = total
         else:
+            out[:] = 0.0
             for v in range(k):
-                x, y = work[p + v], gain[p + v]
+                at = right + (s * k + v) * n
+                line, slope = work[at : at + n], gain[at : at + n]
+                x, y = vector[v], rise[v]
                 for j in range(n):
-                    at = q + v * n + j
-                    gain[o + j] += x * work[at] * (y + gain[at])
+                    out[j] += x * line[j] * (y + slope[j])
 
 
 @njit(**OPTIONS)
@@ -221,28 +264,32 @@ def vector_tangent_adjoint(
 ):
     """Derivative of the two groups' marginals, where L is a vector: L R (D (gain) + D')."""
     for s in range(shared):
-        p, q, x, x2 = left + s * k, right + s * k * n, d + s * n, e + s * n
-        u, w = left_at + s * k, right_at + s * k * n
-        for v in range(k):
-            left_out[u + v] = 0.0
+        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
+        adjoint, moved = scratch[d + s * n : d + (s + 1) * n], scratch[e + s * n : e + (s + 1) * n]
+        summed = left_out[left_at + s * k : left_at + (s + 1) * k]
         if rt:
+            summed[:] = 0.0
             for j in range(n):
-                f, h = scratch[x + j], scratch[x2 + j]
+                at = (s * n + j) * k
+                line, slope = work[right + at : right + at + k], gain[right + at : right + at + k]
+                out = right_out[right_at + at : right_at + at + k]
+                f, h = adjoint[j], moved[j]
                 for v in range(k):
-                    at = q + j * k + v
-                    t = work[p + v] * work[at] * (f * (gain[p + v] + gain[at]) + h)
-                    right_out[w + j * k + v] = t
-                    left_out[u + v] += t
+                    t = vector[v] * line[v] * (f * (rise[v] + slope[v]) + h)
+                    out[v] = t
+                    summed[v] += t
         else:
             for v in range(k):
-                f, h = work[p + v], gain[p + v]
+                at = (s * k + v) * n
+                line, slope = work[right + at : right + at + n], gain[right + at : right + at + n]
+                out = right_out[right_at + at : right_at + at + n]
+                f, h = vector[v], rise[v]
                 total = 0.0
                 for j in range(n):
-                    at = q + v * n + j
-                    t = f * work[at] * (scratch[x + j] * (h + gain[at]) + scratch[x2 + j])
-                    right_out[w + v * n + j] = t
+                    t = f * line[j] * (adjoint[j] * (h + slope[j]) + moved[j])
+                    out[j] = t
                     total += t
-                left_out[u + v] = total
+                summed[v] = total
 
 
 @njit(**OPTIONS)
