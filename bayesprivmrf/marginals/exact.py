@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.marginals import columns, kernels
+from bayesprivmrf.marginals import kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
@@ -202,17 +202,10 @@ class CompiledEngine:
             kernels.SUPPORT,
         )
         support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
-        if not all(
-            support[program.code[columns.HEADER * i + columns.MESSAGE] - program.cells] for i in self._roots()
-        ):
+        if not all(support[message - program.cells] for message in program.roots()):
             raise impossible()
         self._known_support = possible, support
         return support
-
-    def _roots(self) -> list[int]:
-        return [
-            i for i in range(self._program.steps) if self._program.code[columns.HEADER * i + columns.IS_ROOT]
-        ]
 
     def _distribute(self, state: _State) -> FloatArray:
         program = self._program

@@ -59,6 +59,11 @@ class Program:
         """Length of the workspace."""
         return self.scratch + self.message_room
 
+    def roots(self) -> list[int]:
+        """Offsets of the messages with an empty separator."""
+        rows = self.code[: columns.HEADER * self.steps].reshape(-1, columns.HEADER)
+        return rows[rows[:, columns.IS_ROOT] == 1, columns.MESSAGE].tolist()
+
 
 class _Maps:
     """Row maps, each distinct one stored once."""
