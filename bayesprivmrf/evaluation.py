@@ -76,13 +76,19 @@ def holdout_log_likelihood(
         There is no record, or a value is outside the declared states.
     """
     from bayesprivmrf.mechanisms.counting import count_tables
+    from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
     solution = solution_of(estimate)
-    tables = count_tables(solution.specification, data, missing=missing, other=other)
-    records = float(tables.table(0).sum()) if len(tables) else 0.0
-    if records == 0:
+    model = solution.specification
+    counts = count_tables(
+        model,
+        data,
+        missing=redirect_codes("missing", checked_redirect("missing", missing), model),
+        other=redirect_codes("other", checked_redirect("other", other), model),
+    )
+    if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
-    return _expectation(solution.potentials.flat, tables.flat / records) - solution.log_partition
+    return _expectation(solution.potentials.flat, counts.flat / counts.records) - solution.log_partition
 
 
 def compare(

@@ -1,0 +1,177 @@
+"""The command line: ``bayesprivmrf compare | plan | release | fit``.
+
+What a command is for is said once, here; how it works is in the module of its name. Results go to standard
+output, remarks and progress to standard error. Exit codes: 0 well, 1 an error that the library explains, 2 wrong
+usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+
+from bayesprivmrf.errors import BayesPrivMRFError
+
+__all__ = ["main"]
+
+_DATA_HELP = "records, .csv or .parquet, one column a variable"
+_MODEL_HELP = "TOML file that declares variables, states and cliques"
+_ADJACENCIES = ("add-or-remove-one", "replace-one")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv
+        Arguments after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        0 if it went well, 1 after an error that the library explains (one line on standard error).
+
+    Raises
+    ------
+    SystemExit
+        The arguments are not a command (code 2), or ask for help (code 0).
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command == "compare" and (options.data is None) != (options.model is None):
+        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        _keep_own_warnings()
+        try:
+            return _run(options)
+        except BayesPrivMRFError as error:
+            print(f"bayesprivmrf: error: {error}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            print(f"bayesprivmrf: error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
+            return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Only the module of the command asked for is imported: the others' imports take seconds."""
+    if options.command == "compare":
+        from bayesprivmrf.cli.compare import run
+    elif options.command == "fit":
+        from bayesprivmrf.cli.fit import run
+    elif options.command == "plan":
+        from bayesprivmrf.cli.plan import run
+    else:
+        from bayesprivmrf.cli.release import run
+    run(options)
+    return 0
+
+
+def _keep_own_warnings() -> None:
+    """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
+    from bayesprivmrf.errors import NoiseWarning
+
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", FutureWarning)
+    warnings.simplefilter("always", NoiseWarning)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    print(f"bayesprivmrf: warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from importlib.metadata import version
+
+    parser = argparse.ArgumentParser(
+        prog="bayesprivmrf",
+        description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    _add_compare(commands)
+    _add_plan(commands)
+    _add_release(commands)
+    _add_fit(commands)
+    return parser
+
+
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="what each method makes of your data at several epsilon (an evaluation, no release)",
+        description="Split the records 75/25, release the larger part at each epsilon in simulation, infer by "
+        "each method, and score on the smaller part. Reads the data unprotected: for choosing a method, "
+        "not for publishing. Without arguments: Fair's survey of 6,366 marriages.",
+    )
+    command.add_argument("data", nargs="?", help=_DATA_HELP)
+    command.add_argument("--model", help=_MODEL_HELP)
+    command.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], metavar="E")
+    command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
+    command.add_argument(
+        "--seed", type=int, help="of split and simulated noise; drawn and printed if not given"
+    )
+    command.add_argument(
+        "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
+    )
+    _add_json(command)
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "plan",
+        help="what a budget buys, before anything is spent",
+        description="Print each table's noise and the records it needs, and what inference will cost. Reads no data.",
+    )
+    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--total", type=int, help="a public guess of the number of records")
+    _add_budget(command)
+    _add_json(command)
+
+
+def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "release",
+        help="spend the budget: noisy tables of the declared cliques, in one file",
+        description="Count the declared tables, add noise from a secure source, and save the release. "
+        "This is the one command that spends privacy budget.",
+    )
+    command.add_argument("data", help=_DATA_HELP)
+    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
+    command.add_argument("--force", action="store_true", help="replace an existing file")
+    _add_budget(command)
+    _add_json(command)
+
+
+def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "fit",
+        help="infer from a release; spends nothing",
+        description="Fit the Markov random field to a saved release. Post-processing: the promise stays as it is.",
+    )
+    command.add_argument("release", help="file that `bayesprivmrf release` wrote")
+    command.add_argument("--method", choices=("cgm", "naive-mle"), default="cgm")
+    command.add_argument("--out", metavar="DIR", help="write solution.json, network.json and marginals/*.csv")
+    _add_json(command)
+
+
+def _add_budget(command: argparse.ArgumentParser) -> None:
+    budget = command.add_mutually_exclusive_group(required=True)
+    budget.add_argument("--epsilon", type=float, metavar="E", help="budget of pure differential privacy")
+    budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
+    command.add_argument(
+        "--mechanism",
+        metavar="NAME",
+        help="laplace (default with --epsilon), gaussian (default with --rho), or an installed plug-in",
+    )
+    command.add_argument(
+        "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"
+    )
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON on standard output")

@@ -1,0 +1,202 @@
+"""``bayesprivmrf compare``: every method at several epsilon, scored on records held out."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.cli.output import aligned, json_text, number, progress, remark
+from bayesprivmrf.errors import DataError
+from bayesprivmrf.model import ModelSpecification
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayesprivmrf.privacy import Adjacency
+
+__all__ = ["Comparison", "evaluate", "run"]
+
+NOTE = (
+    "An evaluation, not a release: it reads the records unprotected and simulates the noise. "
+    "Nothing here may be published as private."
+)
+_NAMES = {"uniform": "uniform", "mle": "non-private MLE", "naive-mle": "naive MLE", "cgm": "CGM"}
+_TRAINING_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What one run of ``compare`` found.
+
+    Parameters
+    ----------
+    results
+        One row a method and epsilon: `epsilon` (NaN for methods without), `method`, `holdout_log_likelihood`
+        (nats a record), `kl_divergence` (NaN: the truth is unknown), `seconds`, `status`.
+    guarantees
+        What each epsilon would promise if the noise were not simulated.
+    train, test
+        Numbers of records.
+    """
+
+    results: pd.DataFrame
+    guarantees: tuple[dict[str, Any], ...]
+    train: int
+    test: int
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, evaluate, print, and write what ``--out`` asks for."""
+    from bayesprivmrf.privacy import Adjacency
+
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    folder = None if options.out is None else Path(options.out)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    title, specification, data = _read(options)
+    comparison = evaluate(
+        specification, data, epsilons=options.epsilon, seed=seed, adjacency=Adjacency(options.adjacency)
+    )
+    described = {
+        "source": title,
+        "variables": len(specification.domain.variables),
+        "cliques": len(specification.cliques),
+        "train": comparison.train,
+        "test": comparison.test,
+        "seed": seed,
+        "note": NOTE,
+    }
+    if folder is not None:
+        _write(folder, described, comparison)
+    if options.json:
+        print(_json(described, comparison))
+        return
+    print(
+        f"{title}: {described['variables']} variables, {described['cliques']} cliques, "
+        f"{comparison.train:,} records to learn from, {comparison.test:,} held out, seed {seed}.\n{NOTE}\n"
+    )
+    print(_table(comparison.results))
+    print("\nHeld-out log-likelihood in nats a record: higher is better.")
+    if folder is not None:
+        remark(f"\nWrote comparison.csv, comparison.json and comparison.png to {folder}.")
+
+
+def evaluate(
+    specification: ModelSpecification,
+    data: pd.DataFrame,
+    *,
+    epsilons: Sequence[float],
+    seed: int,
+    adjacency: Adjacency,
+) -> Comparison:
+    """Score the uniform model, the non-private MLE, naive MLE and CGM on a quarter of the records.
+
+    Parameters
+    ----------
+    specification, data
+        The declared model, and records that hold its states.
+    epsilons
+        Budgets of the discrete Laplace mechanism, each on the same training records.
+    seed
+        Of the split and of the simulated noise.
+    adjacency
+        Neighbouring relation of every guarantee.
+    """
+    import pandas as pd
+
+    from bayesprivmrf.evaluation import compare
+    from bayesprivmrf.inference import CGM, NaiveMLE
+    from bayesprivmrf.inference.solution import uniform_solution
+    from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
+
+    mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
+    split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
+    train, test = _split(data, np.random.default_rng(split))
+    tables: list[pd.DataFrame] = []
+
+    def score(epsilon: float | None, solutions: dict[str, Any]) -> None:
+        scored = compare(solutions, holdout=test).reset_index()
+        scored.insert(0, "epsilon", np.nan if epsilon is None else epsilon)
+        tables.append(scored)
+
+    guarantees: list[dict[str, Any]] = []
+    with progress() as bar:
+        task = bar.add_task("non-private reference", total=2 + 2 * len(mechanisms))
+        exact = NaiveMLE().fit(ExactStatistics().release(specification, train))
+        score(None, {"uniform": uniform_solution(specification), "mle": exact})
+        bar.advance(task, 2)
+        for mechanism, stream in zip(mechanisms, streams, strict=True):
+            release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
+            solutions: dict[str, Any] = {}
+            for name, method in (("naive-mle", NaiveMLE()), ("cgm", CGM())):
+                bar.update(task, description=f"{_NAMES[name]}, epsilon {mechanism.epsilon:g}")
+                solutions[name] = method.fit(release)
+                bar.advance(task)
+            score(mechanism.epsilon, solutions)
+            if release.guarantee is not None:
+                guarantees.append({**release.guarantee.as_dict(), "simulated": release.provenance.simulated})
+    return Comparison(
+        results=pd.concat(tables, ignore_index=True),
+        guarantees=tuple(guarantees),
+        train=len(train),
+        test=len(test),
+    )
+
+
+def _split(data: pd.DataFrame, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+    order = generator.permutation(len(data))
+    train = int(_TRAINING_SHARE * len(data))
+    if not 0 < train < len(data):
+        raise DataError("`compare` needs at least 2 records, to hold some out.")
+    return data.iloc[order[:train]], data.iloc[order[train:]]
+
+
+def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.DataFrame]:
+    if options.data is None:
+        from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
+
+        declaration = fair_survey_declaration()
+        return declaration.title, declaration.specification, fair_survey_records()
+    from bayesprivmrf.model.declaration_file import read_declaration
+    from bayesprivmrf.records import read_records, recode
+
+    declaration = read_declaration(options.model)
+    data = recode(declaration, read_records(options.data))
+    return declaration.title or Path(options.data).name, declaration.specification, data
+
+
+def _table(results: pd.DataFrame) -> str:
+    rows = [
+        [
+            _NAMES[row["method"]],
+            number(float(row["epsilon"])),
+            f"{row['holdout_log_likelihood']:.3f}",
+            f"{row['seconds']:.2f}",
+            row["status"],
+        ]
+        for row in results.to_dict(orient="records")
+    ]
+    return aligned(["method", "epsilon", "held-out", "seconds", "status"], rows)
+
+
+def _json(described: dict[str, Any], comparison: Comparison) -> str:
+    columns = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+    rows = comparison.results.reindex(columns=columns).to_dict(orient="records")
+    return json_text({"data": described, "results": rows, "guarantees": list(comparison.guarantees)})
+
+
+def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> None:
+    from bayesprivmrf.plots import holdout_against_epsilon
+
+    table = comparison.results
+    table.to_csv(folder / "comparison.csv", index=False)
+    (folder / "comparison.json").write_text(_json(described, comparison) + "\n", encoding="utf-8")
+    named = table.assign(method=[_NAMES[method] for method in table["method"]])
+    figure = holdout_against_epsilon(named)
+    figure.savefig(folder / "comparison.png", dpi=150)

@@ -1,0 +1,91 @@
+"""``bayesprivmrf fit``: a Markov random field from a saved release."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from bayesprivmrf.cli.output import aligned, json_text, number, remark
+from bayesprivmrf.inference import CGM, NaiveMLE
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.release import NoisyStatistics, load_release
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit, print the one-way marginals, and write the solution where asked."""
+    release = load_release(options.release)
+    method = CGM() if options.method == "cgm" else NaiveMLE()
+    solution = method.fit(release)
+    summary = _summary(options.method, release, solution)
+    if options.out is not None:
+        _write(Path(options.out), summary, solution)
+    if options.json:
+        print(json_text({**summary, "marginals": _marginals(solution)}))
+        return
+    print(f"{solution}\n\n{release.privacy_statement()}\n")
+    print(_one_way(solution))
+    if options.out is not None:
+        remark(f"\nWrote solution.json, network.json and marginals/*.csv to {options.out}.")
+
+
+def _summary(name: str, release: NoisyStatistics, solution: Solution) -> dict[str, Any]:
+    return {
+        "method": name,
+        "status": solution.status,
+        "log_partition": solution.log_partition,
+        "stats": dict(solution.stats),
+        "guarantee": None if release.guarantee is None else release.guarantee.as_dict(),
+        "statement": release.privacy_statement(),
+    }
+
+
+def _marginals(solution: Solution) -> list[dict[str, Any]]:
+    domain = solution.specification.domain
+    return [
+        {
+            "variables": list(clique),
+            "states": [list(domain.states_of(variable)) for variable in clique],
+            "probability": solution.marginals[clique],
+        }
+        for clique in solution.specification.cliques
+    ]
+
+
+def _one_way(solution: Solution) -> str:
+    rows: list[list[str]] = []
+    for variable in solution.specification.domain.variables:
+        marginal = solution.marginal([variable])
+        for state, value in zip(marginal.coords[variable].values, marginal.values, strict=True):
+            rows.append([str(variable), number(float(value), 3), str(state)])
+    return aligned(["variable", "probability", "state"], rows)
+
+
+def _write(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
+    """Files that a statistician can read anywhere: JSON for the model, one CSV a marginal table."""
+    (folder / "marginals").mkdir(parents=True, exist_ok=True)
+    (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
+    (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
+    for position, clique in enumerate(solution.specification.cliques, start=1):
+        name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
+        table = solution.marginal(list(clique)).to_series()
+        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
+
+
+def _network(solution: Solution) -> dict[str, Any]:
+    """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
+    domain = solution.specification.domain
+    return {
+        "variables": [
+            {"name": variable, "states": list(states)}
+            for variable, states in zip(domain.variables, domain.states, strict=True)
+        ],
+        "factors": [
+            {"variables": list(clique), "log_potential": solution.potentials[clique]}
+            for clique in solution.specification.cliques
+        ],
+        "log_partition": solution.log_partition,
+    }

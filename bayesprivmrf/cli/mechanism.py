@@ -1,0 +1,34 @@
+"""Mechanism that the options ask for."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError
+
+__all__ = ["chosen_mechanism"]
+
+
+def chosen_mechanism(options: argparse.Namespace) -> Any:
+    """Mechanism of ``--mechanism``, ``--epsilon`` or ``--rho``, and ``--adjacency``; settings are checked by it."""
+    from bayesprivmrf.mechanisms import available_mechanisms
+    from bayesprivmrf.privacy import Adjacency
+
+    name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
+    available = available_mechanisms()
+    if name not in available:
+        raise ArgumentError(f"`--mechanism` must be one of {', '.join(sorted(available))}, got {name!r}.")
+    kind: Any = available[name]
+    known = set(inspect.signature(kind).parameters)
+    budget = "epsilon" if options.rho is None else "rho"
+    if budget not in known:
+        other = "rho" if budget == "epsilon" else "epsilon"
+        raise ArgumentError(f"the mechanism {name!r} takes no `--{budget}`; give it `--{other}` instead.")
+    settings: dict[str, Any] = {budget: getattr(options, budget)}
+    if "adjacency" in known:
+        settings["adjacency"] = Adjacency(options.adjacency)
+    elif options.adjacency != Adjacency.ADD_OR_REMOVE_ONE.value:
+        raise ArgumentError(f"the mechanism {name!r} has no choice of `--adjacency`.")
+    return kind(**settings)

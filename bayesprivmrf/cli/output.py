@@ -1,0 +1,76 @@
+"""Printing: aligned tables, strict JSON, and progress that stays off standard output."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["aligned", "json_text", "number", "progress", "remark"]
+
+
+def remark(text: str) -> None:
+    """Print a remark to the person at the terminal, beside the result."""
+    print(text, file=sys.stderr)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """Short text of a number; a dash where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{value:,.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """Plain table: the first `left` columns and the last flush left, the others flush right."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    last = len(header) - 1
+
+    def set_line(line: Sequence[str]) -> str:
+        cells = [
+            text.ljust(width) if column < left or column == last else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([set_line(lines[0]), rule, *map(set_line, lines[1:])])
+
+
+def json_text(value: Any) -> str:
+    """JSON without NaN or infinity: a number that is not finite is null."""
+    return json.dumps(_plain(value), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Bar on standard error, only where that is a terminal, gone when done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar

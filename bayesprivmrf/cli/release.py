@@ -1,0 +1,48 @@
+"""``bayesprivmrf release``: the one command that spends privacy budget."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from bayesprivmrf.cli.mechanism import chosen_mechanism
+from bayesprivmrf.cli.output import json_text, remark
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.records import read_records, recode
+from bayesprivmrf.release_file import require_writable
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check all that can fail, count, add noise, save, and say what was promised."""
+    target = Path(options.out)
+    if target.exists() and not options.force:
+        raise ArgumentError(f"`--out` {options.out!r} exists already; choose another name, or pass --force.")
+    require_writable(target)
+    declaration = read_declaration(options.model)
+    mechanism = chosen_mechanism(options)
+    data = recode(declaration, read_records(options.data))
+    release = mechanism.release(declaration.specification, data)
+    release.save(target)
+    if options.json:
+        print(json_text(_summary(release, target)))
+        return
+    print(release)
+    remark(f"\nSaved to {target}. The budget is spent; inference from this file spends nothing more.")
+
+
+def _summary(release: Any, target: Path) -> dict[str, Any]:
+    return {
+        "path": str(target),
+        "mechanism": release.provenance.mechanism,
+        "guarantee": release.guarantee.as_dict(),
+        "statement": release.privacy_statement(),
+        "tables": [list(clique) for clique in release.specification.cliques],
+        "total": release.total,
+        "estimated_total": release.estimated_total,
+        "total_standard_error": release.total_standard_error,
+        "versions": dict(release.provenance.versions),
+    }
