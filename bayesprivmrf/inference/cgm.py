@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.discrepancy import discrepancy
+from bayesprivmrf.inference.discrepancy import balance, discrepancy
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.naive_mle import match_marginals
@@ -23,6 +23,9 @@ __all__ = ["CGM"]
 
 _SETTLED = 1e-3
 """The path has ended when a block of steps moves no count by more than this share of the noise."""
+
+_SLACK = 0.02
+"""Share of the mean residual that an E-step may miss a count by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +41,10 @@ class CGM:
     steps
         The most EM steps.
     stopping
+        ``"balance"``: go on while further steps pay (`bayesprivmrf.inference.discrepancy`).
         ``"discrepancy"``: stop at the first model whose residuals are no larger than noise and sampling
-        together make them (`bayesprivmrf.inference.discrepancy`); it uses the release alone.
-        ``"none"``: run until `steps`, or until nothing moves.
+        together make them; too early where there is much signal. ``"none"``: run until `steps`, or until
+        nothing moves. All use the release alone.
     acceleration
         Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
         often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart.
@@ -59,7 +63,7 @@ class CGM:
     """
 
     steps: float = 100_000
-    stopping: str = "discrepancy"
+    stopping: str = "balance"
     acceleration: float = 1.5
     e_step: str = "dual"
     damping: float | None = None
@@ -70,8 +74,10 @@ class CGM:
     def __post_init__(self) -> None:
         if not self.steps >= 1:
             raise ArgumentError(f"`steps` must be at least 1, got {self.steps}.")
-        if self.stopping not in ("discrepancy", "none"):
-            raise ArgumentError(f"`stopping` must be 'discrepancy' or 'none', got {self.stopping!r}.")
+        if self.stopping not in ("balance", "discrepancy", "none"):
+            raise ArgumentError(
+                f"`stopping` must be 'balance', 'discrepancy' or 'none', got {self.stopping!r}."
+            )
         if not (self.acceleration >= 1 and np.isfinite(self.acceleration)):
             raise ArgumentError(f"`acceleration` must be at least 1 and finite, got {self.acceleration}.")
         if self.e_step not in ("dual", "nlbp"):
@@ -136,37 +142,49 @@ class _Path:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
         settings = self.settings
         smallest = min((law.standard_deviation for law in self.evidence.noise), default=0.0)
-        if settings.stopping == "discrepancy" and self.discrepancy <= 1:
+        if settings.stopping != "none" and self.discrepancy <= 1:
             return Status.STOPPED_EARLY
         while self.taken < settings.steps:
             ahead = max(1.0, (settings.acceleration - 1) * self.taken)
             ahead = min(ahead, settings.steps - self.taken)
-            before, marginals = self.discrepancy, self.marginals
             step = self._advance(ahead)
-            after = discrepancy(self.evidence, step.marginals)
-            if settings.stopping == "discrepancy" and after <= 1:
-                if ahead > 1 and after < before:
-                    ahead = max(1.0, ahead * (before - 1) / (before - after))
-                    step = self._advance(ahead)
-                self._accept(step, ahead)
+            if self._pays_no_more(step, ahead):
                 return Status.STOPPED_EARLY
+            before = self.marginals
             self._accept(step, ahead)
             if not np.isfinite(self.discrepancy):
                 return Status.DIVERGED
-            moved = self.evidence.total * np.abs(self.marginals - marginals).max(initial=0.0)
+            if settings.stopping == "discrepancy" and self.discrepancy <= 1:
+                return Status.STOPPED_EARLY
+            moved = self.evidence.total * np.abs(self.marginals - before).max(initial=0.0)
             if moved <= _SETTLED * smallest and step.converged:
                 return Status.CONVERGED
         return Status.ITERATION_LIMIT
 
+    def _pays_no_more(self, step: EStep, ahead: float) -> bool:
+        """Whether the balance of residual and path length would grow with this block."""
+        if self.settings.stopping != "balance" or self.discrepancy > 1 or self.taken == 0:
+            return False
+        after = discrepancy(self.evidence, step.marginals)
+        return balance(after, self.taken + ahead) >= balance(self.discrepancy, self.taken)
+
     def _advance(self, ahead: float) -> EStep:
         """One E-step worth `ahead` EM steps from the current potentials."""
-        settings = self.settings
+        settings, evidence = self.settings, self.evidence
         if settings.e_step == "dual":
-            guess = None if self.tilt is None else self.tilt * ahead
-            step = dual_e_step(self.evidence, self.engine, self.potentials, steps=ahead, start=guess)
+            residual = np.abs(evidence.noisy_counts - evidence.total * self.marginals)[evidence.possible]
+            in_blocks = settings.acceleration > 1 and residual.size > 0
+            step = dual_e_step(
+                evidence,
+                self.engine,
+                self.potentials,
+                steps=ahead,
+                start=None if self.tilt is None else self.tilt * ahead,
+                slack=_SLACK * float(residual.mean()) if in_blocks else 0.0,
+            )
         else:
             step = nonlinear_belief_propagation(
-                self.evidence,
+                evidence,
                 self.engine,
                 self.potentials,
                 damping=settings.damping,

@@ -178,5 +178,7 @@ def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
     errors = np.array([release.total_standard_error for release in releases])
     if (errors == 0).any():
         return float(estimates[errors == 0][0]), 0.0
+    if not np.isfinite(errors).any():  # models without variables
+        return math.nan, math.inf
     precisions = 1 / errors**2
     return float(estimates @ precisions / precisions.sum()), float(precisions.sum() ** -0.5)

@@ -1,0 +1,168 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
+
+
+def specification(states, cliques, **rest):
+    return ModelSpecification(domain=Domain.from_states(states), cliques=tuple(cliques), **rest)
+
+
+def pgmpy_classes():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pgmpy.factors.discrete import DiscreteFactor
+        from pgmpy.models import DiscreteMarkovNetwork
+    return DiscreteFactor, DiscreteMarkovNetwork
+
+
+BINARY = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+
+
+def test_declared_order_of_unsorted_labels_survives_pgmpy_and_back():
+    states = {"size": ["low", "high", "middle"], 0: [30, 10, 20], "only": ["one"]}
+    model = ModelSpecification.from_pgmpy(declare(states, [("size", 0), (0, "only")]))
+    assert model.domain == Domain.from_states(states)
+    assert model.cliques == (("size", 0), (0, "only"))
+    assert model.shapes == ((3, 3), (3, 1))
+
+
+def test_integer_names_zero_included_pass_pgmpys_own_check():
+    network = declare({0: ["x", "y"], 1: [5, 3], 7: [0, 1]}, [(0, 1), (7,)])
+    assert network.check_model()
+    assert ModelSpecification.from_pgmpy(network).domain.variables == (0, 1, 7)
+
+
+def test_nested_and_repeated_scopes_are_measured_once():
+    model = specification(BINARY, [("a", "b"), ("a",), ("b", "a"), ("c", "b", "a"), ("c",)])
+    assert model.cliques == (("c", "b", "a"),)
+    assert specification(BINARY, [("a", "b"), ("b", "a"), ("c",)]).cliques == (("a", "b"), ("c",))
+
+
+def test_edges_only_network_needs_states_and_measures_pairs_and_isolated_nodes():
+    _, network_class = pgmpy_classes()
+    network = network_class([("a", "b")])
+    network.add_node("c")
+    with pytest.raises(ModelError, match=r"states of 'a' are declared nowhere"):
+        ModelSpecification.from_pgmpy(network)
+    model = ModelSpecification.from_pgmpy(network, states=BINARY)
+    assert model.cliques == (("a", "b"), ("c",))
+    assert model.cliques_declared
+
+
+def test_conflicting_states_between_factors_or_with_the_argument_are_refused():
+    factor, network_class = pgmpy_classes()
+    network = network_class([("a", "b"), ("b", "c")])
+    ab = factor(["a", "b"], [2, 2], np.ones(4), state_names={"a": [0, 1], "b": [0, 1]})
+    bc = factor(["b", "c"], [2, 2], np.ones(4), state_names={"b": [1, 0], "c": [0, 1]})
+    network.add_factors(ab)
+    with pytest.raises(ModelError, match=r"edge \('b', 'c'\) is in no factor"):
+        ModelSpecification.from_pgmpy(network, states=BINARY)
+    network.add_factors(bc)
+    with pytest.raises(ModelError, match=r"factors must agree on the states of 'b'"):
+        ModelSpecification.from_pgmpy(network)
+    with pytest.raises(ModelError, match=r"`states` and the factors must agree on 'b'"):
+        ModelSpecification.from_pgmpy(declare(BINARY, [("a", "b", "c")]), states={"b": [1, 0]})
+
+
+def test_factor_values_are_ignored_but_exact_zeros_are_structural():
+    factor, network_class = pgmpy_classes()
+    network = network_class([("a", "b")])
+    names = {"a": ["no", "yes"], "b": ["x", "y"]}
+    network.add_factors(factor(["a", "b"], [2, 2], [0.5, 0.0, 7.0, 2.0], state_names=names))
+    model = ModelSpecification.from_pgmpy(network)
+    assert model.possible.tolist() == [True, False, True, True]
+
+
+def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
+    model = specification(BINARY, [("c", "a", "b")], impossible=((("a", 1), ("b", 0)),))
+    cells = model.possible.reshape(2, 2, 2)
+    assert not cells[:, 1, 0].any()
+    assert cells.sum() == 6
+    assert ModelSpecification.from_pgmpy(model.to_pgmpy()) == model
+
+
+@pytest.mark.parametrize(
+    ("states", "cliques", "message"),
+    [
+        ({"a": []}, [("a",)], "at least one state"),
+        ({"a": [1, 1.0]}, [("a",)], "must not repeat a state"),
+        ({"a": [1, "1"]}, [("a",)], "both print as '1'"),
+        ({0: ["x"], "0": ["x"]}, [(0,), ("0",)], "both print as '0'"),
+        ({"a": [None, 1]}, [("a",)], "missing value"),
+        ({"a": [float("nan"), 1]}, [("a",)], "missing value"),
+        ({"a": [[1], 2]}, [("a",)], "hashable"),
+        ({"a": "yes"}, [("a",)], "sequence of labels"),
+        ({"a": [True, 1]}, [("a",)], "True and 1"),
+        ({"a": [0, 1]}, ["a"], r"write \('a',\)"),
+        ({"a": [0, 1]}, "a", "sequence of tuples"),
+        ({"a": [0, 1]}, [()], "at least one variable"),
+        ({"a": [0, 1]}, [("a", "a")], "each variable once"),
+        ({"a": [0, 1]}, [("a", "z")], "'z', which is not declared"),
+        ({"a": [0, 1], "b": [0, 1]}, [("a",)], r"add the clique \('b',\)"),
+    ],
+)
+def test_inconsistent_declarations_are_refused_by_name(states, cliques, message):
+    with pytest.raises(ModelError, match=message):
+        declare(states, cliques)
+
+
+def test_impossible_assignments_must_lie_in_a_clique_and_leave_a_cell():
+    with pytest.raises(ModelError, match="lies in no clique"):
+        declare(BINARY, [("a", "b"), ("c",)], impossible=[{"a": 0, "c": 1}])
+    with pytest.raises(ModelError, match="every cell of"):
+        declare(BINARY, [("a", "b"), ("c",)], impossible=[{"c": 0}, {"c": 1}])
+    with pytest.raises(ModelError, match="has no state 9"):
+        declare(BINARY, [("a", "b"), ("c",)], impossible=[{"a": 9}])
+
+
+def test_a_table_too_large_is_refused_before_it_is_made():
+    states = {name: list(range(100)) for name in "abcdefg"}
+    with pytest.raises(ModelTooLargeError, match="declare smaller cliques"):
+        declare(states, [tuple(states)])
+
+
+def test_variables_alone_record_that_no_clique_was_declared():
+    assert not ModelSpecification.from_pgmpy(declare(BINARY)).cliques_declared
+    assert ModelSpecification.from_pgmpy(declare(BINARY, [("a",), ("b",), ("c",)])).cliques_declared
+
+
+def test_the_empty_model_exists():
+    model = ModelSpecification.from_pgmpy(declare({}, []))
+    assert model.size == 0
+    assert model.tables([]).flat.size == 0
+
+
+def test_something_else_than_a_network_is_refused():
+    with pytest.raises(ModelError, match="must be a pgmpy DiscreteMarkovNetwork"):
+        ModelSpecification.from_pgmpy({"a": [0, 1]})
+
+
+def test_tables_are_read_only_copies_and_answer_in_any_axis_order():
+    model = specification({"a": [0, 1], "b": ["x", "y", "z"]}, [("a", "b")])
+    values = np.arange(6)
+    tables = model.tables(values)
+    values[0] = 99
+    assert tables["a", "b"][0, 0] == 0
+    assert np.array_equal(tables["b", "a"], tables["a", "b"].T)
+    with pytest.raises(ValueError, match="read-only"):
+        tables["a", "b"][0, 0] = 1
+    with pytest.raises(KeyError):
+        tables["a",]
+    assert tables.to_xarray(("b", "a")).sel(a=1, b="z").item() == 5
+    with pytest.raises(ModelError, match="must hold 6 cells"):
+        CliqueTables(domain=model.domain, cliques=model.cliques, flat=np.zeros(5))
+
+
+def test_labels_keep_the_difference_of_true_and_one_but_not_of_one_and_one_point_zero():
+    domain = Domain.from_states({"a": [1, 0], "b": [True, False]})
+    assert domain.code("a", 1.0) == 0
+    with pytest.raises(ModelError, match="no state True"):
+        domain.code("a", True)
+    with pytest.raises(ModelError, match="no state 1"):
+        domain.code("b", 1)
+    assert domain.code("b", np.True_) == 0
+    assert domain.code("a", np.int64(1)) == 0

@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from inference.conftest import joint_states, log_joint, probabilities, specification
+from inference.test_solution import solution_of
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError
+
+
+def test_kl_divergence_matches_enumeration(awkward_pair):
+    p, q = awkward_pair
+    log_p = log_joint(p.specification, p.potentials.flat)
+    log_q = log_joint(q.specification, q.potentials.flat)
+    log_p, log_q = log_p - np.logaddexp.reduce(log_p), log_q - np.logaddexp.reduce(log_q)
+    assert bpm.kl_divergence(p, q) == pytest.approx(float(np.exp(log_p) @ (log_p - log_q)), abs=1e-10)
+    assert bpm.kl_divergence(p, p) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.fixture(params=["same cliques", "other cliques"])
+def awkward_pair(request):
+    states = {"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}
+    first = specification(states, [("a", "b"), ("c", "b")])
+    second = first if request.param == "same cliques" else specification(states, [("c", "a"), ("b",)])
+    return solution_of(first, 1), solution_of(second, 2)
+
+
+def test_kl_divergence_aligns_variables_and_labels_declared_in_another_order():
+    one = specification({"a": [0, 1], "b": ["x", "y", "z"]}, [("a", "b")])
+    two = specification({"b": ["z", "x", "y"], "a": [1, 0]}, [("b", "a")])
+    p = solution_of(one, 1)
+    table = p.marginal(["b", "a"]).sel(b=["z", "x", "y"], a=[1, 0]).to_numpy()
+    same = bpm.Solution(
+        specification=two,
+        potentials=two.tables(np.log(table).ravel()),
+        method="test",
+        status=bpm.Status.CONVERGED,
+    )
+    assert bpm.kl_divergence(p, same) == pytest.approx(0, abs=1e-12)
+    assert bpm.kl_divergence(p.network, same.network) == pytest.approx(0, abs=1e-12)
+
+
+def test_kl_divergence_is_infinite_where_the_estimate_excludes_the_truth():
+    states = {"a": [0, 1], "b": [0, 1]}
+    truth = solution_of(specification(states, [("a", "b")]), 1)
+    narrow = solution_of(specification(states, [("a", "b")], [(("a", 0), ("b", 0))]), 2)
+    assert bpm.kl_divergence(truth, narrow) == math.inf
+    assert bpm.kl_divergence(narrow, truth) < math.inf
+
+
+def test_kl_divergence_refuses_other_variables_or_states():
+    p = solution_of(specification({"a": [0, 1]}, [("a",)]))
+    with pytest.raises(ModelError, match="same variables"):
+        bpm.kl_divergence(p, solution_of(specification({"b": [0, 1]}, [("b",)])))
+    with pytest.raises(ModelError, match="same states"):
+        bpm.kl_divergence(p, solution_of(specification({"a": [0, 1, 2]}, [("a",)])))
+
+
+def test_holdout_log_likelihood_is_the_mean_log_probability_of_the_records():
+    model = specification({"a": ["n", "y"], "b": [2, 0, 1]}, [("a", "b")])
+    solution = solution_of(model, 4)
+    records = pd.DataFrame({"b": [0, 1, 1, 2], "a": ["n", "y", "n", "n"], "unused": 1})
+    p = dict(
+        zip(map(tuple, joint_states(model)), probabilities(model, solution.potentials.flat), strict=True)
+    )
+    codes = [(model.domain.code("a", a), model.domain.code("b", b)) for a, b in zip(records.a, records.b)]  # noqa: B905
+    expected = np.mean([math.log(p[code]) for code in codes])
+    assert bpm.holdout_log_likelihood(solution, records) == pytest.approx(expected, abs=1e-12)
+    assert bpm.holdout_log_likelihood(solution.network, records) == pytest.approx(expected, abs=1e-12)
+
+
+def test_holdout_needs_records_in_the_declared_states():
+    solution = solution_of(specification({"a": ["n", "y"]}, [("a",)]))
+    with pytest.raises(ArgumentError, match="at least one record"):
+        bpm.holdout_log_likelihood(solution, pd.DataFrame({"a": pd.Series([], dtype=object)}))
+    with pytest.raises(DataError):
+        bpm.holdout_log_likelihood(solution, pd.DataFrame({"a": ["n", "maybe"]}))
+
+
+def test_compare_has_one_row_a_method_in_the_order_given():
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    truth, other = solution_of(model, 1), solution_of(model, 2)
+    records = truth.sample(200, rng=1)
+    table = bpm.compare(
+        {"other": other, "truth": truth, "uniform": bpm.uniform_solution(model)},
+        truth=truth.network,
+        holdout=records,
+    )
+    assert table.index.tolist() == ["other", "truth", "uniform"]
+    assert table.loc["truth", "kl_divergence"] == pytest.approx(0, abs=1e-12)
+    assert table.loc["uniform", "holdout_log_likelihood"] == pytest.approx(-math.log(4))
+    assert table["status"].tolist() == ["converged"] * 3
+    without = bpm.compare({"other": other})
+    assert without["kl_divergence"].isna().all()
+    assert without["holdout_log_likelihood"].isna().all()
+    with pytest.raises(ArgumentError, match="mapping from name to solution"):
+        bpm.compare([other])
