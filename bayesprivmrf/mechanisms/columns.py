@@ -152,24 +152,18 @@ def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) ->
     Raises
     ------
     DataError
-        A variable has no column, or more than one.
+        A variable has no column.
     """
-    named: dict[Any, list[Any]] = {}
-    for column in columns:
-        named.setdefault(label_key(column), []).append(column)
+    named = {label_key(column): column for column in columns}
     found: dict[Variable, Any] = {}
     for variable in variables:
-        matches = named.get(label_key(variable)) or named.get(label_key(str(variable))) or []
-        if not matches:
+        key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
+        if key is None:
             raise DataError(
                 f"the data must have a column for each variable, but none is named {variable!r}; "
                 "rename the column, or declare the variable under the column's name."
             )
-        if len(matches) > 1:
-            raise DataError(
-                f"the data must have one column named {variable!r}, got several; drop the others."
-            )
-        found[variable] = matches[0]
+        found[variable] = named[key]
     return found
 
 

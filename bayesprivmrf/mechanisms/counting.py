@@ -89,6 +89,10 @@ def count_tables(
 
     try:
         frame = nw.from_native(data)
+    except nw.exceptions.DuplicateError:
+        raise DataError(
+            "`data` must have columns of distinct names, got one twice; drop or rename it."
+        ) from None
     except TypeError:
         raise DataError(
             f"`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...), got {type(data).__name__}; "
@@ -168,9 +172,9 @@ def _polars_text_codes(
         column, name = pl.col(columns[coding.variable]), str(place)
         if coding.missing is None and native.get_column(columns[coding.variable]).null_count():
             raise missing_error(coding)
-        labels = [label for label in coding.states if isinstance(label, str)]
+        code = {label: position for position, label in enumerate(coding.states) if isinstance(label, str)}
+        labels = list(code)
         width = {1: pl.UInt8, 2: pl.UInt16}.get(coding.dtype.itemsize, pl.UInt32)
-        code = {label: coding.states.index(label) for label in labels}
         found = column.cast(pl.Enum(labels), strict=False).to_physical()
         if list(code.values()) != list(range(len(labels))):
             found = found.replace_strict(list(range(len(labels))), list(code.values()), default=None)

@@ -1,0 +1,220 @@
+"""The contract that every mechanism releasing tables must keep: inherit, set `make` and `budget`, and run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayesprivmrf.errors import DataError, PrivacyError
+from bayesprivmrf.mechanisms import Stamp, StatisticsMechanism
+from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace
+from bayesprivmrf.release import Provenance
+
+DOMAIN = Domain.from_states({"a": ["u", "v"], 0: [7, 5, 6], "c": [True, False]})
+MODEL = ModelSpecification(domain=DOMAIN, cliques=(("a", 0), ("c", "a")))
+CELLS = list(itertools.product(*DOMAIN.states))
+ADJACENCIES = list(Adjacency)
+
+
+def frame(records: Any) -> pd.DataFrame:
+    """Data frame of a sequence of records of the contract's domain."""
+    columns = zip(*records, strict=True) if len(records) else ([], [], [])
+    return pd.DataFrame(dict(zip(DOMAIN.variables, map(list, columns), strict=True)))
+
+
+def sample(size: int, seed: int = 0) -> pd.DataFrame:
+    """Frame of uniformly drawn records."""
+    return frame([CELLS[i] for i in np.random.default_rng(seed).integers(0, len(CELLS), size)])
+
+
+def cost(law: Any, difference: np.ndarray) -> float:
+    """Exact worst loss of one table's noise when the table moves by this difference (epsilon, or rho)."""
+    if isinstance(law, DiscreteLaplace):
+        return float(np.abs(difference).sum()) / law.scale
+    assert isinstance(law, DiscreteGaussian)
+    return float((difference.astype(float) ** 2).sum()) / (2 * law.scale**2)
+
+
+class Replay(NoiseSource):
+    """Answers the same whatever it was given."""
+
+    is_simulated = False
+
+    def add(self, counts, law):
+        return np.arange(counts.size, dtype=np.int64)
+
+
+class Account:
+    """Ledger that remembers, or refuses."""
+
+    def __init__(self, refuse: bool = False) -> None:
+        self.refuse, self.spent = refuse, []
+
+    def spend(self, guarantee: Any, provenance: Any) -> None:
+        if self.refuse:
+            raise PrivacyError("the budget is spent")
+        self.spent.append((guarantee, provenance))
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+class TablesContract:
+    """Inherit, and override `make` and `budget`."""
+
+    budget: float
+
+    def make(self, **settings: Any) -> StatisticsMechanism:
+        raise NotImplementedError
+
+    # the settings
+
+    def test_settings_are_frozen_and_keyword_only(self):
+        mechanism = self.make()
+        assert type(mechanism).__dataclass_params__.frozen
+        for field in dataclasses.fields(mechanism):
+            assert field.kw_only
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(mechanism, field.name, None)
+        assert hash(mechanism) == hash(self.make())
+        assert mechanism == self.make()
+
+    def test_release_is_final(self):
+        with pytest.raises(TypeError, match="must not override `release`"):
+            type("Loud", (type(self.make()),), {"release": lambda self, network, data: data})
+
+        class Mixin:
+            def release(self, network, data):
+                return data
+
+        with pytest.raises(TypeError, match="must not override `release`"):
+            type("Sly", (Mixin, type(self.make())), {})
+
+    # the sensitivity
+
+    def tables_of(self, mechanism: StatisticsMechanism, records: Any) -> list[np.ndarray]:
+        exact = mechanism._read(mechanism._prepare(MODEL), frame(records))
+        return np.split(exact.flat, MODEL.offsets[1:-1])
+
+    def neighbours(self, adjacency: Adjacency):
+        """Every pair of neighbouring data sets of at most three records, as multisets."""
+        for size in range(3):
+            for common in itertools.combinations_with_replacement(CELLS, size):
+                if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+                    yield from ((common, (*common, one)) for one in CELLS)
+                elif size < 2:
+                    yield from (((*common, a), (*common, b)) for a, b in itertools.permutations(CELLS, 2))
+
+    @pytest.mark.parametrize("adjacency", ADJACENCIES)
+    def test_sensitivity_and_joint_loss_match_brute_force_over_all_neighbours(self, adjacency):
+        mechanism = self.make(adjacency=adjacency)
+        laws = mechanism._prepare(MODEL).noise
+        seen: dict[Any, list[np.ndarray]] = {}
+        for records in itertools.chain.from_iterable(self.neighbours(adjacency)):
+            key = tuple(sorted(Counter(map(CELLS.index, records)).items()))
+            if key not in seen and not (adjacency is Adjacency.REPLACE_ONE and not records):
+                seen[key] = self.tables_of(mechanism, records)
+        l1 = l2 = loss = 0.0
+        for pair in self.neighbours(adjacency):
+            keys = [tuple(sorted(Counter(map(CELLS.index, records)).items())) for records in pair]
+            differences = [a - b for a, b in zip(*(seen[key] for key in keys), strict=True)]
+            l1 = max(l1, *(float(np.abs(d).sum()) for d in differences))
+            l2 = max(l2, *(float(np.sqrt((d**2).sum())) for d in differences))
+            loss = max(loss, sum(cost(law, d) for law, d in zip(laws, differences, strict=True)))
+        assert l1 == mechanism.l1_sensitivity
+        assert l2 == pytest.approx(mechanism.l2_sensitivity, rel=1e-15)
+        assert l2 <= mechanism.l2_sensitivity
+        assert self.budget * (1 - 1e-12) <= loss <= self.budget * (1 + 1e-15)
+
+    @pytest.mark.parametrize("adjacency", ADJACENCIES)
+    def test_opendps_own_map_promises_no_more_than_was_asked(self, adjacency):
+        mechanism = self.make(adjacency=adjacency)
+        laws = mechanism._prepare(MODEL).noise
+        laplace = isinstance(laws[0], DiscreteLaplace)
+        promised = promised_loss(laws, mechanism.l1_sensitivity if laplace else mechanism.l2_sensitivity)
+        assert promised <= Fraction(self.budget)
+        assert promised >= Fraction(self.budget) * (1 - Fraction(1, 10**12))
+
+    # the release
+
+    @pytest.mark.parametrize("adjacency", ADJACENCIES)
+    def test_guarantee_relation_unit_and_provenance_are_stamped(self, adjacency):
+        release = self.make(adjacency=adjacency).release(MODEL, sample(50))
+        assert release.guarantee.adjacency is adjacency
+        assert release.guarantee.unit == "record"
+        assert self.budget in (release.guarantee.epsilon, release.guarantee.rho)
+        assert release.provenance.mechanism == type(self.make()).__name__
+        assert {"bayesprivmrf", "opendp", "numpy"} <= set(release.provenance.versions)
+        assert not release.provenance.simulated
+
+    def test_seeded_noise_is_marked_simulated_and_repeats(self):
+        first, second = (self.make().release(MODEL, sample(50), rng=3) for _ in range(2))
+        assert first.provenance.simulated
+        assert "simulated" in repr(first).lower()
+        np.testing.assert_array_equal(first.tables.flat, second.tables.flat)
+
+    def test_secure_noise_is_fresh_each_time_and_of_whole_numbers(self):
+        data = sample(50)
+        flats = [self.make().release(MODEL, data).tables.flat for _ in range(6)]
+        assert len({flat.tobytes() for flat in flats}) == 6
+        assert all(flat.dtype == np.int64 for flat in flats)
+
+    def test_a_release_and_its_warning_depend_on_the_data_through_the_noisy_counts_alone(self, tmp_path):
+        # Same noisy counts from data sets of different size and content: everything let out must be the same.
+        mechanism, seen = self.make(), []
+        for size, seed in ((50, 0), (61, 1), (0, 2)):
+            plan = mechanism._prepare(MODEL)
+            exact = mechanism._read(plan, sample(size, seed))
+            stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=Provenance(mechanism="stub"))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                release = mechanism._randomise(plan, exact, Replay(), stamp)
+            release.save(tmp_path / "a.release")
+            stored = (tmp_path / "a.release").read_bytes()
+            told = [str(warning.message) for warning in caught]
+            assert release.total is None
+            seen.append((stored, repr(release), release._repr_html_(), repr(vars(release)), told))
+        assert seen[0] == seen[1] == seen[2]
+
+    def test_exact_counts_do_not_print(self):
+        exact = self.make()._read(self.make()._prepare(MODEL), sample(50))
+        assert repr(exact) == str(exact) == "ExactCounts(sensitive)"
+
+    def test_the_number_of_records_is_public_under_replace_one(self):
+        assert self.make(adjacency="replace-one").release(MODEL, sample(31)).total == 31
+
+    def test_an_empty_frame_gets_noise_under_add_or_remove_and_is_refused_under_replace_one(self):
+        release = self.make().release(MODEL, frame([]))
+        assert release.tables.flat.shape == (MODEL.size,)
+        with pytest.raises(DataError, match="at least one record"):
+            self.make(adjacency="replace-one").release(MODEL, frame([]))
+
+    # the ledger
+
+    def test_the_ledger_is_charged_once_with_what_is_promised(self):
+        account = Account()
+        release = self.make().release(MODEL, sample(50), ledger=account)
+        assert account.spent == [(release.guarantee, release.provenance)]
+
+    def test_nothing_is_charged_when_the_data_is_refused(self):
+        account = Account()
+        for data in (sample(5).drop(columns="a"), sample(5).assign(a="w"), sample(5).assign(a=None), [1, 2]):
+            with pytest.raises(DataError):
+                self.make().release(MODEL, data, ledger=account)
+        assert account.spent == []
+
+    def test_no_noise_is_drawn_when_the_ledger_refuses(self):
+        rng = np.random.default_rng(0)
+        before = rng.bit_generator.state
+        with pytest.raises(PrivacyError, match="budget is spent"):
+            self.make().release(MODEL, sample(50), rng=rng, ledger=Account(refuse=True))
+        assert rng.bit_generator.state == before

@@ -1,0 +1,398 @@
+"""Counting: one answer whatever frame holds the records, and errors that leak nothing."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
+from bayesprivmrf.mechanisms import ExactStatistics
+from bayesprivmrf.mechanisms.counting import count_tables
+from bayesprivmrf.model import Domain, ModelSpecification
+
+STATES = {
+    "text": ["m", "a", "z"],
+    "whole": [30, 10, 20],
+    "wide": [10**12, -5],
+    "truth": [True, False],
+    "real": [0.5, 2, 1],
+    "one": ["only"],
+}
+CLIQUES = (("text", "whole"), ("truth", "text", "wide"), ("real",), ("one", "whole"))
+MODEL = ModelSpecification(domain=Domain.from_states(STATES), cliques=CLIQUES)
+
+
+def records(size, seed=0):
+    rng = np.random.default_rng(seed)
+    return {v: [labels[i] for i in rng.integers(0, len(labels), size)] for v, labels in STATES.items()}
+
+
+def by_hand(model, columns):
+    """Tables by a plain loop over records, labels compared as the domain does."""
+    flat = np.zeros(model.size, dtype=np.int64)
+    for clique, shape, start in zip(model.cliques, model.shapes, model.offsets[:-1], strict=True):
+        for row in zip(*(columns[v] for v in clique), strict=True):
+            codes = tuple(model.domain.code(v, label) for v, label in zip(clique, row, strict=True))
+            flat[start + np.ravel_multi_index(codes, shape)] += 1
+    return flat
+
+
+def typed(columns):
+    return pd.DataFrame(columns).astype({"whole": "int64", "wide": "int64", "real": "float64"})
+
+
+FRAMES = {
+    "pandas": typed,
+    "pandas objects": lambda c: pd.DataFrame(c).astype(object),
+    "pandas categories": lambda c: typed(c).astype({"text": "category", "whole": "category"}),
+    "pandas nullable": lambda c: typed(c).convert_dtypes(),
+    "pandas arrow": lambda c: typed(c).convert_dtypes(dtype_backend="pyarrow"),
+    "pandas small integers": lambda c: typed(c).astype({"whole": "int8"}),
+    "pandas whole numbers as floats": lambda c: typed(c).astype({"whole": "float32", "wide": "float64"}),
+    "polars": lambda c: pl.from_pandas(typed(c)),
+    "polars unsigned": lambda c: pl.from_pandas(typed(c)).with_columns(pl.col("whole").cast(pl.UInt64)),
+    "polars categories": lambda c: pl.from_pandas(typed(c)).with_columns(pl.col("text").cast(pl.Categorical)),
+    "polars enumeration": lambda c: pl.from_pandas(typed(c)).with_columns(
+        pl.col("text").cast(pl.Enum(["z", "a", "m"]))
+    ),
+    "pyarrow": lambda c: pa.Table.from_pandas(typed(c)),
+    "pyarrow dictionary": lambda c: pa.Table.from_pandas(typed(c).astype({"text": "category"})),
+    "polars lazy": lambda c: pl.from_pandas(typed(c)).lazy(),
+    "polars lazy categories": lambda c: (
+        pl.from_pandas(typed(c)).with_columns(pl.col("text").cast(pl.Categorical)).lazy()
+    ),
+    "duckdb": lambda c: duckdb.from_arrow(pa.Table.from_pandas(typed(c))),
+}
+frames = pytest.mark.parametrize("kind", FRAMES)
+
+
+@frames
+def test_every_frame_gives_the_counts_of_a_plain_loop(kind):
+    columns = records(500)
+    counts = count_tables(MODEL, FRAMES[kind](columns))
+    np.testing.assert_array_equal(counts.flat, by_hand(MODEL, columns))
+    assert counts.records == 500
+
+
+@frames
+def test_an_empty_frame_counts_zero(kind):
+    columns = records(1)
+    empty = FRAMES[kind](columns)
+    empty = empty.limit(0) if kind in {"duckdb", "polars lazy", "polars lazy categories"} else empty[:0]
+    counts = count_tables(MODEL, empty)
+    assert counts.records == 0
+    assert not counts.flat.any()
+
+
+@frames
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("text", "q"), ("whole", 11), ("wide", 3), ("real", 0.75), ("one", "other")],
+)
+def test_an_undeclared_value_is_an_error_that_names_the_column_and_no_value(kind, variable, value):
+    columns = records(300)
+    columns[variable][137] = value
+    if kind == "polars enumeration" and variable == "text":
+        pytest.skip("this frame's own type refuses the value")
+    with pytest.raises(
+        UndeclaredStateError, match=f"column '{variable}' must hold only the declared"
+    ) as caught:
+        count_tables(MODEL, FRAMES[kind](columns))
+    text = str(caught.value)
+    assert "`other=`" in text
+    assert f"{value!r}" not in text
+    for number in ("300", "299", "137"):
+        assert number not in text
+
+
+def with_missing(kind, variable):
+    """Frame of records in which one value of one column is missing, in the frame's own way."""
+    columns = records(300)
+    frame = FRAMES[kind](columns)
+    if kind.startswith("pandas"):
+        return frame.assign(**{variable: frame[variable].where(np.arange(300) != 137)})
+    if kind.startswith("polars"):
+        none = pl.when(pl.int_range(pl.len()) != 137).then(pl.col(variable)).alias(variable)
+        return frame.with_columns(none)
+    table = pa.Table.from_pandas(typed(columns))
+    mask = pa.array(np.arange(300) == 137)
+    column = pa.compute.if_else(mask, None, table[variable])
+    table = table.set_column(table.schema.get_field_index(variable), variable, column)
+    return duckdb.from_arrow(table) if kind == "duckdb" else table
+
+
+@frames
+@pytest.mark.parametrize("variable", list(STATES))
+def test_a_missing_value_is_an_error_that_names_the_column(kind, variable):
+    with pytest.raises(
+        UndeclaredStateError, match=f"column '{variable}' must hold no missing value"
+    ) as caught:
+        count_tables(MODEL, with_missing(kind, variable))
+    assert "`missing=`" in str(caught.value)
+    assert "137" not in str(caught.value)
+
+
+@frames
+@pytest.mark.parametrize("variable", list(STATES))
+def test_a_missing_value_goes_to_the_state_that_takes_it(kind, variable):
+    columns = records(300)
+    columns[variable][137] = STATES[variable][-1]
+    counts = count_tables(MODEL, with_missing(kind, variable), missing={variable: len(STATES[variable]) - 1})
+    np.testing.assert_array_equal(counts.flat, by_hand(MODEL, columns))
+
+
+@frames
+def test_undeclared_values_go_to_the_state_that_takes_them(kind):
+    columns = records(300)
+    odd = {v: list(column) for v, column in columns.items()}
+    for row, value in ((3, 99), (8, -7), (200, 10**15)):
+        odd["wide"][row] = value
+        columns["wide"][row] = -5
+    if kind != "polars enumeration":
+        odd["text"][5], columns["text"][5] = "never declared", "m"
+    other = {"wide": 1, "text": 0}
+    if kind == "pandas whole numbers as floats":
+        other["wide"] = 1
+    counts = count_tables(MODEL, FRAMES[kind](odd), other=other)
+    np.testing.assert_array_equal(counts.flat, by_hand(MODEL, columns))
+
+
+def test_nan_in_a_polars_column_is_missing():
+    columns = records(50)
+    columns["real"][7] = float("nan")
+    for frame in (pl.from_pandas(typed(columns)), pl.DataFrame(columns, strict=False).lazy()):
+        with pytest.raises(UndeclaredStateError, match="column 'real' must hold no missing"):
+            count_tables(MODEL, frame)
+
+
+# labels
+
+
+def count_one(states, column):
+    model = ModelSpecification(domain=Domain.from_states({"x": states}), cliques=(("x",),))
+    frame = column if not isinstance(column, list | np.ndarray) else pd.DataFrame({"x": column})
+    return count_tables(model, frame).flat.tolist()
+
+
+def test_one_and_one_point_zero_are_one_label():
+    assert count_one([1, 2.0], [1.0, 2.0, 2.0]) == [1, 2]
+    assert count_one([1.0, 2.0], np.array([1, 2, 2])) == [1, 2]
+    assert count_one([1, Fraction(1, 2)], [0.5, 1.0, 0.5]) == [1, 2]
+    assert count_one([decimal.Decimal("0.5"), 1], [0.5, 1.0, 0.5]) == [2, 1]
+
+
+def test_true_and_one_are_two_labels_even_in_one_column_of_objects():
+    both = [1, "x"], pd.Series([1, "x", 1.0], dtype=object).to_frame("x")
+    assert count_one(*both) == [2, 1]
+    for odd in (True, np.True_):
+        with pytest.raises(UndeclaredStateError):
+            count_one([1, "x"], pd.Series([1, odd, "x"], dtype=object).to_frame("x"))
+    assert count_one(
+        [True, False, "x"], pd.Series([True, False, "x", np.True_], dtype=object).to_frame("x")
+    ) == [2, 1, 1]
+    with pytest.raises(UndeclaredStateError):
+        count_one([True, False], np.array([1, 0]))
+    with pytest.raises(UndeclaredStateError):
+        count_one([1, 0], np.array([True, False]))
+    for frame in (pl.DataFrame({"x": [True]}), pl.DataFrame({"x": [True]}).lazy()):
+        with pytest.raises(UndeclaredStateError):
+            count_one([1, 0], frame)
+    model = ModelSpecification(domain=Domain.from_states({"x": [1, True, "x"]}), cliques=(("x",),))
+    frame = pd.Series([1, True, "x", True], dtype=object).to_frame("x")
+    assert count_tables(model, frame).flat.tolist() == [1, 2, 1]
+
+
+def test_text_is_never_a_number():
+    for frame in (pd.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}).lazy()):
+        with pytest.raises(UndeclaredStateError, match="text and numbers are different"):
+            count_one([1, 2], frame)
+    for frame in (pd.DataFrame({"x": [1]}), pl.DataFrame({"x": [1]}), duckdb.sql("select 1 as x")):
+        with pytest.raises(UndeclaredStateError):
+            count_one(["1", "2"], frame)
+
+
+def test_labels_of_other_kinds_count():
+    day, other = datetime.date(2020, 1, 2), datetime.date(2021, 1, 2)
+    column = [day, other, day]
+    for frame in (
+        pd.DataFrame({"x": column}),
+        pl.DataFrame({"x": column}),
+        pl.DataFrame({"x": column}).lazy(),
+        pa.table({"x": column}),
+    ):
+        assert count_one([other, day], frame) == [1, 2]
+    pairs = pd.Series([("a", 1), ("b", 2), ("a", 1)], dtype=object).to_frame("x")
+    assert count_one([("a", 1), ("b", 2)], pairs) == [2, 1]
+    assert count_one([None.__class__, "b"], pd.Series([type(None), "b"], dtype=object).to_frame("x")) == [
+        1,
+        1,
+    ]
+
+
+def test_unhashable_values_are_undeclared():
+    with pytest.raises(UndeclaredStateError):
+        count_one(["a"], pd.Series([["a"], "a"], dtype=object).to_frame("x"))
+
+
+def test_integers_at_the_ends_of_their_type_do_not_wrap_into_a_state():
+    ends = np.array([-(2**63), 2**63 - 1], dtype=np.int64)
+    for states in ([1, 2], [-1, 0], [2**62, 2**62 + 1], [-(2**63) + 5, -(2**63) + 4]):
+        with pytest.raises(UndeclaredStateError):
+            count_one(states, ends)
+    assert count_one([2**63 - 1, -(2**63)], ends) == [1, 1]
+    assert count_one([2**64 - 1, 0], pl.DataFrame({"x": [0, 2**64 - 1]}, schema={"x": pl.UInt64})) == [1, 1]
+    assert count_one([2**53, 2**53 + 1], np.array([2**53 + 1, 2**53 + 1])) == [0, 2]
+    with pytest.raises(UndeclaredStateError):
+        count_one([2**53 + 1], np.array([2.0**53]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8, unique=True),
+    st.lists(st.integers(0, 7), max_size=30),
+)
+def test_integer_columns_count_like_python(states, places):
+    column = np.array([states[place % len(states)] for place in places], dtype=np.int64)
+    expected = [int((column == label).sum()) for label in states]
+    assert count_one(states, column) == expected
+    assert count_one(states, pl.DataFrame({"x": column}).lazy()) == expected
+
+
+def test_tables_larger_than_a_chunk_count_right():
+    rng = np.random.default_rng(5)
+    model = ModelSpecification(
+        domain=Domain.from_states({"x": range(300), "y": range(400)}), cliques=(("y", "x"),)
+    )
+    frame = pd.DataFrame({"x": rng.integers(0, 300, 70_000), "y": rng.integers(0, 400, 70_000)})
+    expected = np.zeros((400, 300), dtype=int)
+    np.add.at(expected, (frame.y, frame.x), 1)
+    np.testing.assert_array_equal(count_tables(model, frame).flat.reshape(400, 300), expected)
+
+
+def test_more_states_than_a_byte_holds_count_right():
+    for size in (254, 255, 256, 65_600):
+        states = [f"s{i}" for i in range(size)]
+        frame = pd.DataFrame({"x": [states[-1], states[0], states[-1]]})
+        for native in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+            counts = np.array(count_one(states, native))
+            assert (counts[-1], counts[0], counts.sum()) == (2, 1, 3)
+            with pytest.raises(UndeclaredStateError):
+                count_one(states[:-1], native)
+
+
+# columns and frames
+
+
+def test_a_column_matches_by_name_and_then_by_its_text():
+    model = ModelSpecification(domain=Domain.from_states({0: ["a", "b"], 1: ["a", "b"]}), cliques=((0, 1),))
+    expected = [0, 2, 1, 0]
+    numbered = pd.DataFrame({0: ["a", "a", "b"], 1: ["b", "b", "a"], "0": ["?", "?", "?"]})
+    assert count_tables(model, numbered).flat.tolist() == expected
+    for frame in (
+        pd.DataFrame({"1": ["b", "b", "a"], "0": ["a", "a", "b"]}),
+        pl.DataFrame({"1": ["b", "b", "a"], "0": ["a", "a", "b"]}),
+    ):
+        assert count_tables(model, frame).flat.tolist() == expected
+
+
+def test_a_missing_or_repeated_column_is_refused():
+    frame = typed(records(5))
+    for native in (frame.drop(columns="truth"), pl.from_pandas(frame).lazy().drop("truth")):
+        with pytest.raises(DataError, match="none is named 'truth'"):
+            count_tables(MODEL, native)
+    with pytest.raises(DataError, match="distinct names"):
+        count_tables(MODEL, pd.concat([frame, frame[["truth"]]], axis=1))
+
+
+@pytest.mark.parametrize(
+    "data", [None, [1, 2], {"text": ["m"]}, np.zeros((2, 2)), "file.csv", 3, pd.Series([1])]
+)
+def test_data_that_is_no_frame_is_refused(data):
+    with pytest.raises(DataError, match="must be a data frame") as caught:
+        count_tables(MODEL, data)
+    assert type(data).__name__ in str(caught.value)
+
+
+def test_a_record_in_an_impossible_cell_is_refused_without_showing_it():
+    zero = ((("text", "m"), ("whole", 30)),)
+    model = ModelSpecification(domain=MODEL.domain, cliques=CLIQUES, impossible=zero)
+    columns = records(200)
+    assert any(pair == ("m", 30) for pair in zip(columns["text"], columns["whole"], strict=True))
+    for frame in (typed(columns), pl.from_pandas(typed(columns)).lazy()):
+        with pytest.raises(DataError, match="declared impossible") as caught:
+            count_tables(model, frame)
+        assert "30" not in str(caught.value)
+
+
+def test_rows_and_columns_in_any_order_give_the_same_counts():
+    frame = typed(records(100))
+    shuffled = frame.sample(frac=1, random_state=1)[list(STATES)[::-1]]
+    np.testing.assert_array_equal(count_tables(MODEL, frame).flat, count_tables(MODEL, shuffled).flat)
+
+
+def test_a_frame_is_not_changed_by_counting():
+    for make in FRAMES.values():
+        if isinstance(frame := make(records(20)), pd.DataFrame):
+            before = frame.copy(deep=True)
+            count_tables(MODEL, frame)
+            pd.testing.assert_frame_equal(frame, before)
+
+
+# the settings `missing` and `other`
+
+
+def redirecting_model():
+    states = {"a": ["x", "missing"], "b": ["x", "y", "missing", "other"], "c": ["x", "y"]}
+    return ModelSpecification(domain=Domain.from_states(states), cliques=(("a",), ("b",), ("c",)))
+
+
+def test_a_label_redirects_the_variables_that_declare_it_and_no_other():
+    frame = pd.DataFrame({"a": ["x", None], "b": [None, "rare"], "c": ["x", "y"]})
+    release = ExactStatistics(missing="missing", other="other").release(redirecting_model(), frame)
+    assert release.tables["a"].tolist() == [1, 1]
+    assert release.tables["b"].tolist() == [0, 0, 1, 1]
+    with pytest.raises(UndeclaredStateError, match="'c' must hold no missing"):
+        ExactStatistics(missing="missing", other="other").release(
+            redirecting_model(), frame.assign(c=[None, "y"])
+        )
+    with pytest.raises(UndeclaredStateError, match="'a' must hold only"):
+        ExactStatistics(missing="missing", other="other").release(
+            redirecting_model(), frame.assign(a=["q", "x"])
+        )
+
+
+def test_a_mapping_redirects_the_variables_it_names():
+    frame = pd.DataFrame({"a": ["x", "x"], "b": ["x", None], "c": ["x", None]})
+    release = ExactStatistics(missing={"c": "y", "b": "y"}).release(redirecting_model(), frame)
+    assert release.tables["b"].tolist() == [1, 1, 0, 0]
+    assert release.tables["c"].tolist() == [1, 1]
+
+
+def test_a_redirection_that_fits_no_state_is_refused_before_the_data_is_read():
+    with pytest.raises(ArgumentError, match="`missing` must be a declared state"):
+        ExactStatistics(missing="absent").release(redirecting_model(), "never looked at")
+    with pytest.raises(ModelError, match="no state 'z'"):
+        ExactStatistics(other={"a": "z"}).release(redirecting_model(), "never looked at")
+    with pytest.raises(ModelError, match="not declared"):
+        ExactStatistics(other={"q": "z"}).release(redirecting_model(), "never looked at")
+    with pytest.raises(ArgumentError, match="`other`"):
+        ExactStatistics(other=["x"])
+
+
+def test_every_assignment_lands_in_its_own_cell():
+    cells = list(itertools.product(*STATES.values()))
+    frame = typed({v: [cell[i] for cell in cells] for i, v in enumerate(STATES)})
+    model = ModelSpecification(domain=MODEL.domain, cliques=(tuple(STATES),))
+    assert (count_tables(model, frame).flat == 1).all()
+    assert (count_tables(model, pl.from_pandas(frame).lazy()).flat == 1).all()

@@ -1,0 +1,96 @@
+"""Noise sources against the exact probabilities (chi-square, level 1e-4, fixed seeds where there are any)."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.mechanisms.randomness import SecureNoise, SimulatedNoise, noise_source
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
+
+# The secure source cannot be seeded, so its test may fail by chance: once in a million runs.
+LEVELS = {"secure": 1e-6, "simulated": 1e-4}
+LAWS = [
+    DiscreteLaplace(0.3),
+    DiscreteLaplace(2.6),
+    DiscreteGaussian(0.4),
+    DiscreteGaussian(1.0),
+    DiscreteGaussian(5.3),
+]
+
+
+def source_of(kind):
+    return SecureNoise() if kind == "secure" else SimulatedNoise(np.random.default_rng(2024))
+
+
+def chi_square_p_value(draws, law):
+    """P-value of the draws against the law, cells of at least ten expected, the tails together."""
+    reach = math.ceil(40 * law.scale) + 40
+    support = np.arange(-reach, reach + 1)
+    expected = np.exp(law.log_density(support)) * draws.size
+    observed = np.bincount(draws + reach, minlength=support.size).astype(float)
+    inside = expected >= 10
+    tail = draws.size - expected[inside].sum(), draws.size - observed[inside].sum()
+    if tail[0] < 1:
+        assert tail[1] <= 12  # Poisson with mean below one: far under 1e-6
+        observed[inside] *= expected[inside].sum() / observed[inside].sum()
+        return stats.chisquare(observed[inside], expected[inside]).pvalue
+    return stats.chisquare([*observed[inside], tail[1]], [*expected[inside], tail[0]]).pvalue
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("kind", ["secure", "simulated"])
+def test_noise_has_the_exact_law(kind, law):
+    draws = source_of(kind).add(np.zeros(40_000, dtype=np.int64), law)
+    assert chi_square_p_value(draws, law) > LEVELS[kind]
+
+
+def test_the_chi_square_test_would_see_noise_five_percent_too_narrow():
+    draws = source_of("simulated").add(np.zeros(40_000, dtype=np.int64), DiscreteLaplace(2.6 * 0.95))
+    assert chi_square_p_value(draws, DiscreteLaplace(2.6)) < 1e-4
+
+
+@pytest.mark.parametrize("law", LAWS[1:], ids=str)
+def test_cells_get_independent_noise_around_their_own_counts(law):
+    counts = np.arange(1000) * 1000
+    noisy = source_of("simulated").add(np.tile(counts, 40), law).reshape(40, 1000)
+    residuals = noisy - counts
+    assert abs(residuals.mean()) < 4 * law.standard_deviation / math.sqrt(residuals.size)
+    lagged = (residuals[:, 1:] * residuals[:, :-1]).ravel()
+    assert abs(lagged.mean()) < 4 * law.variance / math.sqrt(lagged.size)
+
+
+@pytest.mark.parametrize("kind", ["secure", "simulated"])
+def test_real_valued_noise_on_counts_is_refused(kind):
+    for law in (Laplace(1.0), Gaussian(1.0)):
+        with pytest.raises(PrivacyError, match="whole numbers"):
+            source_of(kind).add(np.zeros(2, dtype=np.int64), law)
+
+
+@pytest.mark.parametrize("kind", ["secure", "simulated"])
+def test_no_noise_returns_a_copy(kind):
+    counts = np.arange(4)
+    same = source_of(kind).add(counts, NoNoise())
+    np.testing.assert_array_equal(same, counts)
+    assert not np.shares_memory(same, counts)
+
+
+def test_only_a_seed_makes_a_simulated_source():
+    assert not noise_source(None).is_simulated
+    assert noise_source(0).is_simulated
+    assert noise_source(np.int64(3)).is_simulated
+    assert noise_source(np.random.default_rng()).is_simulated
+
+
+def test_a_generator_moves_on_between_draws():
+    source = noise_source(np.random.default_rng(1))
+    first, second = (source.add(np.zeros(50, dtype=np.int64), DiscreteLaplace(3.0)) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_huge_scales_stay_whole_numbers_with_the_stated_spread():
+    for law in (DiscreteLaplace(1e12), DiscreteGaussian(1e12)):
+        draws = source_of("simulated").add(np.zeros(4000, dtype=np.int64), law)
+        assert draws.astype(float).std() == pytest.approx(law.standard_deviation, rel=0.15)

@@ -1,0 +1,260 @@
+"""The mechanisms that release tables, each against the contract, and what is their own."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
+from bayesprivmrf.mechanisms import (
+    ExactStatistics,
+    GaussianStatistics,
+    LaplaceStatistics,
+    Mechanism,
+    available_mechanisms,
+)
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import Adjacency
+from tests.mechanisms.contract import MODEL, Account, TablesContract, frame, sample
+
+WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
+BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
+
+
+class TestLaplace(TablesContract):
+    budget = 0.7
+
+    def make(self, **more):
+        return LaplaceStatistics(**{"epsilon": 0.7} | more)
+
+
+class TestLaplaceWeighted(TablesContract):
+    budget = 1 / 3
+
+    def make(self, **more):
+        return LaplaceStatistics(**{"epsilon": 1 / 3, "weights": WEIGHTS} | more)
+
+
+class TestGaussian(TablesContract):
+    budget = 0.3
+
+    def make(self, **more):
+        return GaussianStatistics(**{"rho": 0.3} | more)
+
+
+class TestGaussianWeighted(TablesContract):
+    budget = 0.1
+
+    def make(self, **more):
+        return GaussianStatistics(**{"rho": 0.1, "weights": WEIGHTS} | more)
+
+
+@pytest.mark.parametrize(("adjacency", "factor"), [("add-or-remove-one", 1), ("replace-one", 2)])
+def test_scales_are_the_stated_formulas(adjacency, factor):
+    laws = LaplaceStatistics(epsilon=0.5, adjacency=adjacency)._prepare(MODEL).noise
+    assert [law.scale for law in laws] == pytest.approx([2 * factor / 0.5] * 2, rel=1e-14)
+    laws = LaplaceStatistics(epsilon=0.5, weights=WEIGHTS, adjacency=adjacency)._prepare(MODEL).noise
+    assert [law.scale for law in laws] == pytest.approx([factor / 0.375, factor / 0.125], rel=1e-14)
+    laws = GaussianStatistics(rho=0.5, adjacency=adjacency)._prepare(MODEL).noise
+    assert [law.scale**2 for law in laws] == pytest.approx([2 * factor / 1.0] * 2, rel=1e-14)
+    laws = GaussianStatistics(rho=0.5, weights=WEIGHTS, adjacency=adjacency)._prepare(MODEL).noise
+    assert [law.scale**2 for law in laws] == pytest.approx([factor / 0.75, factor / 0.25], rel=1e-14)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=5),
+    st.floats(1e-6, 50),
+    st.sampled_from([1, 2]),
+)
+def test_the_promise_never_exceeds_the_budget_by_one_unit_in_the_last_place(weights, budget, sensitivity):
+    shares = [weight / sum(weights) for weight in weights]
+    assert promised_loss(discrete_laplace_laws(shares, budget, sensitivity), sensitivity) <= budget
+    root = math.nextafter(math.sqrt(sensitivity), math.inf) if sensitivity > 1 else 1.0
+    assert promised_loss(discrete_gaussian_laws(shares, budget, root), root) <= budget
+
+
+@pytest.mark.parametrize("value", BAD_BUDGETS)
+def test_a_bad_budget_is_refused_by_name(value):
+    with pytest.raises(ArgumentError, match="`epsilon` must be positive and finite"):
+        LaplaceStatistics(epsilon=value)
+    with pytest.raises(ArgumentError, match="`rho` must be positive and finite"):
+        GaussianStatistics(rho=value)
+
+
+def test_a_budget_too_small_for_whole_number_noise_is_refused_before_the_data_is_read():
+    with pytest.raises(ArgumentError, match="larger budget"):
+        LaplaceStatistics(epsilon=1e-300).release(MODEL, "not even a frame")
+
+
+@pytest.mark.parametrize(
+    ("weights", "match"),
+    [
+        ({("a", 0): 1.0}, "none for"),
+        ({("a", 0): 1.0, ("a", "c"): 1.0, (0, "a"): 1.0}, "twice"),
+        ({("a", 0): 1.0, ("a", "c"): 1.0, ("a",): 1.0}, "in vain"),
+    ],
+)
+def test_weights_that_do_not_fit_the_tables_are_refused(weights, match):
+    with pytest.raises(ArgumentError, match=match):
+        LaplaceStatistics(epsilon=1.0, weights=weights).preview(MODEL)
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, True])
+def test_a_weight_that_is_not_positive_is_refused(weight):
+    with pytest.raises(ArgumentError, match="weights"):
+        GaussianStatistics(rho=1.0, weights={("a", 0): weight})
+    with pytest.raises(ArgumentError, match="mapping"):
+        GaussianStatistics(rho=1.0, weights=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("rng", [True, -1, 1.5, "seed", np.random.RandomState(0)])
+def test_a_seed_of_another_kind_is_refused(rng):
+    with pytest.raises(ArgumentError, match="`rng` must be"):
+        LaplaceStatistics(epsilon=1.0).release(MODEL, sample(5), rng=rng)
+
+
+def test_a_ledger_without_spend_is_refused():
+    with pytest.raises(ArgumentError, match="`ledger` must have"):
+        LaplaceStatistics(epsilon=1.0).release(MODEL, sample(5), ledger=object())
+
+
+def test_variables_alone_are_refused_with_the_remedy():
+    singles = tuple((v,) for v in MODEL.domain.variables)
+    alone = ModelSpecification(domain=MODEL.domain, cliques=singles, cliques_declared=False)
+    with pytest.raises(ModelError, match="cliques"):
+        LaplaceStatistics(epsilon=1.0).preview(alone)
+
+
+def test_a_pgmpy_network_and_its_specification_give_the_same_release():
+    from bayesprivmrf.model import declare
+
+    network = declare({"a": ["u", "v"], "b": [2, 1]}, [("a", "b")])
+    model = ModelSpecification.from_pgmpy(network)
+    data = pd.DataFrame({"a": ["u"] * 30 + ["v"] * 70, "b": [1] * 50 + [2] * 50})
+    mechanism = LaplaceStatistics(epsilon=5.0)
+    assert mechanism.release(network, data, rng=1) == mechanism.release(model, data, rng=1)
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+def test_impossible_cells_are_public_zeros_and_the_other_cells_keep_their_noise():
+    model = ModelSpecification(domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+    data = frame([("v", 7, True)] * 50 + [("u", 5, False)] * 50)
+    for seed in range(20):
+        release = LaplaceStatistics(epsilon=0.05).release(model, data, rng=seed)
+        assert release.tables["a", 0][0, 0] == 0
+        assert release.tables["a", 0].any()
+    with pytest.raises(DataError, match="declared impossible"):
+        LaplaceStatistics(epsilon=1.0).release(model, frame([("u", 7, True)]))
+
+
+def test_noise_has_the_stated_law_in_every_table():
+    # chi-square of standardised residuals, level 1e-4 by a normal bound on the mean of squares
+    mechanism = LaplaceStatistics(epsilon=1.0, weights=WEIGHTS)
+    data = sample(2000)
+    exact = ExactStatistics().release(MODEL, data).tables.flat
+    rng = np.random.default_rng(11)
+    residuals = np.array([mechanism.release(MODEL, data, rng=rng).tables.flat - exact for _ in range(1500)])
+    for position, law in enumerate(mechanism._prepare(MODEL).noise):
+        part = residuals[:, MODEL.offsets[position] : MODEL.offsets[position + 1]]
+        squares = part.astype(float) ** 2
+        error = squares.std() / math.sqrt(squares.size)
+        assert abs(squares.mean() - law.variance) < 4 * error
+        assert abs(part.mean()) < 4 * math.sqrt(law.variance / part.size)
+
+
+def test_exact_statistics_promise_nothing_and_say_so(tmp_path):
+    data = sample(40)
+    release = ExactStatistics().release(MODEL, data)
+    assert release.guarantee is None
+    assert release.tables["a", 0].sum() == 40
+    assert "No privacy guarantee" in repr(release)
+    with pytest.raises(PrivacyError, match="allow_unprotected"):
+        release.save(tmp_path / "x.release")
+    with pytest.raises(PrivacyError, match="promises nothing"):
+        ExactStatistics().release(MODEL, data, ledger=Account())
+
+
+# preview and warnings
+
+
+def test_preview_states_noise_and_the_records_needed_without_data():
+    table = LaplaceStatistics(epsilon=0.5).preview(MODEL)
+    assert list(table.columns) == ["clique", "cells", "noise_sd", "records_needed"]
+    law = LaplaceStatistics(epsilon=0.5)._prepare(MODEL).noise[0]
+    assert table["noise_sd"][0] == law.standard_deviation
+    assert list(table["cells"]) == [6, 4]
+    # at that N the noise is a tenth of an even cell
+    assert law.standard_deviation == pytest.approx(0.1 * table["records_needed"][0] / 6, rel=1e-2)
+
+
+def test_preview_counts_possible_cells_only():
+    model = ModelSpecification(domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+    assert list(GaussianStatistics(rho=0.5).preview(model)["cells"]) == [5, 4]
+
+
+def test_preview_compares_with_a_guessed_total_and_warns_where_noise_drowns():
+    mechanism = LaplaceStatistics(epsilon=0.5)
+    table = mechanism.preview(MODEL, total=6000)
+    assert table["even_cell"][0] == 1000
+    assert table["relative_noise"][0] == pytest.approx(table["noise_sd"][0] / 1000)
+    with pytest.warns(NoiseWarning, match="2 of 2 tables"):
+        mechanism.preview(MODEL, total=5)
+    for total in (-1, math.nan, math.inf, True, "many"):
+        with pytest.raises(ArgumentError, match="`total`"):
+            mechanism.preview(MODEL, total=total)
+
+
+def test_a_drowned_release_warns_and_a_clear_one_does_not():
+    with pytest.warns(NoiseWarning, match="larger than an even cell") as caught:
+        LaplaceStatistics(epsilon=0.001).release(MODEL, sample(2000), rng=0)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LaplaceStatistics(epsilon=1.0).release(MODEL, sample(2000), rng=0)
+
+
+# plugins
+
+
+def test_entry_points_bring_the_mechanisms():
+    found = available_mechanisms()
+    assert found["laplace"] is LaplaceStatistics
+    assert found["gaussian"] is GaussianStatistics
+    assert all(issubclass(mechanism, Mechanism) for mechanism in found.values())
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+def test_settings_survive_pickling_and_travel_as_text_in_the_provenance():
+    mechanism = LaplaceStatistics(epsilon=1.0, weights=WEIGHTS, adjacency=Adjacency.REPLACE_ONE)
+    assert pickle.loads(pickle.dumps(mechanism)) == mechanism
+    stored = mechanism.release(MODEL, sample(50)).provenance.settings
+    assert stored["epsilon"] == 1.0
+    assert stored["adjacency"] == "replace-one"
+    assert stored["weights"] == {"(0, 'a')": 3.0, "('c', 'a')": 1.0}
+
+
+def test_a_wrong_number_of_noise_laws_is_the_plugins_error():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Forgetful(ExactStatistics):
+        def _noise(self, specification):
+            return ()
+
+    with pytest.raises(ArgumentError, match="one noise law"):
+        Forgetful().release(MODEL, sample(5))
+
+
+def test_a_model_without_variables_is_refused():
+    empty = ModelSpecification(domain=Domain.from_states({}), cliques=())
+    with pytest.raises(ModelError, match="at least one variable"):
+        LaplaceStatistics(epsilon=1.0).preview(empty)
