@@ -7,6 +7,8 @@ method has a mark of its own besides.
 
 from __future__ import annotations
 
+import functools
+import io
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -96,7 +98,7 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Logarithmic epsilon; every line is named at its end.
+        Logarithmic epsilon; a legend names the lines, each level is named on itself.
 
     Raises
     ------
@@ -131,11 +133,23 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
 
 def _panels(number: int, width: float = 3.4) -> tuple[Figure, list[Axes]]:
     """Figure of `number` panels side by side, made without pyplot so that no global list keeps it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * number, 3.8), layout="constrained")
+    figure = _figure_class()(figsize=(width * number, 3.8), layout="constrained")
     axes = figure.subplots(1, number, sharex=number > 1, sharey=number > 1, squeeze=False)
     return figure, list(axes[0])
+
+
+@functools.cache
+def _figure_class() -> type[Figure]:
+    """Figure that a notebook shows by itself: without pyplot nothing else would tell it how."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    return ShownFigure
 
 
 def _tidy(panel: Axes) -> None:

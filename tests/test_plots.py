@@ -57,7 +57,8 @@ def test_lines_join_the_means_and_levels_are_named():
 def test_figures_are_in_no_global_list():
     from matplotlib import pyplot
 
-    edge_marginals(solution(0), {"one": solution(1)})
+    figure = edge_marginals(solution(0), {"one": solution(1)})
+    assert figure._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for
     assert pyplot.get_fignums() == []
 
 

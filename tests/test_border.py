@@ -1,0 +1,159 @@
+"""The one border: nothing public reaches the code that sees data, and importing stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf
+from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics
+from bayesprivmrf.model import Domain, ModelSpecification
+
+ROOT = Path(__file__).parents[1]
+NOT_PUBLIC = ("mechanisms", "records", "survey", "cli")
+HEAVY = {
+    "pgmpy",
+    "pymc",
+    "arviz",
+    "opendp",
+    "numba",
+    "pandas",
+    "xarray",
+    "polars",
+    "networkx",
+    "scipy",
+    "narwhals",
+}
+TAKES_RECORDS = {"data", "records", "frame", "df", "holdout", "outcomes"}
+
+EXCEPTIONS = {
+    # an evaluation reads data unprotected, says so, and its result is no release
+    ("bayesprivmrf.evaluation", "holdout_log_likelihood", "data"),
+    ("bayesprivmrf.evaluation", "compare", "holdout"),
+}
+
+
+def in_a_fresh_process(code: str) -> Any:
+    """What `code` prints as JSON in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_import_contract_holds():
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert any("bayesprivmrf.mechanisms" in contract.get("forbidden_modules", ()) for contract in contracts)
+
+
+def test_the_public_side_loads_no_code_that_sees_data():
+    loaded = in_a_fresh_process(
+        "import json, sys, bayesprivmrf, bayesprivmrf.inference\n"
+        "for name in bayesprivmrf.__all__: getattr(bayesprivmrf, name)\n"
+        "for name in bayesprivmrf.inference.__all__: getattr(bayesprivmrf.inference, name)\n"
+        "print(json.dumps([m for m in sys.modules if m.startswith('bayesprivmrf')]))"
+    )
+    assert "bayesprivmrf.inference.cgm" in loaded
+    assert not [
+        name for name in loaded if name.startswith(("bayesprivmrf.mechanisms", "bayesprivmrf.records"))
+    ]
+
+
+def test_a_whole_inference_loads_no_code_that_sees_data():
+    loaded = in_a_fresh_process(
+        "import json, sys, numpy as np, bayesprivmrf as bpm\n"
+        "from bayesprivmrf.privacy import DiscreteLaplace\n"
+        "model = bpm.ModelSpecification(domain=bpm.Domain.from_states({'a': [0, 1], 'b': [0, 1]}),"
+        " cliques=(('a', 'b'),))\n"
+        "release = bpm.NoisyStatistics.from_tables(model, {('a', 'b'): np.array([[9, 2], [3, 8]])},"
+        " noise=DiscreteLaplace(scale=1.0))\n"
+        "for method in (bpm.CGM(), bpm.NaiveMLE()): method.fit(release).marginal(['a'])\n"
+        "print(json.dumps([m for m in sys.modules if m.startswith(('bayesprivmrf', 'opendp'))]))"
+    )
+    assert not [
+        n for n in loaded if n.startswith(("bayesprivmrf.mechanisms", "bayesprivmrf.records", "opendp"))
+    ]
+
+
+def public_callables() -> list[tuple[str, str, Any]]:
+    """Every public function and method of the public side's modules: module, name, object."""
+    found: list[tuple[str, str, Any]] = []
+    for info in pkgutil.walk_packages(bayesprivmrf.__path__, "bayesprivmrf."):
+        if info.name.split(".")[1] in NOT_PUBLIC:
+            continue
+        module = importlib.import_module(info.name)
+        for name, thing in vars(module).items():
+            if name.startswith("_") or getattr(thing, "__module__", None) != info.name:
+                continue
+            if inspect.isclass(thing):
+                methods = inspect.getmembers(thing, callable)
+                found += [(info.name, f"{name}.{m}", f) for m, f in methods if m == "__init__" or m[0] != "_"]
+            elif inspect.isfunction(thing):
+                found.append((info.name, name, thing))
+    return found
+
+
+def parameters_of(thing: Any) -> list[str]:
+    try:
+        return list(inspect.signature(thing).parameters)
+    except (TypeError, ValueError):  # a few built-in methods have no signature
+        return []
+
+
+def test_on_the_public_side_only_evaluation_takes_records():
+    callables = public_callables()
+    assert {"bayesprivmrf.release", "bayesprivmrf.inference.cgm"} <= {module for module, _, _ in callables}
+    takers = {
+        (module, name, parameter)
+        for module, name, thing in callables
+        for parameter in parameters_of(thing)
+        if parameter in TAKES_RECORDS
+    }
+    assert takers == EXCEPTIONS
+
+
+def test_the_package_imports_in_under_a_second_and_without_heavy_libraries():
+    code = (
+        "import sys, time, json\nbegin = time.perf_counter()\nimport bayesprivmrf\n"
+        "print(json.dumps([time.perf_counter() - begin, [m for m in sys.modules if '.' not in m]]))"
+    )
+    runs = [in_a_fresh_process(code) for _ in range(4)]
+    assert HEAVY.isdisjoint(runs[0][1])
+    assert min(seconds for seconds, _ in runs) < 1.0
+
+
+def test_help_loads_no_heavy_library():
+    loaded = in_a_fresh_process(
+        "import sys, json, io, contextlib\nfrom bayesprivmrf.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main(['--help'])\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+    assert HEAVY.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("mechanism", [LaplaceStatistics(epsilon=0.5), GaussianStatistics(rho=0.1)])
+def test_unseeded_noise_comes_from_no_numpy_generator(mechanism, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("privacy noise must not come from a NumPy generator")
+
+    model = ModelSpecification(domain=Domain.from_states({"a": list(range(50))}), cliques=(("a",),))
+    data = pd.DataFrame({"a": np.arange(50).repeat(100)})
+    monkeypatch.setattr(np.random, "default_rng", refuse)
+    monkeypatch.setattr(np.random, "Generator", refuse)
+    monkeypatch.setattr(np.random, "random", refuse)
+    first, second = mechanism.release(model, data), mechanism.release(model, data)
+    assert not first.provenance.simulated
+    assert not np.array_equal(first.tables.flat, second.tables.flat)

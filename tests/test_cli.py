@@ -1,0 +1,261 @@
+"""The command line: what it prints, what it writes, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayesprivmrf.cli import main
+from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.release import load_release
+
+MODEL = """
+title = "A toy"
+cliques = [["a", "b"], ["b", "c"]]
+[variables.a]
+states = ["x", "y"]
+[variables.b]
+states = ["low", "high"]
+breaks = [5]
+[variables.c]
+states = ["01", "02", "NA"]
+"""
+RECORDS = 1234
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """Folder with a model and its records; the current one."""
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(5)
+    a = generator.choice(["x", "y"], RECORDS)
+    b = np.where(a == "x", generator.integers(0, 8, RECORDS), generator.integers(3, 11, RECORDS))
+    c = generator.choice(["01", "02", "NA"], RECORDS)
+    pd.DataFrame({"a": a, "b": b, "c": c}).to_csv("data.csv", index=False)
+    (tmp_path / "model.toml").write_text(MODEL)
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+RELEASE = ("release", "data.csv", "--model", "model.toml", "--epsilon", "5", "--out", "toy.release")
+
+
+def test_release_then_fit_recovers_the_tables(toy, capsys):
+    assert run(capsys, *RELEASE)[0] == 0
+    code, out, _ = run(capsys, "fit", "toy.release", "--out", "fitted", "--json")
+    assert code == 0
+    fitted = json.loads(out)
+    assert [table["variables"] for table in fitted["marginals"]] == [["a", "b"], ["b", "c"]]
+    assert fitted["marginals"][1]["states"] == [["low", "high"], ["01", "02", "NA"]]
+    data = pd.read_csv("data.csv", dtype=str, keep_default_na=False)
+    share = np.mean((data["a"] == "x") & (data["b"].astype(int) <= 5))
+    # the noise has sd 0.55 records a cell; 0.03 is over fifty times that
+    assert fitted["marginals"][0]["probability"][0][0] == pytest.approx(share, abs=0.03)
+    table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
+    assert list(table.columns) == ["a", "b", "probability"]
+    assert table["probability"].sum() == pytest.approx(1.0)
+
+
+def test_the_written_network_is_the_fitted_distribution(toy, capsys):
+    run(capsys, *RELEASE)
+    fitted = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--json")[1])
+    network = json.loads((toy / "fitted" / "network.json").read_text())
+    one, two = (np.array(factor["log_potential"], dtype=float) for factor in network["factors"])
+    joint = np.exp(one[:, :, None] + two[None, :, :] - network["log_partition"])
+    assert joint.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(joint.sum(axis=2), fitted["marginals"][0]["probability"], atol=1e-8)
+
+
+def test_a_release_states_its_guarantee_and_never_the_exact_number(toy, capsys):
+    code, out, err = run(capsys, *RELEASE)
+    assert code == 0
+    release = load_release("toy.release")
+    assert release.privacy_statement() in out
+    assert not release.provenance.simulated
+    assert release.total is None
+    exact = {str(RECORDS), f"{RECORDS:,}"}
+    # the estimate may by chance round to the exact number: it is the release's own, so mask it
+    shown = (out + err).replace(f"{release.estimated_total:,.0f}", "")
+    assert not any(number in shown for number in exact)
+
+
+def test_replace_one_makes_the_number_public(toy, capsys):
+    code, out, _ = run(capsys, *RELEASE, "--adjacency", "replace-one", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["total"] == RECORDS
+    assert found["guarantee"]["adjacency"] == "replace-one"
+
+
+def test_rho_asks_for_gaussian_noise(toy, capsys):
+    arguments = ["data.csv", "--model", "model.toml", "--rho", "0.5", "--out", "g.release", "--json"]
+    found = json.loads(run(capsys, "release", *arguments)[1])
+    assert found["mechanism"] == "GaussianStatistics"
+    assert found["guarantee"]["rho"] == 0.5
+    assert found["guarantee"]["epsilon"] is None
+
+
+def test_a_release_is_never_replaced_without_force(toy, capsys):
+    run(capsys, *RELEASE)
+    before = (toy / "toy.release").read_bytes()
+    code, _, err = run(capsys, *RELEASE)
+    assert code == 1
+    assert "--force" in err
+    assert (toy / "toy.release").read_bytes() == before
+    assert run(capsys, *RELEASE, "--force")[0] == 0
+    assert (toy / "toy.release").read_bytes() != before
+
+
+@pytest.mark.parametrize("target", ["nowhere/toy.release", "."])
+def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkeypatch, target):
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(LaplaceStatistics, "_randomise", refuse)
+    code, out, err = run(capsys, *RELEASE[:-1], target)
+    assert (code, out) == (1, "")
+    assert "error" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--epsilon": "0"}, "`epsilon`"),
+        ({"--epsilon": "-1"}, "`epsilon`"),
+        ({"--epsilon": "nan"}, "`epsilon`"),
+        ({"--model": "none.toml"}, "none.toml"),
+        ({"--mechanism": "magic"}, "laplace"),
+        ({"--mechanism": "gaussian"}, "--rho"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_code_one(toy, capsys, change, message):
+    options = {"--model": "model.toml", "--epsilon": "1", "--out": "toy.release"} | change
+    code, out, err = run(capsys, "release", "data.csv", *(text for pair in options.items() for text in pair))
+    assert (code, out) == (1, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (toy / "toy.release").exists()
+
+
+@pytest.mark.parametrize("value", ["secret", ""])
+def test_an_undeclared_or_missing_value_is_refused_and_not_printed(toy, capsys, value):
+    data = pd.read_csv("data.csv", dtype=str, keep_default_na=False)
+    data.loc[7, "a"] = value
+    data.to_csv("data.csv", index=False)
+    code, out, err = run(capsys, *RELEASE)
+    assert (code, out) == (1, "")
+    assert "'a'" in err
+    assert "secret" not in err
+    assert str(RECORDS) not in err
+    assert not (toy / "toy.release").exists()
+
+
+def test_a_damaged_release_is_one_line(toy, capsys):
+    run(capsys, *RELEASE)
+    content = (toy / "toy.release").read_bytes()
+    (toy / "toy.release").write_bytes(content[: len(content) // 2])
+    code, _, err = run(capsys, "fit", "toy.release")
+    assert code == 1
+    assert len(err.strip().splitlines()) == 1
+    with pytest.raises(ReleaseFileError):
+        load_release("toy.release")
+
+
+def test_plan_reads_no_data_and_says_what_the_budget_buys(toy, capsys):
+    code, out, _ = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1", "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert len(plan["tables"]) == 2
+    assert plan["forecast"]["treewidth"] == 1
+    assert run(capsys, "plan", "--model", "model.toml", "--rho", "1", "--total", "100000")[0] == 0
+
+
+def test_a_plan_that_drowns_says_so_on_standard_error(toy, capsys):
+    code, out, err = run(
+        capsys, "plan", "--model", "model.toml", "--epsilon", "0.001", "--total", "50", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["tables"]
+    assert "warning" in err
+    assert "noise" in err
+
+
+def test_wrong_usage_is_code_two(toy, capsys):
+    for arguments in [["compare", "data.csv"], ["release", "data.csv"], [], ["compare", "--epsilon", "x"]]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+    capsys.readouterr()
+
+
+def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):
+    arguments = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--epsilon",
+        "0.5",
+        "4",
+        "--seed",
+        "3",
+        "--json",
+    )
+    first, second = (json.loads(run(capsys, *arguments)[1]) for _ in range(2))
+    assert set(first) == {"data", "results", "guarantees"}
+    columns = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+    assert [list(row) for row in first["results"]] == [columns] * 6
+    assert [(row["epsilon"], row["method"]) for row in first["results"]] == [
+        (None, "uniform"),
+        (None, "mle"),
+        (0.5, "naive-mle"),
+        (0.5, "cgm"),
+        (4.0, "naive-mle"),
+        (4.0, "cgm"),
+    ]
+    score = [row["holdout_log_likelihood"] for row in first["results"]]
+    assert score == [row["holdout_log_likelihood"] for row in second["results"]]
+    assert score[0] == pytest.approx(-math.log(2 * 2 * 3))
+    assert score[1] > score[0] + 0.05
+    assert [guarantee["epsilon"] for guarantee in first["guarantees"]] == [0.5, 4.0]
+    assert all(guarantee["simulated"] for guarantee in first["guarantees"])
+    assert first["data"]["train"] + first["data"]["test"] == RECORDS
+
+
+def test_compare_draws_and_prints_a_seed_and_says_that_it_is_no_release(toy, capsys):
+    base = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "1")
+    seeds = {json.loads(run(capsys, *base, "--json")[1])["data"]["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+    code, out, _ = run(capsys, *base, "--seed", "8", "--out", "found")
+    assert code == 0
+    assert "seed 8" in out
+    assert "not a release" in out
+    assert "CGM" in out
+    table = pd.read_csv(toy / "found" / "comparison.csv")
+    written = json.loads((toy / "found" / "comparison.json").read_text())
+    assert len(table) == len(written["results"]) == 4
+    assert (toy / "found" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_without_arguments_is_the_survey(capsys):
+    code, out, _ = run(capsys, "compare", "--seed", "1", "--epsilon", "10", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["data"]["variables"] == 9
+    assert found["data"]["cliques"] == 9
+    assert found["data"]["train"] + found["data"]["test"] == 6366
+    scores = {row["method"]: row["holdout_log_likelihood"] for row in found["results"]}
+    assert min(scores["mle"], scores["cgm"], scores["naive-mle"]) > scores["uniform"] + 3
+    # at epsilon 10 the noise is small: scale 0.9 records a cell
+    assert scores["cgm"] == pytest.approx(scores["mle"], abs=0.1)

@@ -1,0 +1,73 @@
+"""The README and every guide run, top to bottom, one namespace a file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bayesprivmrf.cli import _parser, main
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
+]
+RUN_SHELL = {"command_line.md"}
+FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    text: str
+    line: int
+
+
+def blocks(path: Path) -> list[Block]:
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(found["kind"], found["text"], text.count("\n", 0, found.start("text")))
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> list[list[str]]:
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("bayesprivmrf ")]
+
+
+def test_every_guide_is_found():
+    names = {path.name for path in GUIDES}
+    assert {"README.md", "index.md", "command_line.md", "notation.md", "design_principles.md"} <= names
+    assert [block.kind for block in blocks(ROOT / "docs" / "command_line.md")].count("shell") == 4
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("guide")  # dataclasses look their module up by name
+    monkeypatch.setitem(sys.modules, "guide", module)
+    for block in blocks(path):
+        if block.kind == "python":
+            code = "\n" * block.line + block.text  # so that a traceback names the guide's own line
+            exec(compile(code, str(path), "exec"), module.__dict__)
+        elif block.kind == "toml" and block.text.startswith("# "):
+            Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
+        elif block.kind in {"shell", "bash", "console"}:
+            for command in commands(block):
+                _parser().parse_args(command)
+                if path.name in RUN_SHELL:
+                    assert main(command) == 0
+
+
+def test_links_between_guides_lead_somewhere():
+    link = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)")
+    for path in [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for found in link.finditer(path.read_text(encoding="utf-8")):
+            assert (path.parent / found["target"]).exists(), f"{path.name} links to {found['target']}"
