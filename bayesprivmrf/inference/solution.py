@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.marginals import marginal_engine, marginal_of, sample
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.tables import labelled
+from bayesprivmrf.model.tables import label_array, labelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,8 +87,11 @@ class Solution:
 
     @cached_property
     def network(self) -> DiscreteMarkovNetwork:
-        """Pgmpy network with exactly this distribution, for VariableElimination and the like."""
-        return self.specification.to_pgmpy(self.potentials)
+        """Pgmpy network with exactly this distribution, for VariableElimination and the like.
+
+        Its factors multiply to probabilities (under loopy inference, up to the Bethe approximation of A).
+        """
+        return self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
 
     def marginal(self, variables: Sequence[Variable]) -> xr.DataArray:
         """Probabilities of the joint states of any variables, in one clique or not.
@@ -162,8 +165,7 @@ class Solution:
         codes = sample(model.cardinalities, model.scopes, self.potentials.flat, int(size), generator)
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
-            labels = labelled(model.domain, [variable], np.zeros(model.cardinalities[position]), None)
-            columns[variable] = labels.coords[variable].values[codes[:, position]]
+            columns[variable] = label_array(model.domain, variable)[codes[:, position]]
         return pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
 
     def _facts(self) -> list[tuple[str, str]]:

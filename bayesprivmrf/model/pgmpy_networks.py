@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,34 +107,43 @@ def read_network(
 
 
 def write_network(
-    model: ModelSpecification, potentials: CliqueTables | FloatArray | None = None
+    model: ModelSpecification,
+    potentials: CliqueTables | FloatArray | None = None,
+    log_partition: float | None = None,
 ) -> DiscreteMarkovNetwork:
     """Pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
     DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
-
-    values = potentials.flat if isinstance(potentials, CliqueTables) else potentials
-    if values is None:
-        values = np.zeros(model.size)
-        if model.possible is not None:
-            values[~model.possible] = -np.inf
-    else:
-        values = minimum_norm_potentials(model.cardinalities, model.scopes, np.asarray(values, dtype=float))
     _refuse_what_pgmpy_merges(model.domain)
     network = DiscreteMarkovNetwork()
     network.add_nodes_from(model.domain.variables)
-    for position, clique in enumerate(model.cliques):
+    for clique, values in zip(model.cliques, _factor_values(model, potentials, log_partition), strict=True):
         network.add_edges_from(combinations(clique, 2))
-        table = values[model.offsets[position] : model.offsets[position + 1]]
         network.add_factors(
             DiscreteFactor(
                 variables=list(clique),
-                cardinality=list(model.shapes[position]),
-                values=np.exp(table - table.max()),
+                cardinality=[len(model.domain.states_of(v)) for v in clique],
+                values=values,
                 state_names={v: list(model.domain.states_of(v)) for v in clique},
             )
         )
     network.graph[_DECLARED] = model.cliques_declared
     return network
+
+
+def _factor_values(
+    model: ModelSpecification, potentials: CliqueTables | FloatArray | None, log_partition: float | None
+) -> list[FloatArray]:
+    """Flat factors: 1 and 0 for a declaration, otherwise of largest value 1, or multiplying to probabilities."""
+    blocks = list(pairwise(model.offsets))
+    if potentials is None:
+        unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
+        return [unit[start:stop] for start, stop in blocks]
+    flat = potentials.flat if isinstance(potentials, CliqueTables) else np.asarray(potentials, dtype=float)
+    flat = minimum_norm_potentials(model.cardinalities, model.scopes, flat)
+    tables = [flat[start:stop] for start, stop in blocks]
+    tops = [float(table.max()) for table in tables]
+    share = 0.0 if log_partition is None or not tops else (sum(tops) - log_partition) / len(tops)
+    return [np.exp(table - top + share) for table, top in zip(tables, tops, strict=True)]
 
 
 def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork) -> CliqueTables:

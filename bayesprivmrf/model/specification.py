@@ -155,15 +155,25 @@ class ModelSpecification:
 
         return read_network(network, states)
 
-    def to_pgmpy(self, potentials: CliqueTables | FloatArray | None = None) -> DiscreteMarkovNetwork:
-        r"""Pgmpy network with one factor a clique, :math:`\exp(θ_C - \max θ_C)`; unit factors by default.
+    def to_pgmpy(
+        self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
+    ) -> DiscreteMarkovNetwork:
+        r"""Pgmpy network with one factor a clique, in proportion to :math:`\exp θ_C`; unit factors by default.
 
         The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
         and keeps factors of large, cancelling potentials from underflowing.
+
+        Parameters
+        ----------
+        potentials
+            θ, nats; zero by default.
+        log_partition
+            A(θ), if known: the factors are then scaled to multiply to probabilities, so that pgmpy's queries
+            need no normalising. Otherwise the largest value of each is 1.
         """
         from bayesprivmrf.model.pgmpy_networks import write_network
 
-        return write_network(self, potentials)
+        return write_network(self, potentials, log_partition)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelSpecification):

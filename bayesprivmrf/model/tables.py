@@ -15,7 +15,7 @@ from bayesprivmrf.model.domain import Domain, Variable
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray"]
+__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray", "label_array", "labelled"]
 
 type Clique = tuple[Variable, ...]
 type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -128,18 +128,25 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return labelled(self.domain, wanted, self[wanted], name)
 
 
+def label_array(domain: Domain, variable: Variable) -> np.ndarray:
+    """States of a variable in declared order: a plain array if they are of one kind, otherwise of objects."""
+    states = domain.states_of(variable)
+    labels = np.empty(len(states), dtype=object)
+    labels[:] = states
+    kinds = {type(label) for label in states}
+    return np.array(states) if len(kinds) == 1 and kinds <= {str, int, float, bool} else labels
+
+
 def labelled(
     domain: Domain, variables: Sequence[Variable], table: np.ndarray, name: str | None
 ) -> xr.DataArray:
-    """DataArray of a table whose axes are `variables`, states as coordinates in declared order."""
+    """DataArray of a table whose axes are `variables`, states as coordinates in declared order.
+
+    Names that are not text keep their coordinates too, but xarray cannot select by them: use ``isel``.
+    """
     import xarray as xr
 
-    coords = {}
-    for variable in variables:
-        labels = np.empty(len(domain.states_of(variable)), dtype=object)
-        labels[:] = domain.states_of(variable)
-        kinds = {type(label) for label in labels}
-        plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
-        coords[variable] = (variable, np.array(labels.tolist()) if plain else labels)
-    dims = tuple(variables)
-    return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)
+    labels = {v: xr.Variable((v,), label_array(domain, v)) for v in variables}
+    indexes = {v: xr.indexes.PandasIndex(labels[v].values, v) for v in variables if isinstance(v, str)}
+    coords = xr.Coordinates(labels, indexes=indexes)
+    return xr.DataArray(np.array(table), dims=tuple(variables), coords=coords, name=name)
