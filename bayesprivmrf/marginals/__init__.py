@@ -94,6 +94,11 @@ def _planned(
 
         require_memory(joint_forecast(layout), memory_limit)
         return BruteForceEngine(layout=layout)
+    if kind == "loopy":
+        from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
+
+        require_memory(loopy_forecast(layout), memory_limit)
+        return LoopyEngine(layout)
     raise ArgumentError(f'`kind` must be "exact", "loopy" or "brute-force", got {kind!r}.')
 
 

@@ -10,14 +10,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.marginals import kernels
+from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
-from bayesprivmrf.marginals.tangents import tangent
 
 __all__ = ["CompiledEngine"]
 
@@ -127,7 +126,7 @@ class CompiledEngine:
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self._constants] = 0.0
-            tangent(
+            compiled.tangent(
                 program.code,
                 program.steps,
                 program.maps,
@@ -155,7 +154,7 @@ class CompiledEngine:
             work = np.empty(program.workspace)
         if self._domain != "logarithmic":
             large = program.cells >= EXPONENTIALS_IN_NUMPY
-            tops, has_zeros = kernels.prepare(theta, self._bounds, work, not large)
+            tops, has_zeros = compiled.prepare(theta, self._bounds, work, not large)
             if tops == -math.inf:
                 raise impossible()
             if large:
@@ -167,7 +166,7 @@ class CompiledEngine:
                 return state
             if self._domain == "linear":
                 raise FloatingPointError("The linear domain's check failed.")
-        tops, _ = kernels.prepare(theta, self._bounds, work, False)
+        tops, _ = compiled.prepare(theta, self._bounds, work, False)
         state = self._run(work, _EVERYTHING, tops, kernels.LOGARITHMIC)
         if state is None or state.log_partition == -math.inf:
             raise impossible()
@@ -177,7 +176,7 @@ class CompiledEngine:
         """Collect in one domain; None where the answer could not be trusted."""
         program = self._program
         scales = np.empty(program.steps)
-        rest, is_trusted = kernels.collect(
+        rest, is_trusted = compiled.collect(
             program.code, program.steps, program.maps, work, scales, support, program.cells, mode
         )
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
@@ -191,7 +190,7 @@ class CompiledEngine:
         program = self._program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
-        kernels.collect(
+        compiled.collect(
             program.code,
             program.steps,
             program.maps,
@@ -211,7 +210,7 @@ class CompiledEngine:
         program = self._program
         mu = np.empty(program.cells + program.messages)
         mu[self._constants] = 1.0
-        kernels.distribute(
+        compiled.distribute(
             program.code,
             program.steps,
             program.maps,

@@ -1,7 +1,6 @@
 """The compiled interpreter of a plan: the collect and distribute sweeps.
 
-Compiled once an installation (numba keeps the machine code beside this file or in ``NUMBA_CACHE_DIR``);
-nothing is compiled for a model.
+Compiled once an installation, see `compiled`; nothing is compiled for a model.
 
 Every table of the linear mode has entries in [0, 1]: each factor is divided by its largest cell, each
 message by its largest entry. ``docs/marginals.md`` proves that the answer is right when no possible entry
@@ -70,7 +69,7 @@ SMALLEST = 1e-260
 """Smallest raw entry of a message that the linear mode accepts."""
 
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def prepare(theta, offsets, work, exponentiate):
     """Write θ less each factor's maximum, or its exponential; return Σ max and whether -inf was met."""
     total = 0.0
@@ -103,7 +102,7 @@ def _extremes(entries):
     return low, top
 
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def collect(code, steps, maps, work, scales, support, cells, mode):
     """Eliminate every variable; return A less the factors' maxima, and whether the answer can be trusted.
 
@@ -245,7 +244,7 @@ def divide(values, work, message, rows, scale, out, at):
         ratio[s] = top[s] * inverse / (x if x > 0.0 else 1.0)
 
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def distribute(code, steps, maps, work, scales, scratch, mode, mu):
     """Marginals of every cell and separator, from the roots down; `scratch` is an offset into `work`."""
     for step in range(steps - 1, -1, -1):
@@ -317,8 +316,3 @@ def _times(values, at, work, table, size):
     out, factor = values[at : at + size], work[table : table + size]
     for c in range(size):
         out[c] *= factor[c]
-
-
-# Numba's run time starts at its first use, a quarter of a second once a process: here, where it is loaded,
-# and not inside the first inference.
-prepare(np.zeros(1), np.array([0, 1]), np.zeros(1), True)

@@ -75,7 +75,8 @@ class Layout:
         vector = np.ascontiguousarray(values, dtype=np.float64)
         if vector.shape != (self.size,):
             raise ModelError(f"`{name}` must have shape ({self.size},), got {vector.shape}.")
-        return vector
+        # Compiled code knows one kind of array; a read-only one would have it compiled anew.
+        return vector if vector.flags.writeable else vector.copy()
 
     def tables(self, vector: FloatArray) -> list[FloatArray]:
         """The vector's tables, one a factor, as views in their own shapes."""

@@ -50,7 +50,7 @@ from bayesprivmrf.marginals.products import (
 __all__ = ["tangent"]
 
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
     """Derivative of the marginals along a direction.
 

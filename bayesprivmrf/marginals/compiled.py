@@ -1,0 +1,63 @@
+"""The four compiled entry points, kept by numba between processes.
+
+Numba forgets a kept function when the file that defines it changes, but not when a file that it calls into
+does. Each entry point therefore closes over a checksum of all the sources below it, which is part of the
+key under which numba keeps it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.marginals import kernels, tangents
+
+__all__ = ["collect", "distribute", "prepare", "tangent"]
+
+_prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
+_tangent = tangents.tangent
+
+
+def _checksum() -> int:
+    """A checksum of the compiled sources; constant where there are no source files."""
+    total = 0
+    for name in ("columns", "products", "kernels", "tangents"):
+        path = Path(__file__).with_name(f"{name}.py")
+        total = zlib.crc32(path.read_bytes(), total) if path.exists() else total
+    return total
+
+
+def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
+    @njit(cache=True, nogil=True)
+    def prepare(theta, offsets, work, exponentiate):
+        assert checksum >= 0
+        return _prepare(theta, offsets, work, exponentiate)
+
+    @njit(cache=True, nogil=True)
+    def collect(code, steps, maps, work, scales, support, cells, mode):
+        assert checksum >= 0
+        return _collect(code, steps, maps, work, scales, support, cells, mode)
+
+    @njit(cache=True, nogil=True)
+    def distribute(code, steps, maps, work, scales, scratch, mode, mu):
+        assert checksum >= 0
+        _distribute(code, steps, maps, work, scales, scratch, mode, mu)
+
+    @njit(cache=True, nogil=True)
+    def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
+        assert checksum >= 0
+        _tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change)
+
+    return prepare, collect, distribute, tangent
+
+
+prepare, collect, distribute, tangent = _entry_points(_checksum())
+
+# Numba's run time starts at its first use, a quarter of a second once a process: here, where it is loaded,
+# and not inside the first inference.
+prepare(np.zeros(1), np.array([0, 1]), np.zeros(1), True)

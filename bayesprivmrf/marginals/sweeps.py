@@ -1,0 +1,205 @@
+"""Compiled sweeps of loopy belief propagation, in the log domain.
+
+Messages are kept with maximum zero. A message's zeros (minus infinity) are counted apart from its finite
+entries, so that what a variable tells a factor is never a difference of infinities.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["finish", "sweep"]
+
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+@njit(**OPTIONS)
+def _totals(edges, cards, var_at, messages, finite, zeros):
+    """Sums of the messages into each variable: the finite entries, and the number of zeros."""
+    finite[:] = 0.0
+    zeros[:] = 0
+    for e in range(edges.shape[0]):
+        v, at = edges[e, 0], edges[e, 2]
+        for x in range(cards[v]):
+            m = messages[at + x]
+            if m == -np.inf:
+                zeros[var_at[v] + x] += 1
+            else:
+                finite[var_at[v] + x] += m
+
+
+@njit(**OPTIONS)
+def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming):
+    """What a factor's variables tell it: everything they hear, less what it told them itself."""
+    start = 0
+    for e in range(first, last):
+        v, at = edges[e, 0], edges[e, 2]
+        top = -np.inf
+        for x in range(cards[v]):
+            own = messages[at + x]
+            blocked = zeros[var_at[v] + x] - (1 if own == -np.inf else 0)
+            value = -np.inf
+            if blocked == 0:
+                value = finite[var_at[v] + x] - (0.0 if own == -np.inf else own)
+            incoming[start + x] = value
+            top = max(top, value)
+        if top > -np.inf:
+            for x in range(cards[v]):
+                incoming[start + x] -= top
+        start += cards[v]
+
+
+@njit(**OPTIONS)
+def _term(edges, first, last, cards, incoming, cell, skip):
+    """Σ of the incoming messages at a cell, all but one edge's."""
+    total, start = 0.0, 0
+    for e in range(first, last):
+        k = cards[edges[e, 0]]
+        if e != skip:
+            total += incoming[start + (cell // edges[e, 1]) % k]
+        start += k
+    return total
+
+
+@njit(**OPTIONS)
+def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
+    """Update every message once, in place; return the largest change of a message, infinite where all is zero.
+
+    `room` holds the incoming messages and two vectors of states.
+    """
+    _totals(edges, cards, var_at, messages, finite, zeros)
+    incoming, tops, sums = room[0], room[1], room[2]
+    residual = 0.0
+    factors = starts.size - 1
+    for i in range(factors):
+        f = i if forward else factors - 1 - i
+        first, last = starts[f], starts[f + 1]
+        _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
+        for e in range(first, last):
+            v, stride, at = edges[e, 0], edges[e, 1], edges[e, 2]
+            k = cards[v]
+            tops[:k] = -np.inf
+            sums[:k] = 0.0
+            for c in range(offsets[f], offsets[f + 1]):
+                cell = c - offsets[f]
+                x = (cell // stride) % k
+                value = theta[c] + _term(edges, first, last, cards, incoming, cell, e)
+                if value > tops[x]:
+                    sums[x] = sums[x] * math.exp(tops[x] - value) + 1.0
+                    tops[x] = value
+                elif value > -np.inf:
+                    sums[x] += math.exp(value - tops[x])
+            best = -np.inf
+            for x in range(k):
+                if sums[x] > 0.0:
+                    tops[x] += math.log(sums[x])
+                best = max(best, tops[x])
+            if best == -np.inf:
+                return np.inf
+            mixed = -np.inf
+            for x in range(k):
+                new, old = tops[x] - best, messages[at + x]
+                if damping > 0.0 and old > -np.inf and new > -np.inf:
+                    new = (1.0 - damping) * new + damping * old
+                tops[x] = new
+                mixed = max(mixed, new)
+            for x in range(k):
+                new, old = tops[x] - mixed, messages[at + x]
+                residual = max(residual, abs(math.exp(new) - math.exp(old)))
+                if old > -np.inf:
+                    finite[var_at[v] + x] -= old
+                else:
+                    zeros[var_at[v] + x] -= 1
+                if new > -np.inf:
+                    finite[var_at[v] + x] += new
+                else:
+                    zeros[var_at[v] + x] += 1
+                messages[at + x] = new
+    return residual
+
+
+@njit(**OPTIONS)
+def _log_sum(values):
+    top = values.max()
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for x in values:
+        total += math.exp(x - top)
+    return top + math.log(total)
+
+
+@njit(**OPTIONS)
+def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
+    """Factors' beliefs into `mu`; return Bethe's A, Σ log Z_f + Σ log Z_v - Σ log Z_fv.
+
+    The shifts of the messages cancel between the three sums.
+    """
+    _totals(edges, cards, var_at, messages, finite, zeros)
+    incoming, pair = room[0], room[1]
+    total = 0.0
+    for f in range(starts.size - 1):
+        first, last = starts[f], starts[f + 1]
+        _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
+        cells = mu[offsets[f] : offsets[f + 1]]
+        for c in range(cells.size):
+            cells[c] = theta[offsets[f] + c] + _term(edges, first, last, cards, incoming, c, -1)
+        mass = _log_sum(cells)
+        if mass == -np.inf:
+            return mass
+        total += mass
+        for c in range(cells.size):
+            cells[c] = math.exp(cells[c] - mass)
+        start = 0
+        for e in range(first, last):
+            k, at = cards[edges[e, 0]], edges[e, 2]
+            for x in range(k):
+                pair[x] = incoming[start + x] + messages[at + x]
+            mass = _log_sum(pair[:k])
+            if mass == -np.inf:
+                return mass
+            total -= mass
+            start += k
+    for v in range(cards.size):
+        out = pair[: cards[v]]
+        for x in range(cards[v]):
+            out[x] = -np.inf if zeros[var_at[v] + x] > 0 else finite[var_at[v] + x]
+        total += _log_sum(out)
+    return total
+
+
+def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
+    try:
+        keep = njit(cache=True, nogil=True)
+        return _wrappers(checksum, keep)
+    except RuntimeError:  # no directory for numba's cache
+        return _wrappers(checksum, njit(nogil=True))
+
+
+def _wrappers(checksum: int, compile_: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    """As in `compiled`: kept under a key that holds the checksum of the source."""
+
+    @compile_
+    def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
+        assert checksum >= 0
+        return _sweep(
+            theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward
+        )
+
+    @compile_
+    def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
+        assert checksum >= 0
+        return _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu)
+
+    return sweep, finish
+
+
+_source = Path(__file__)
+sweep, finish = _entry_points(zlib.crc32(_source.read_bytes()) if _source.exists() else 0)
