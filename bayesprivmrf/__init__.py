@@ -9,8 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# at once, not when first used: importing a submodule would put the module in place of its function of the same name
+from bayesprivmrf.citation import citation
+
 if TYPE_CHECKING:
-    from bayesprivmrf.citation import citation
     from bayesprivmrf.evaluation import compare, holdout_log_likelihood, kl_divergence
     from bayesprivmrf.inference import CGM, NaiveMLE, Solution, Status, uniform_solution
     from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
@@ -42,7 +44,6 @@ __version__ = "0.1.0"
 
 # Loaded when first used: importing the package takes a fraction of a second.
 _HOMES = {
-    "citation": ("citation",),
     "evaluation": ("compare", "holdout_log_likelihood", "kl_divergence"),
     "inference": ("CGM", "NaiveMLE", "Solution", "Status", "uniform_solution"),
     "model": ("CliqueTables", "Domain", "ModelSpecification", "declare"),

@@ -29,6 +29,7 @@ __all__ = ["edge_marginals", "holdout_against_epsilon"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY = "#666666"
+_PANELS_A_ROW = 4
 
 
 def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Figure:
@@ -63,7 +64,7 @@ def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Fi
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
     figure, axes = _panels(len(names))
     for position, (panel, name) in enumerate(zip(axes, names, strict=True)):
-        panel.axline((0, 0), slope=1, color=_GREY, linewidth=0.8, zorder=1)
+        panel.plot([0, top], [0, top], color=_GREY, linewidth=0.8, zorder=1)
         panel.scatter(
             truth,
             estimates[name],
@@ -78,7 +79,7 @@ def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Fi
         panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=10, loc="left")
         panel.set_xlim(-0.02 * top, top)
         panel.set_ylim(-0.02 * top, top)
-        panel.set_aspect("equal")
+        panel.set_box_aspect(1)
         panel.set_xlabel("reference probability")
         _tidy(panel)
     axes[0].set_ylabel("inferred probability")
@@ -132,10 +133,14 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
 
 
 def _panels(number: int, width: float = 3.4) -> tuple[Figure, list[Axes]]:
-    """Figure of `number` panels side by side, made without pyplot so that no global list keeps it."""
-    figure = _figure_class()(figsize=(width * number, 3.8), layout="constrained")
-    axes = figure.subplots(1, number, sharex=number > 1, sharey=number > 1, squeeze=False)
-    return figure, list(axes[0])
+    """Figure of `number` panels, four a row, made without pyplot so that no global list keeps it."""
+    columns = min(number, _PANELS_A_ROW)
+    rows = math.ceil(number / columns)
+    figure = _figure_class()(figsize=(width * columns, 4.0 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
+    for unused in axes[number:]:
+        unused.set_visible(False)
+    return figure, axes[:number]
 
 
 @functools.cache

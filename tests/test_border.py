@@ -135,6 +135,12 @@ def test_the_package_imports_in_under_a_second_and_without_heavy_libraries():
     assert min(seconds for seconds, _ in runs) < 1.0
 
 
+def test_every_public_name_is_the_same_thing_at_every_look():
+    first = {name: getattr(bayesprivmrf, name) for name in bayesprivmrf.__all__}
+    assert all(getattr(bayesprivmrf, name) is thing for name, thing in first.items())
+    assert bayesprivmrf.citation().startswith("@software{bayesprivmrf")
+
+
 def test_help_loads_no_heavy_library():
     loaded = in_a_fresh_process(
         "import sys, json, io, contextlib\nfrom bayesprivmrf.cli import main\n"
