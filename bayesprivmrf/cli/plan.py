@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, number
@@ -23,8 +24,8 @@ def run(options: argparse.Namespace) -> None:
         costs = {name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")}
         print(json_text({"mechanism": type(mechanism).__name__, "tables": rows, "forecast": costs}))
         return
-    print(preview.to_string(float_format=lambda value: number(float(value))))
+    print(preview.to_string(index=False, float_format=lambda value: number(float(value))))
     print(
         f"\nExact inference: treewidth {cost.treewidth}, largest table {cost.largest_table:,} cells, "
-        f"about {cost.memory_bytes / 1e6:,.1f} MB."
+        f"at most {math.ceil(cost.memory_bytes / 1e6):,} MB."
     )
