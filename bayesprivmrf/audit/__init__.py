@@ -1,0 +1,7 @@
+"""Empirical lower bounds on the privacy loss: what a statistical test can prove against a mechanism."""
+
+from bayesprivmrf.audit.curves import PrivacyLoss, gaussian_epsilon, privacy_loss
+from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.audit.tables import audit_noise
+
+__all__ = ["AuditResult", "PrivacyLoss", "audit", "audit_noise", "gaussian_epsilon", "privacy_loss"]

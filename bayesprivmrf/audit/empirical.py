@@ -1,0 +1,195 @@
+"""One audit: whether a test on many runs tells neighbouring data sets apart better than was promised."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.privacy.checks import probability
+
+__all__ = ["AuditResult", "audit"]
+
+DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
+THRESHOLDS = 400
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AuditResult:
+    """What an audit found.
+
+    Parameters
+    ----------
+    deltas
+        Where the curve was tested.
+    epsilon_lower
+        Lower confidence bound on epsilon at each delta, nats; they hold jointly.
+    epsilon_claimed
+        What was promised there, nats.
+    confidence
+        Joint confidence of the bounds.
+    runs
+        Runs of the mechanism on each of the two data sets.
+    """
+
+    deltas: tuple[float, ...]
+    epsilon_lower: tuple[float, ...]
+    epsilon_claimed: tuple[float, ...]
+    confidence: float
+    runs: int
+
+    @property
+    def is_violated(self) -> bool:
+        """True where the promise is refuted at the stated confidence; False proves nothing."""
+        return any(map(operator.gt, self.epsilon_lower, self.epsilon_claimed))
+
+    def __str__(self) -> str:
+        rows = [
+            f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}"
+            for delta, lower, claimed in zip(
+                self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True
+            )
+        ]
+        verdict = "refuted" if self.is_violated else "not refuted"
+        return "\n".join(
+            [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs).", *rows]
+        )
+
+
+def audit(
+    randomizer_a: Callable[[int], ArrayLike],
+    randomizer_b: Callable[[int], ArrayLike],
+    guarantee_curve: Callable[[float], float] | PrivacyGuarantee,
+    *,
+    runs: int = 100_000,
+    confidence: float = 0.9999,
+    deltas: Sequence[float] = DELTAS,
+) -> AuditResult:
+    r"""Return lower confidence bounds on epsilon from runs on two neighbouring data sets.
+
+    For any event S, (epsilon, delta)-privacy gives :math:`P_A(S) \le e^{\epsilon} P_B(S) + \delta`, so that
+
+    .. math:: \epsilon \ge \log \frac{P_A(S) - \delta}{P_B(S)}.
+
+    The events are half-lines of a statistic. On one half of the runs the threshold, the side and the order of
+    A and B are chosen that give the largest bound; on the other half that event's two probabilities get
+    Clopper-Pearson limits, so that the choice costs no confidence. The error is shared evenly between the deltas
+    and the two limits (Bonferroni).
+
+    Parameters
+    ----------
+    randomizer_a, randomizer_b
+        Called with a number of runs; each returns one attack statistic a run, shape (runs,): any function of
+        the mechanism's output, best the log-likelihood ratio. The data sets behind them are neighbours.
+    guarantee_curve
+        The promised epsilon at each delta, or a guarantee. The exact curve of the mechanism makes an audit
+        far sharper than the bound that a zero-concentrated guarantee implies.
+    runs
+        On each data set; half of them choose the event.
+    confidence
+        Joint, in (0, 1): a true promise is refuted with probability at most one minus it.
+    deltas
+        Where to test. Delta 0 needs a pure promise and is left out for a zero-concentrated guarantee.
+
+    Returns
+    -------
+    AuditResult
+        ``is_violated`` where some lower bound exceeds the promise.
+
+    Raises
+    ------
+    ArgumentError
+        ``runs`` is below 100, the confidence is no probability, or a statistic is not finite.
+
+    Notes
+    -----
+    Power, measured for the worst-case inputs of three tables against their exact curve at the default
+    confidence, under discrete Laplace (epsilon 1 and 2) and discrete Gaussian noise (rho 0.5 and 1): 10 % too
+    little noise is caught in all of 20 trials with 200,000 runs and in all of 10 with 100,000; with 20,000 runs
+    20 % too little is, with 5,000 about 30 %. An audit of a whole fit, or on data sets that are not the worst
+    case, has next to no power.
+
+    References
+    ----------
+    Jagielski, Ullman, Oprea 2020, Algorithm 1. Clopper, Pearson 1934.
+    """
+    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or not runs >= 100:
+        raise ArgumentError(f"`runs` must be a whole number of at least 100, got {runs!r}.")
+    error = 1 - probability("confidence", confidence, zero=False)
+    if isinstance(guarantee_curve, PrivacyGuarantee):
+        guarantee = guarantee_curve
+        deltas = [
+            d for d in deltas if d > guarantee.delta or (d == guarantee.delta and guarantee.rho is None)
+        ]
+        curve = _curve_of(guarantee)
+    else:
+        curve = guarantee_curve
+    level = error / (2 * len(deltas))
+    samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
+    half = int(runs) // 2
+    chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
+    thresholds = _thresholds(chosen)
+    first, second = _tail_counts(chosen, thresholds), _tail_counts(tested, thresholds)
+    lower = []
+    for delta in deltas:
+        best = np.unravel_index(np.argmax(_bounds(first, half, delta, level)), first.shape[:2])
+        lower.append(float(_bounds(second, int(runs) - half, delta, level)[best]))
+    return AuditResult(
+        deltas=tuple(map(float, deltas)),
+        epsilon_lower=tuple(max(bound, 0.0) for bound in lower),
+        epsilon_claimed=tuple(float(curve(delta)) for delta in deltas),
+        confidence=float(confidence),
+        runs=int(runs),
+    )
+
+
+def _curve_of(guarantee: PrivacyGuarantee) -> Callable[[float], float]:
+    def curve(delta: float) -> float:
+        stated = guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)
+        assert stated.epsilon is not None
+        return stated.epsilon
+
+    return curve
+
+
+def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
+    values = np.asarray(statistics, dtype=float)
+    if values.shape != (runs,) or not np.isfinite(values).all():
+        raise ArgumentError(
+            f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape}."
+        )
+    return values
+
+
+def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
+    pooled = np.unique(np.concatenate(samples))
+    if pooled.size <= THRESHOLDS:
+        return pooled
+    return np.unique(np.quantile(np.concatenate(samples), np.linspace(0, 1, THRESHOLDS)))
+
+
+def _tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
+    """Runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
+    a, b = (np.sort(sample) for sample in samples)
+    above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold
+    below = [np.searchsorted(s, thresholds, side="right") for s in (a, b)]  # statistic <= threshold
+    kinds = [above, above[::-1], below, below[::-1]]
+    return np.stack([np.stack(kind, axis=-1) for kind in kinds])
+
+
+def _bounds(counts: np.ndarray, runs: int, delta: float, level: float) -> FloatArray:
+    """Lower bound on epsilon of every event: Clopper-Pearson limits, each at the given level."""
+    from scipy.stats import beta
+
+    hits, false_hits = counts[..., 0], counts[..., 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low: Any = np.where(hits == 0, 0.0, beta.ppf(level, hits, runs - hits + 1))
+        high: Any = np.where(false_hits == runs, 1.0, beta.ppf(1 - level, false_hits + 1, runs - false_hits))
+        return np.where(low > delta, np.log(np.maximum(low - delta, 0.0) / high), -np.inf)

@@ -1,0 +1,221 @@
+"""The audit: true mechanisms pass, twins with too little noise are caught, and its curves are exact."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from bayesprivmrf.audit import audit, audit_noise, gaussian_epsilon, privacy_loss
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, StatisticsMechanism
+from bayesprivmrf.mechanisms.randomness import noise_source
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    NoNoise,
+    PrivacyGuarantee,
+)
+
+MODEL = ModelSpecification(
+    domain=Domain.from_states({"a": [0, 1], "b": [0, 1], "c": [0, 1]}),
+    cliques=(("a", "b"), ("b", "c"), ("a", "c")),
+)
+MECHANISMS = [
+    LaplaceStatistics(epsilon=1.0),
+    LaplaceStatistics(
+        epsilon=2.0, adjacency="replace-one", weights={("a", "b"): 2, ("b", "c"): 1, ("a", "c"): 1}
+    ),
+    GaussianStatistics(rho=0.5),
+    GaussianStatistics(rho=1.0, adjacency="replace-one"),
+]
+
+
+def audited(mechanism, factor, runs, seed):
+    """Audit of the mechanism's own laws, or of a twin whose noise is `factor` as wide."""
+    laws = mechanism._prepare(MODEL).noise
+    source = noise_source(seed)
+
+    def add(counts, position):
+        law = laws[position]
+        return source.add(counts, law if factor == 1 else type(law)(law.scale * factor))
+
+    return audit_noise(add, laws, mechanism.adjacency, runs=runs)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_the_true_mechanism_passes_and_a_twin_with_ten_percent_too_little_noise_is_caught(mechanism):
+    assert not audited(mechanism, 1, 200_000, seed=7).is_violated
+    assert audited(mechanism, 0.9, 200_000, seed=8).is_violated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_the_audit_keeps_its_level_and_has_its_stated_power(mechanism):
+    # 20 trials at joint error 1e-4 each: a single false alarm has probability under 2e-3
+    assert not any(audited(mechanism, 1, 200_000, seed=100 + i).is_violated for i in range(20))
+    assert all(audited(mechanism, 0.9, 200_000, seed=200 + i).is_violated for i in range(20))
+
+
+def test_the_secure_source_passes_too():
+    mechanism = MECHANISMS[0]
+    laws = mechanism._prepare(MODEL).noise
+    source = noise_source(None)
+    result = audit_noise(
+        lambda counts, i: source.add(counts, laws[i]), laws, mechanism.adjacency, runs=20_000
+    )
+    assert not result.is_violated
+    assert max(result.epsilon_lower) > 0.5  # the test sees the loss that there is
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+@pytest.mark.parametrize("mechanism", [LaplaceStatistics(epsilon=3.0), GaussianStatistics(rho=2.0)], ids=repr)
+def test_whole_releases_of_neighbouring_frames_pass(mechanism):
+    # through `release` itself: no other field of a release may tell the neighbours apart more than the noise allows
+    frame = pd.DataFrame({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
+    rng = np.random.default_rng(3)
+    laws = mechanism._prepare(MODEL).noise
+    exact = mechanism._read(mechanism._prepare(MODEL), frame[:1]).flat.astype(bool)
+    law = np.repeat(laws, np.diff(MODEL.offsets))[exact][0]
+
+    def randomizer(data):
+        def statistics(runs):
+            noisy = np.array(
+                [mechanism.release(MODEL, data, rng=rng).tables.flat[exact] for _ in range(runs)]
+            )
+            return np.round((law.log_density(noisy - 1) - law.log_density(noisy)).sum(axis=1), 9)
+
+        return statistics
+
+    curve = privacy_loss([law] * 3, [1] * 3).epsilon
+    result = audit(randomizer(frame[:1]), randomizer(frame[:0]), curve, runs=800)
+    assert not result.is_violated
+    assert max(result.epsilon_lower) > 0.3
+
+
+def test_a_mechanism_that_forgets_a_table_in_its_budget_is_caught():
+    @dataclass(frozen=True, kw_only=True)
+    class Forgetful(StatisticsMechanism):
+        epsilon: float
+
+        def _noise(self, specification):
+            return tuple(
+                DiscreteLaplace(2 / self.epsilon) for _ in specification.cliques
+            )  # three tables, not two
+
+        def _promise(self, specification):
+            return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
+
+    source, mechanism = noise_source(4), Forgetful(epsilon=1.0)
+    plan = mechanism._prepare(MODEL)
+    claimed = mechanism._guarantee(plan)
+
+    def randomizer(present):
+        counts = np.full(50_000, present)
+        return lambda runs: sum(np.clip(source.add(counts, law), 0, 1) for law in plan.noise)
+
+    assert audit(randomizer(1), randomizer(0), claimed, runs=50_000).is_violated
+
+
+# the curves
+
+
+@pytest.mark.parametrize("tables", [1, 2, 3])
+def test_the_curve_of_discrete_laplace_noise_is_that_of_repeated_randomised_response(tables):
+    # one record more or less in a cell: the loss is +-1/b, + with probability 1 / (1 + exp(-1/b))
+    epsilon = 0.4
+    loss = privacy_loss([DiscreteLaplace(1 / epsilon)] * tables, [1] * tables)
+    wins = np.arange(tables + 1)
+    truth = stats.binom(tables, 1 / (1 + math.exp(-epsilon))).pmf(wins)
+    expected_losses = epsilon * (2 * wins - tables)
+    for at in (0.0, 0.1, 0.35):
+        expected = (truth * np.maximum(0, 1 - np.exp(at - expected_losses))).sum()
+        assert loss.delta(at) == pytest.approx(expected, abs=1e-12)
+    assert loss.epsilon(0.0) == pytest.approx(tables * epsilon, abs=1e-9)
+    single = PrivacyGuarantee(epsilon=epsilon, adjacency="replace-one").to_approximate(0.05).epsilon
+    assert privacy_loss([DiscreteLaplace(1 / epsilon)], [1]).epsilon(0.05) == pytest.approx(single, abs=1e-9)
+
+
+def test_the_curve_of_discrete_gaussian_noise_approaches_that_of_the_normal():
+    law = DiscreteGaussian(4.0)
+    for tables in (1, 2):
+        mu = math.sqrt(tables) / 4.0
+        for delta in (1e-5, 1e-2):
+            ours = privacy_loss([law] * tables, [1] * tables).epsilon(delta)
+            assert ours == pytest.approx(gaussian_epsilon(mu, delta), abs=0.02)
+
+
+@pytest.mark.parametrize("law", [DiscreteLaplace(2.0), DiscreteGaussian(1.5)])
+def test_a_curve_stays_below_what_the_guarantee_implies(law):
+    if isinstance(law, DiscreteLaplace):
+        guarantee = PrivacyGuarantee(epsilon=2 / law.scale, adjacency="add-or-remove-one")
+    else:
+        guarantee = PrivacyGuarantee(rho=2 / (2 * law.scale**2), adjacency="add-or-remove-one")
+    loss = privacy_loss([law, law], [1, 1])
+    for delta in (1e-6, 1e-3, 0.1):
+        assert loss.epsilon(delta) <= guarantee.to_approximate(delta).epsilon + 1e-9
+
+
+def test_exchanging_the_neighbours_gives_the_same_curve():
+    laws = [DiscreteLaplace(1.3), DiscreteGaussian(2.0)]
+    for delta in (1e-4, 0.05):
+        there, back = (privacy_loss(laws, [s, -s]).epsilon(delta) for s in (1, -1))
+        assert there == pytest.approx(back, abs=1e-9)
+
+
+def test_the_gaussian_curve_matches_dp_accounting():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import dp_accounting
+    for mu in (0.1, 1.0, 4.0):
+        for delta in (1e-8, 1e-3):
+            assert gaussian_epsilon(mu, delta) == pytest.approx(
+                dp_accounting.get_epsilon_gaussian(1 / mu, delta), abs=1e-6
+            )
+
+
+# the border
+
+
+def test_bad_settings_are_refused():
+    def draw(runs):
+        return np.zeros(runs)
+
+    for runs in (0, 99, True, 1e5, -5):
+        with pytest.raises(ArgumentError, match="`runs`"):
+            audit(draw, draw, lambda delta: 1.0, runs=runs)
+    for confidence in (0, 1, math.nan, "high"):
+        with pytest.raises(ArgumentError, match="`confidence`"):
+            audit(draw, draw, lambda delta: 1.0, runs=100, confidence=confidence)
+    with pytest.raises(ArgumentError, match="finite statistics"):
+        audit(lambda runs: np.full(runs, np.nan), draw, lambda delta: 1.0, runs=100)
+    for law in (Gaussian(1.0), NoNoise()):
+        with pytest.raises(ArgumentError, match="whole numbers"):
+            privacy_loss([law], [1])
+    with pytest.raises(ArgumentError, match="one number a law"):
+        privacy_loss([DiscreteLaplace(1.0)], [])
+
+
+def test_an_indistinguishable_pair_gets_the_bound_zero_and_a_disjoint_pair_a_large_one():
+    rng = np.random.default_rng(0)
+    guarantee = PrivacyGuarantee(rho=0.5, adjacency=Adjacency.REPLACE_ONE)
+
+    def normal(runs):
+        return rng.normal(size=runs)
+
+    same = audit(normal, normal, guarantee, runs=1000)
+    assert max(same.epsilon_lower) < 0.2
+    assert 0.0 not in same.deltas  # a zero-concentrated promise says nothing at delta 0
+    apart = audit(np.zeros, np.ones, guarantee, runs=1000)
+    assert apart.is_violated
+    assert "refuted" in str(apart)
+    assert "not refuted" in str(same)
