@@ -192,7 +192,7 @@ def test_a_plan_that_drowns_says_so_on_standard_error(toy, capsys):
 
 
 def test_wrong_usage_is_code_two(toy, capsys):
-    for arguments in [["compare", "data.csv"], ["release", "data.csv"], [], ["compare", "--epsilon", "x"]]:
+    for arguments in [["compare", "data.csv"], ["release", "data.csv"], [], ["compare", "--seed", "-1"]]:
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2

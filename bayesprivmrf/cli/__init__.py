@@ -8,6 +8,7 @@ usage.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(options)
         except BayesPrivMRFError as error:
             print(f"bayesprivmrf: error: {error}", file=sys.stderr)
+            return 1
+        except BrokenPipeError:
+            # the reader of our output has left (`... | head`); Python must not try to flush to it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except OSError as error:
             print(f"bayesprivmrf: error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
@@ -118,6 +123,13 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
     )
     _add_json(command)
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if seed < 0:
+        raise ValueError("a seed is at least 0")
+    return seed
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

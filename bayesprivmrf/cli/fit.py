@@ -18,6 +18,8 @@ __all__ = ["run"]
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write the solution where asked."""
     release = load_release(options.release)
+    if options.out is not None:
+        (Path(options.out) / "marginals").mkdir(parents=True, exist_ok=True)  # before the work, not after it
     method = CGM() if options.method == "cgm" else NaiveMLE()
     solution = method.fit(release)
     summary = _summary(options.method, release, solution)
@@ -66,7 +68,6 @@ def _one_way(solution: Solution) -> str:
 
 def _write(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
     """Files that a statistician can read anywhere: JSON for the model, one CSV a marginal table."""
-    (folder / "marginals").mkdir(parents=True, exist_ok=True)
     (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
     (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
     for position, clique in enumerate(solution.specification.cliques, start=1):

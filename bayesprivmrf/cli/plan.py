@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> None:
     preview = mechanism.preview(specification, total=options.total)
     cost = forecast(specification.cardinalities, specification.scopes)
     if options.json:
-        rows = preview.reset_index().to_dict(orient="records")
+        rows = preview.to_dict(orient="records")
         costs = {name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")}
         print(json_text({"mechanism": type(mechanism).__name__, "tables": rows, "forecast": costs}))
         return
