@@ -24,8 +24,8 @@ __all__ = ["CGM"]
 _SETTLED = 1e-3
 """The path has ended when a block of steps moves no count by more than this share of the noise."""
 
-_SLACK = 0.02
-"""Share of the mean residual that an E-step may miss a count by."""
+_SLACK = 0.1
+"""Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,7 @@ class _Path:
         self.settings = settings
         self.evidence = evidence
         self.engine: MarginalEngine = evidence.engine(settings.inference)
+        self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
         self.potentials: FloatArray = np.where(evidence.possible, 0.0, -np.inf)
         self.marginals = self.engine.marginals(self.potentials)[1]
         self.discrepancy = discrepancy(evidence, self.marginals)
@@ -141,7 +142,6 @@ class _Path:
     def run(self) -> Status:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
         settings = self.settings
-        smallest = min((law.standard_deviation for law in self.evidence.noise), default=0.0)
         if settings.stopping != "none" and self.discrepancy <= 1:
             return Status.STOPPED_EARLY
         while self.taken < settings.steps:
@@ -157,7 +157,7 @@ class _Path:
             if settings.stopping == "discrepancy" and self.discrepancy <= 1:
                 return Status.STOPPED_EARLY
             moved = self.evidence.total * np.abs(self.marginals - before).max(initial=0.0)
-            if moved <= _SETTLED * smallest and step.converged:
+            if moved <= _SETTLED * self.smallest and step.converged:
                 return Status.CONVERGED
         return Status.ITERATION_LIMIT
 
@@ -174,13 +174,14 @@ class _Path:
         if settings.e_step == "dual":
             residual = np.abs(evidence.noisy_counts - evidence.total * self.marginals)[evidence.possible]
             in_blocks = settings.acceleration > 1 and residual.size > 0
+            size = max(float(residual.mean()), self.smallest) if in_blocks else 0.0
             step = dual_e_step(
                 evidence,
                 self.engine,
                 self.potentials,
                 steps=ahead,
                 start=None if self.tilt is None else self.tilt * ahead,
-                slack=_SLACK * float(residual.mean()) if in_blocks else 0.0,
+                slack=_SLACK * size,
             )
         else:
             step = nonlinear_belief_propagation(

@@ -13,6 +13,7 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["Optimum", "minimize"]
 
 _MEMORY = 40
+_MEMORY_IN_BOX = 10  # each box iteration costs the square of it
 _LINE_SEARCH = 40
 
 
@@ -61,7 +62,7 @@ def minimize(
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,
-            "maxcor": _MEMORY,
+            "maxcor": _MEMORY if bounds is None else _MEMORY_IN_BOX,
             "maxls": _LINE_SEARCH,
             "ftol": 0.0,
             "gtol": gradient_tolerance,
