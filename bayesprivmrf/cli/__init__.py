@@ -117,7 +117,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], metavar="E")
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     command.add_argument(
-        "--seed", type=int, help="of split and simulated noise; drawn and printed if not given"
+        "--seed", type=_seed, help="of split and simulated noise; drawn and printed if not given"
     )
     command.add_argument(
         "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
