@@ -32,6 +32,19 @@ BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 
 
 @njit(**OPTIONS)
+def _sum(values):
+    """The sum, several terms at a time.
+
+    A loop of its own: where a loop stores as well, whether terms are taken together, and so the last bit,
+    depends on how close the arrays happen to lie in memory.
+    """
+    total = 0.0
+    for c in range(values.size):
+        total += values[c]
+    return total
+
+
+@njit(**OPTIONS)
 def build(work, code, first, count, maps, table, size, length):
     """A group's table, the product of its items: those constant along a row come first, then even ones."""
     for row in range(size // length):
@@ -100,9 +113,7 @@ def spread(source, table, code, first, count, maps, size, length, values):
         part = source[table + row * length : table + (row + 1) * length]
         i = 0
         if code[first + 2] == 0:
-            total = 0.0
-            for c in range(length):
-                total += part[c]
+            total = _sum(part)
             while i < count and code[first + 4 * i + 2] == 0:
                 values[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]] += total
                 i += 1
@@ -226,12 +237,9 @@ def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right
                 at = (s * k + v) * n
                 line, out = work[right + at : right + at + n], right_out[right_at + at : right_at + at + n]
                 y = vector[v]
-                total = 0.0
                 for j in range(n):
-                    t = line[j] * adjoint[j] * y
-                    out[j] = t
-                    total += t
-                summed[v] = total
+                    out[j] = line[j] * adjoint[j] * y
+                summed[v] = _sum(out)
 
 
 @njit(**OPTIONS)
@@ -284,12 +292,9 @@ def vector_tangent_adjoint(
                 line, slope = work[right + at : right + at + n], gain[right + at : right + at + n]
                 out = right_out[right_at + at : right_at + at + n]
                 f, h = vector[v], rise[v]
-                total = 0.0
                 for j in range(n):
-                    t = f * line[j] * (adjoint[j] * (h + slope[j]) + moved[j])
-                    out[j] = t
-                    total += t
-                summed[v] = total
+                    out[j] = f * line[j] * (adjoint[j] * (h + slope[j]) + moved[j])
+                summed[v] = _sum(out)
 
 
 @njit(**OPTIONS)

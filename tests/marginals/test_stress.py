@@ -1,0 +1,198 @@
+"""Potentials made to underflow: the answer is right, or the check refuses it; never silently wrong."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals.arrays import ArrayEngine
+from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals.exact import CompiledEngine
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.planning import plan_steps
+
+
+def pair(agree: float, differ: float) -> list[float]:
+    return [agree, differ, differ, agree]
+
+
+def conflicting_chain(length: int, coupling: float, field: float):
+    """Strong couplings, and evidence at the ends and in the middle that contradicts itself."""
+    scopes = [(i, i + 1) for i in range(length - 1)] + [(0,), (length // 2,), (length - 1,)]
+    theta = pair(coupling, -coupling) * (length - 1) + [field, -field, -field, field, field, -field]
+    return (2,) * length, scopes, np.array(theta)
+
+
+def turning_chain(length: int, coupling: float, field: float):
+    """Evidence for one state along a third of the chain, then more of it against: what was lost would win."""
+    scopes = [(i, i + 1) for i in range(length - 1)] + [(i,) for i in range(length)]
+    sites = [[field, -field] if 3 * i < length else [-field, field] for i in range(length)]
+    theta = np.concatenate([pair(coupling, -coupling) * (length - 1), *sites])
+    return (2,) * length, scopes, theta
+
+
+def hub(leaves: int, states: int, strength: float, rng: np.random.Generator):
+    """Messages that are each harmless and whose product is not: half the leaves pull either way."""
+    scopes = [(0, i) for i in range(1, leaves + 1)]
+    tables = []
+    for i in range(leaves):
+        table = rng.normal(size=(states, states))
+        table[: states // 2] += strength if i % 2 else -strength
+        tables.append(table.ravel())
+    return (states,) * (leaves + 1), scopes, np.concatenate(tables)
+
+
+def random_graph(rng: np.random.Generator, spread: float, zeros: float):
+    variables = int(rng.integers(4, 11))
+    cards = tuple(int(k) for k in rng.integers(2, 5, size=variables))
+    scopes = [
+        tuple(rng.permutation(variables)[: rng.integers(1, 4)].tolist())
+        for _ in range(int(rng.integers(variables, 2 * variables)))
+    ]
+    size = Layout.build(cards, scopes).size
+    theta = rng.normal(size=size) * spread
+    theta[rng.random(size) < zeros] = -np.inf
+    return cards, scopes, theta
+
+
+def cases():
+    rng = np.random.default_rng(2718)
+    for length in (3, 10, 60, 300):
+        for coupling in (1.0, 30.0, 300.0, 5000.0):
+            for field in (1.0, 200.0, 700.0, 10_000.0):
+                yield conflicting_chain(length, coupling, field)
+    for length in (12, 60):
+        for coupling in (300.0, 5000.0):
+            for field in (20.0, 60.0, 150.0, 250.0, 345.0):
+                yield turning_chain(length, coupling, field)
+    for leaves in (3, 30, 200):
+        for strength in (0.5, 5.0, 100.0, 350.0, 3000.0):
+            for states in (2, 12):
+                yield hub(leaves, states, strength, rng)
+    for spread in (1.0, 50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 700.0, 10_000.0):
+        for zeros in (0.0, 0.1, 0.3):
+            for _ in range(6):
+                yield random_graph(rng, spread, zeros)
+
+
+@pytest.mark.parametrize("force", [None, "cells", "products"])
+def test_the_linear_domain_is_right_or_refuses(force):
+    refused = accepted = wrong_without_check = 0
+    for cards, scopes, theta in cases():
+        tree = BucketTree.build(Layout.build(cards, scopes))
+        safe = ArrayEngine(tree)
+        direction = np.random.default_rng(len(theta)).normal(size=theta.size)
+        steps = plan_steps(tree, force=force)
+        auto = CompiledEngine(tree, steps)
+        try:
+            log_partition, mu, product = safe.linearize(theta)
+        except ModelError:
+            with pytest.raises(ModelError):
+                auto.marginals(theta)
+            continue
+        expected = product(direction)
+        # Rounding of sums at the size of the potentials, the condition of the problem and no fault of ours.
+        slack = 1e-13 * max(1.0, float(np.abs(theta[theta > -np.inf]).max()) * len(cards))
+        for domain in ("linear", "auto", "logarithmic"):
+            engine = auto if domain == "auto" else CompiledEngine(tree, steps, domain=domain)
+            try:
+                found, found_mu, found_product = engine.linearize(theta)
+            except FloatingPointError:
+                assert domain == "linear"
+                refused += 1
+                continue
+            accepted += domain == "linear"
+            assert abs(found - log_partition) <= 1e-12 * max(1.0, abs(log_partition)) + slack
+            np.testing.assert_allclose(found_mu, mu, rtol=0, atol=1e-11 + slack)
+            np.testing.assert_allclose(found_product(direction), expected, rtol=0, atol=1e-10 + 20 * slack)
+        wrong_without_check += _is_wrong_without_check(auto, theta, log_partition, mu)
+    assert refused > 50
+    assert accepted > 50
+    assert wrong_without_check > 10  # the check earns its keep
+
+
+def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) -> bool:
+    """Whether the same sweeps without the check would have given a finite, wrong answer."""
+    from bayesprivmrf.marginals import compiled, kernels
+
+    program = engine._program
+    work, scales = np.empty(program.workspace), np.empty(program.steps)
+    tops, _ = compiled.prepare(theta, engine._bounds, work, True)
+    nowhere = np.zeros(max(program.messages, 1), dtype=np.uint8)  # no entry is looked at
+    with np.errstate(all="ignore"):
+        rest, _ = compiled.collect(
+            program.code, program.steps, program.maps, work, scales, nowhere, program.cells, kernels.LINEAR
+        )
+    found = tops + rest + engine._free
+    if not np.isfinite(found):
+        return False
+    unchecked = np.ones(program.cells + program.messages)
+    compiled.distribute(
+        program.code, program.steps, program.maps, work, scales, program.scratch, kernels.LINEAR, unchecked
+    )
+    if not np.all(np.isfinite(unchecked)):
+        return False
+    return bool(
+        abs(found - log_partition) > 1e-6 * max(1.0, abs(log_partition))
+        or np.abs(unchecked[: program.cells] - mu).max(initial=0.0) > 1e-6
+    )
+
+
+def test_a_long_conflicting_chain_agrees_with_decimal_arithmetic():
+    """An independent reference: the transfer matrices in fifty digits with unbounded exponents."""
+    for coupling, field in ((0.5, 300.0), (40.0, 200.0), (350.0, 4000.0)):
+        cards, scopes, theta = conflicting_chain(40, coupling, field)
+        n = len(cards)
+        with localcontext() as context:
+            context.prec = 50
+            weight = [
+                [Decimal(x).exp() for x in row] for row in ((coupling, -coupling), (-coupling, coupling))
+            ]
+            evidence = {0: (field, -field), n // 2: (-field, field), n - 1: (field, -field)}
+            local = [[Decimal(x).exp() for x in evidence.get(i, (0.0, 0.0))] for i in range(n)]
+            ahead = [local[0]]
+            for i in range(1, n):
+                ahead.append([sum(ahead[-1][a] * weight[a][b] for a in (0, 1)) * local[i][b] for b in (0, 1)])
+            behind = [[Decimal(1), Decimal(1)]]
+            for i in range(n - 1, 0, -1):
+                behind.append(
+                    [sum(weight[a][b] * local[i][b] * behind[-1][b] for b in (0, 1)) for a in (0, 1)]
+                )
+            behind.reverse()
+            mass = sum(ahead[-1])
+            exact = float(mass.ln())
+            marginals = [
+                float(ahead[i][a] * weight[a][b] * local[i + 1][b] * behind[i + 1][b] / mass)
+                for i in range(n - 1)
+                for a in (0, 1)
+                for b in (0, 1)
+            ]
+        found, mu = marginal_engine(cards, scopes).marginals(theta)
+        assert found == pytest.approx(exact, rel=1e-14)
+        np.testing.assert_allclose(mu[: len(marginals)], marginals, rtol=0, atol=1e-11)
+
+
+def test_structural_zeros_stay_in_the_linear_domain():
+    """Zeros that the model declares are no reason to leave it, wherever they move between calls."""
+    tree = BucketTree.build(Layout.build((3,) * 8, [(i, i + 1) for i in range(7)]))
+    engine, safe = CompiledEngine(tree, domain="linear"), ArrayEngine(tree)
+    rng = np.random.default_rng(8)
+    for _ in range(5):
+        theta = rng.normal(size=engine.size)
+        theta[rng.random(engine.size) < 0.3] = -np.inf
+        for _ in range(2):
+            theta += 0.1
+            np.testing.assert_allclose(engine.marginals(theta)[1], safe.marginals(theta)[1], atol=1e-13)
+
+
+def test_whatever_a_direction_holds_at_an_impossible_cell_is_ignored():
+    engine = marginal_engine((2, 2, 2), [(0, 1), (1, 2)])
+    theta = np.array([0.0, -np.inf, 1.0, 0.5, 0.3, 0.1, 0.0, -np.inf])
+    direction = np.arange(8.0)
+    other = np.where(theta == -np.inf, 1e9, direction)
+    _, _, product = engine.linearize(theta)
+    np.testing.assert_array_equal(product(direction), product(other))
