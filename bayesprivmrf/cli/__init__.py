@@ -126,10 +126,9 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _seed(text: str) -> int:
-    seed = int(text)
-    if seed < 0:
-        raise ValueError("a seed is at least 0")
-    return seed
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, got {text!r}")
+    return int(text)
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
