@@ -193,7 +193,7 @@ def _polars_text_codes(
 def _count_where_the_data_is(
     specification: ModelSpecification, frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> ExactCounts:
-    """Count a lazy frame: codes as expressions, one group-by a table, their union collected once.
+    """Count a lazy frame: one group-by a table, codes as expressions, their union collected once.
 
     A record that does not fit goes to a negative cell, -(2 v + 1) where variable v is missing and
     -(2 v + 2) where it is undeclared, so that the one query also carries the checks.
@@ -201,27 +201,23 @@ def _count_where_the_data_is(
     import narwhals as nw
 
     schema = frame.collect_schema()
-    coded = frame.select(
-        *[
-            _code_expression(coding, columns[coding.variable], schema[columns[coding.variable]], place).alias(
-                f"c{place}"
-            )
-            for place, coding in enumerate(codings)
-        ]
-    )
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
     parts = []
     for position, (clique, shape) in enumerate(zip(specification.cliques, specification.shapes, strict=True)):
-        names = [f"c{place_of[v]}" for v in clique]
+        keys = [f"k{axis}" for axis in range(len(clique))]
+        own = frame.select(*[nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)])
+        groups = own.group_by(*keys).agg(nw.len().cast(nw.Int64).alias("n"))
+        # labels become codes after grouping, on as many rows as the table has cells, not as there are records
+        codes = [
+            _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
+            for v, key in zip(clique, keys, strict=True)
+        ]
+        coded = groups.select(*codes, "n")
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        cell = sum(
-            (nw.col(n) * s for n, s in zip(names[1:], strides[1:], strict=True)),
-            nw.col(names[0]) * strides[0],
-        )
-        worst = nw.min_horizontal(*names)
+        cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
+        worst = nw.min_horizontal(*keys)
         cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
-        grouped = coded.select(cell.alias("cell")).group_by("cell").agg(nw.len().cast(nw.Int64).alias("n"))
-        parts.append(grouped.select("cell", "n", nw.lit(position, dtype=nw.Int64).alias("table")))
+        parts.append(coded.select(cell.alias("cell"), "n", nw.lit(position, dtype=nw.Int64).alias("table")))
     if not parts:
         return ExactCounts(
             flat=np.zeros(0, dtype=np.int64), records=int(frame.select(nw.len()).collect().item())
@@ -237,11 +233,10 @@ def _count_where_the_data_is(
     return ExactCounts(flat=flat, records=int(counts[tables == 0].sum()))
 
 
-def _code_expression(coding: Coding, column: Any, dtype: Any, place: int) -> Any:
-    """Return the code of a lazy column's value, or its negative mark."""
+def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
+    """Return the code of a lazy column's value as an expression, or its negative mark."""
     import narwhals as nw
 
-    value = nw.col(column)
     undeclared = -(2 * place + 2) if coding.other is None else coding.other
     code = nw.lit(undeclared, dtype=nw.Int64)
     hits = [
