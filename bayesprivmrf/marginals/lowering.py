@@ -14,11 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import columns
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
 __all__ = ["Program", "lower", "memory_of_steps"]
+
+
+LARGEST_TABLE = 2**31 - 1
+"""Cells that the 32-bit row maps can point to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +93,21 @@ class _Maps:
 
 
 def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
-    """Assign offsets to everything and write the steps as integers."""
+    """Assign offsets to everything and write the steps as integers.
+
+    Raises
+    ------
+    ModelTooLargeError
+        If a table has more cells than a row map can point to.
+    """
     steps = plan_steps(tree) if steps is None else steps
     cards = tree.layout.cardinalities
+    largest = max((math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1)
+    if largest > LARGEST_TABLE:
+        raise ModelTooLargeError(
+            f"A table must have at most {LARGEST_TABLE:,} cells, got {largest:,}. Use fewer or smaller cliques, "
+            'or the approximation kind="loopy".'
+        )
     maps = _Maps()
     items: list[int] = []
     rows: list[list[int]] = []

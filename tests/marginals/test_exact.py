@@ -12,6 +12,7 @@ from marginals.models import AWKWARD, assert_agree, brute, exact_engines
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
@@ -150,6 +151,25 @@ def test_read_only_and_strided_potentials_are_accepted_and_left_alone():
     np.testing.assert_array_equal(engine.marginals(frozen)[1], expected)
     np.testing.assert_array_equal(engine.marginals(np.repeat(theta, 2)[::2])[1], expected)
     np.testing.assert_array_equal(frozen, theta)
+
+
+def test_plain_numpy_stands_in_where_numba_cannot_keep_code(monkeypatch):
+    import sys
+
+    import bayesprivmrf.marginals as marginals
+
+    monkeypatch.setitem(sys.modules, "bayesprivmrf.marginals.exact", None)
+    model = ((2, 3, 5), ((0, 1), (1, 2), (2,)))  # in no other test, so not planned yet
+    marginals._planned.cache_clear()
+    engine = marginal_engine(*model)
+    marginals._planned.cache_clear()
+    assert isinstance(engine, ArrayEngine)
+    theta = np.random.default_rng(2).normal(size=engine.size)
+    assert_agree(engine, brute(model), theta, theta)
+
+
+def test_plans_are_kept():
+    assert marginal_engine((2, 3), [(0, 1)]) is marginal_engine([2, 3], [[0, 1]])
 
 
 def test_dispatch_mixes_both_kinds_of_step():
