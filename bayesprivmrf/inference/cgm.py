@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.discrepancy import balance, discrepancy
+from bayesprivmrf.inference.discrepancy import Discrepancy, balance
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.naive_mle import match_marginals
@@ -135,7 +135,8 @@ class _Path:
         self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
         self.potentials: FloatArray = np.where(evidence.possible, 0.0, -np.inf)
         self.marginals = self.engine.marginals(self.potentials)[1]
-        self.discrepancy = discrepancy(evidence, self.marginals)
+        self.measure = Discrepancy.of(evidence)
+        self.discrepancy = self.measure(self.marginals)
         self.tilt: FloatArray | None = None
         self.taken, self.blocks, self.evaluations, self.unconverged = 0.0, 0, 1, 0
 
@@ -165,7 +166,7 @@ class _Path:
         """Whether the balance of residual and path length would grow with this block."""
         if self.settings.stopping != "balance" or self.discrepancy > 1 or self.taken == 0:
             return False
-        after = discrepancy(self.evidence, step.marginals)
+        after = self.measure(step.marginals)
         return balance(after, self.taken + ahead) >= balance(self.discrepancy, self.taken)
 
     def _advance(self, ahead: float) -> EStep:
@@ -214,6 +215,6 @@ class _Path:
             )
             self.marginals = self.engine.marginals(self.potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
-        self.discrepancy = discrepancy(self.evidence, self.marginals)
+        self.discrepancy = self.measure(self.marginals)
         self.taken += ahead
         self.blocks += 1

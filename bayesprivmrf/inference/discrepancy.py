@@ -35,13 +35,15 @@ Regińska (1996). A regularization parameter in discrete ill-posed problems. SIA
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace, NoiseLaw
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
-__all__ = ["balance", "discrepancy", "expected_residual"]
+__all__ = ["Discrepancy", "balance", "expected_residual"]
 
 _EXPONENT = 1 / 3
 
@@ -52,25 +54,56 @@ def balance(discrepancy: float, steps: float) -> float:
         return float(np.log(discrepancy) + _EXPONENT * np.log(steps))
 
 
-def discrepancy(evidence: Evidence, marginals: FloatArray) -> float:
-    """D of a model with these marginals, shape (size,); 1 where there is no cell to judge by."""
-    expected = summed = 0.0
-    for position, law in enumerate(evidence.noise):
-        block = slice(evidence.offsets[position], evidence.offsets[position + 1])
-        inside = evidence.possible[block]
-        mu = marginals[block][inside]
-        residual = evidence.noisy_counts[block][inside] - evidence.total * mu
-        summed += float(np.abs(residual).sum())
-        expected += float(expected_residual(law, evidence.total * mu * (1 - mu)).sum())
-    return summed / expected if expected > 0 else 1.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discrepancy:
+    """D of models against one evidence; call it with their marginals, shape (size,).
+
+    Parameters
+    ----------
+    noisy_counts, scale, is_laplace
+        Of the possible cells: y; the noise law's scale, or standard deviation; whether the law is a
+        (discrete) Laplace.
+    possible, total
+        As in `Evidence`.
+    """
+
+    noisy_counts: FloatArray
+    scale: FloatArray
+    is_laplace: np.ndarray
+    possible: np.ndarray
+    total: float
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Discrepancy:
+        """Gather what the evidence says of every possible cell."""
+        kinds = [isinstance(law, Laplace | DiscreteLaplace) for law in evidence.noise]
+        scales = [
+            law.scale if kind else law.standard_deviation
+            for law, kind in zip(evidence.noise, kinds, strict=True)
+        ]
+        inside = evidence.possible
+        return cls(
+            noisy_counts=evidence.noisy_counts[inside],
+            scale=evidence.spread(scales)[inside],
+            is_laplace=evidence.spread(kinds)[inside] > 0,
+            possible=inside,
+            total=evidence.total,
+        )
+
+    def __call__(self, marginals: FloatArray) -> float:
+        """Sum of absolute residuals over what noise and sampling make of it; 1 without any cell or noise."""
+        mu = marginals[self.possible]
+        residual = np.abs(self.noisy_counts - self.total * mu).sum()
+        expected = expected_residual(self.scale, self.is_laplace, self.total * mu * (1 - mu)).sum()
+        return float(residual / expected) if expected > 0 else 1.0
 
 
-def expected_residual(law: NoiseLaw, sampling_variance: FloatArray) -> FloatArray:
-    """Mean absolute value of noise plus normal sampling error, records; shape of `sampling_variance`."""
+def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:
+    """Mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
     from scipy.special import erfcx
 
     variance = np.maximum(sampling_variance, 0.0)
-    if isinstance(law, Laplace | DiscreteLaplace):
-        u = np.sqrt(variance / 2) / law.scale
-        return np.sqrt(2 * variance / np.pi) + law.scale * erfcx(u)
-    return np.sqrt(2 * (variance + law.variance) / np.pi)
+    normal = np.sqrt(2 * (variance + scale**2) / np.pi)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        laplace = np.sqrt(2 * variance / np.pi) + scale * erfcx(np.sqrt(variance / 2) / scale)
+    return np.where(is_laplace, laplace, normal)

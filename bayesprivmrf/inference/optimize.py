@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,14 +52,16 @@ def minimize(
     iterations
         The most iterations.
     """
+    from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
 
+    box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     result = scipy_minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
-        bounds=None if bounds is None else np.column_stack(bounds),
+        bounds=box,
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,

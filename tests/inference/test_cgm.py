@@ -215,9 +215,9 @@ def test_expected_residual_matches_simulation(scale):
     for sampling in (0.0, 1.0, 900.0):
         draws = rng.laplace(0, scale, 400_000) + np.sqrt(sampling) * rng.normal(size=400_000)
         error = np.abs(draws).std() / np.sqrt(draws.size)
-        value = float(expected_residual(Laplace(scale), np.array([sampling]))[0])
+        value = float(expected_residual(np.array(scale), np.array(True), np.array(sampling)))
         assert abs(np.abs(draws).mean() - value) < 4.5 * error  # two-sided level below 1e-5
-    gaussian = float(expected_residual(Gaussian(3.0), np.array([16.0]))[0])
+    gaussian = float(expected_residual(np.array(3.0), np.array(False), np.array(16.0)))
     assert gaussian == pytest.approx(5 * np.sqrt(2 / np.pi))
 
 
