@@ -23,7 +23,8 @@ from bayesprivmrf.mechanisms import (
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import Adjacency
-from tests.mechanisms.contract import MODEL, Account, TablesContract, frame, sample
+
+from .contract import MODEL, Account, TablesContract, frame, sample
 
 WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
 BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
