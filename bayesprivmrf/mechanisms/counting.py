@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, UndeclaredStateError
+from bayesprivmrf.errors import BayesPrivMRFError, DataError, UndeclaredStateError
 from bayesprivmrf.mechanisms.columns import (
     CHUNK,
     Coding,
@@ -76,7 +76,8 @@ def count_tables(
     Raises
     ------
     DataError
-        The data is not a frame, lacks a column, or holds a record in a cell declared impossible.
+        The data is not a frame, lacks a column, holds a record in a cell declared impossible, or its engine
+        fails; the engine's own message is withheld, because it may quote the data.
     UndeclaredStateError
         A value is missing or undeclared.
 
@@ -103,15 +104,28 @@ def count_tables(
         Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v))
         for v, states in zip(domain.variables, domain.states, strict=True)
     ]
-    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
-    names = frame.collect_schema().names() if native_columns is None else _names(native_columns, frame)
-    columns = match_columns(domain.variables, names)
-    if isinstance(frame, nw.LazyFrame):
-        counts = _count_where_the_data_is(specification, frame, codings, columns)
-    else:
-        counts = _count_in_memory(specification, frame, codings, columns)
+    try:
+        counts = _counted(specification, data, frame, codings)
+    except (BayesPrivMRFError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the data could not be counted: its engine raised {type(error).__name__}, whose message is withheld "
+            "because it may quote the data; run the query behind the frame by itself to see it."
+        ) from None
     _refuse_impossible(specification, counts.flat)
     return counts
+
+
+def _counted(specification: ModelSpecification, data: Any, frame: Any, codings: list[Coding]) -> ExactCounts:
+    import narwhals as nw
+
+    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
+    names = frame.collect_schema().names() if native_columns is None else _names(native_columns, frame)
+    columns = match_columns(specification.domain.variables, names)
+    if isinstance(frame, nw.LazyFrame):
+        return _count_where_the_data_is(specification, frame, codings, columns)
+    return _count_in_memory(specification, frame, codings, columns)
 
 
 def _names(native_columns: Any, frame: Any) -> list[Any]:
