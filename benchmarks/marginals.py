@@ -182,7 +182,7 @@ def main() -> None:
         return
     folder = ROOT / "benchmarks" / "results"
     folder.mkdir(exist_ok=True)
-    report = {"machine": machine(), "seed": options.seed, "command": " ".join(sys.argv), "models": {}}
+    report = {"machine": machine(), "seed": options.seed, "models": {}}
     names = [n for n in models(options.seed) if options.only in (None, n)]
     worker("ours", names[0], options.seed, 600)  # fills numba's cache
     print(
@@ -192,7 +192,7 @@ def main() -> None:
     for name in names:
         ours = worker("ours", name, options.seed, 600)[0]
         theirs = [] if options.skip_mbi else worker("mbi", name, options.seed, options.timeout)
-        report["models"][name] = {"ours": ours, "mbi": theirs}
+        report["models"][name] = {"ours": ours, "mbi": theirs}  # no mbi: none answered in the time
         best = min((t["median_ms"] for t in theirs), default=None)
         print(
             f"{name:27s} {ours['plan_ms']:6.1f} {ours['first_ms']:6.1f} {ours['marginals']['median_ms']:8.3f} "
@@ -207,6 +207,9 @@ def main() -> None:
         )
     (folder / "_marginals.npy").unlink(missing_ok=True)
     if options.only is None:
+        report["command"] = (
+            f"python benchmarks/marginals.py --seed {options.seed} --timeout {options.timeout:g}"
+        )
         (folder / "marginals.json").write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -173,24 +173,22 @@ def matrix_product(a, left, lt, b, right, rt, out, at, shared, m, k, n):
 
 @njit(**OPTIONS)
 def adjoint_left(d, d_at, b, right, rt, out, at, lt, shared, m, k, n):
-    """D Rᵀ, stored like L."""
+    """D Rᵀ, stored like L; where L is turned, R Dᵀ."""
+    first, second = (b, d) if lt else (d, b)
     for s in range(shared):
         x, y, o = d_at + s * m * n, right + s * k * n, at + s * m * k
-        if lt:
-            _multiply(b, y, rt, d, x, 1, out, o, k, n, m)
-        else:
-            _multiply(d, x, 0, b, y, 1 - rt, out, o, m, n, k)
+        one, one_t, two, two_t, rows, columns = (y, rt, x, 1, k, m) if lt else (x, 0, y, 1 - rt, m, k)
+        _multiply(first, one, one_t, second, two, two_t, out, o, rows, n, columns)
 
 
 @njit(**OPTIONS)
 def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
-    """Lᵀ D, stored like R."""
+    """Lᵀ D, stored like R; where R is turned, Dᵀ L."""
+    first, second = (d, a) if rt else (a, d)
     for s in range(shared):
         x, y, o = left + s * m * k, d_at + s * m * n, at + s * k * n
-        if rt:
-            _multiply(d, y, 1, a, x, lt, out, o, n, m, k)
-        else:
-            _multiply(a, x, 1 - lt, d, y, 0, out, o, k, m, n)
+        one, one_t, two, two_t, rows, columns = (y, 1, x, lt, n, k) if rt else (x, 1 - lt, y, 0, k, n)
+        _multiply(first, one, one_t, second, two, two_t, out, o, rows, m, columns)
 
 
 @njit(**OPTIONS)
