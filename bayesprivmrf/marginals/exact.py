@@ -23,6 +23,9 @@ __all__ = ["CompiledEngine"]
 EXPONENTIALS_IN_NUMPY = 2048
 """Cells from which NumPy's vectorised exponential beats a call a cell."""
 
+KEPT_WORKSPACES = 4
+"""Workspaces that an engine keeps between calls."""
+
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -104,14 +107,14 @@ class CompiledEngine:
             If no configuration is possible.
         """
         state = self._collect(potentials)
-        self._pool.append(state.work)
+        self._keep(state.work)
         return state.log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """A(θ) and the probability of every cell."""
         state = self._collect(potentials)
         mu = self._distribute(state)
-        self._pool.append(state.work)
+        self._keep(state.work)
         return state.log_partition, mu[: self.size]
 
     def linearize(
@@ -144,6 +147,11 @@ class CompiledEngine:
             return change[: self.size]
 
         return state.log_partition, mu[: self.size].copy(), product
+
+    def _keep(self, work: FloatArray) -> None:
+        """Keep a workspace for the next call; a few, so that an idle engine holds little."""
+        if len(self._pool) < KEPT_WORKSPACES:
+            self._pool.append(work)
 
     def _collect(self, potentials: FloatArray) -> _State:
         theta = self.layout.flat(potentials)
