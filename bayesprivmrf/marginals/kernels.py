@@ -38,14 +38,13 @@ from bayesprivmrf.marginals.columns import (
     SHARED,
     STATES,
 )
+from bayesprivmrf.marginals.log_products import log_product, log_product_spread
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,
     adjoint_right,
     build,
     build_sum,
-    log_product,
-    log_product_spread,
     matrix_product,
     spread,
     vector_adjoint,

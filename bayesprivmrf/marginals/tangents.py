@@ -35,12 +35,12 @@ from bayesprivmrf.marginals.columns import (
     STATES,
 )
 from bayesprivmrf.marginals.kernels import LOGARITHMIC, clear, divide
+from bayesprivmrf.marginals.log_products import log_product_tangent
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,
     adjoint_right,
     build_sum,
-    log_product_tangent,
     matrix_product,
     spread,
     vector_tangent_adjoint,

@@ -1,0 +1,102 @@
+"""Compiled products of two tables given by their logarithms.
+
+As in `products`, a step's message is log Σ_v exp(L(b, i, v) + R(b, v, j)), and the table of the terms is never
+made: every sweep goes over its cells anew.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.marginals.products import OPTIONS
+
+__all__ = ["log_product", "log_product_spread", "log_product_tangent"]
+
+
+@njit(**OPTIONS)
+def log_product(work, left, lt, right, rt, message, shared, m, k, n):
+    """Log Σ_v exp(L + R), the largest term taken out; the table of terms is never made."""
+    li, lv = (1, m) if lt else (k, 1)
+    rv, rj = (1, k) if rt else (n, 1)
+    for s in range(shared):
+        for i in range(m):
+            p = left + s * m * k + i * li
+            for j in range(n):
+                q = right + s * k * n + j * rj
+                top = -np.inf
+                for v in range(k):
+                    top = max(top, work[p + v * lv] + work[q + v * rv])
+                total = 0.0
+                if top > -np.inf:
+                    for v in range(k):
+                        total += math.exp(work[p + v * lv] + work[q + v * rv] - top)
+                    top += math.log(total)
+                work[message + (s * m + i) * n + j] = top
+
+
+@njit(**OPTIONS)
+def log_product_spread(
+    work, left, lt, right, rt, message, scale, mu, left_out, left_at, right_out, right_at, shared, m, k, n
+):
+    """Both groups' marginals: each separator's probability times p(v | s), summed."""
+    li, lv = (1, m) if lt else (k, 1)
+    rv, rj = (1, k) if rt else (n, 1)
+    for s in range(shared):
+        for i in range(m):
+            p = s * m * k + i * li
+            for j in range(n):
+                q = s * k * n + j * rj
+                at = message + (s * m + i) * n + j
+                weight = mu[at]
+                if weight == 0.0:
+                    continue
+                log_mass = work[at] + scale
+                mass = 0.0  # one but for rounding, which would add up along a path of many steps
+                for v in range(k):
+                    mass += math.exp(work[left + p + v * lv] + work[right + q + v * rv] - log_mass)
+                weight /= mass
+                for v in range(k):
+                    t = weight * math.exp(work[left + p + v * lv] + work[right + q + v * rv] - log_mass)
+                    left_out[left_at + p + v * lv] += t
+                    right_out[right_at + q + v * rv] += t
+
+
+@njit(**OPTIONS)
+def log_product_tangent(
+    work, left, lt, right, rt, message, scale, mu, gain, change, backward,
+    left_out, left_at, right_out, right_at, shared, m, k, n,
+):  # fmt: skip
+    """Collect: the message's derivative E[gain | s]. Distribute: P' p + P p (gain - E[gain | s]), summed."""
+    li, lv = (1, m) if lt else (k, 1)
+    rv, rj = (1, k) if rt else (n, 1)
+    for s in range(shared):
+        for i in range(m):
+            p = s * m * k + i * li
+            for j in range(n):
+                q = s * k * n + j * rj
+                at = message + (s * m + i) * n + j
+                log_mass = work[at] + scale
+                if log_mass == -np.inf:
+                    if not backward:
+                        gain[at] = 0.0
+                    continue
+                mean = gain[at] if backward else 0.0
+                total, mass = 0.0, 0.0
+                for v in range(k):
+                    x, y = left + p + v * lv, right + q + v * rv
+                    probability = math.exp(work[x] + work[y] - log_mass)
+                    mass += probability
+                    total += probability * (gain[x] + gain[y])
+                if not backward:
+                    gain[at] = total / mass
+                    continue
+                weight, moved = mu[at] / mass, change[at] / mass
+                for v in range(k):
+                    x, y = p + v * lv, q + v * rv
+                    probability = math.exp(work[left + x] + work[right + y] - log_mass)
+                    t = probability * (moved + weight * (gain[left + x] + gain[right + y] - mean))
+                    left_out[left_at + x] += t
+                    right_out[right_at + y] += t
