@@ -219,7 +219,7 @@ class DiscreteGaussian(_Scaled):
 
     @property
     def mean_absolute(self) -> float:
-        """Mean of |k|, records.
+        """Mean absolute value, records.
 
         Above s = 50 by Euler and Maclaurin, ``sum k exp(-k^2/(2s^2)) = s^2 - 1/12 - 1/(240 s^2) - O(s^-4)``.
         """
