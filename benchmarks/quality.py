@@ -4,9 +4,10 @@
 
 Third-order chain and connected Erdős-Rényi graph (density .3), 10 variables of 5 states, potentials the logs of
 Dirichlet(1) draws on each edge; five populations by two noise draws; N records; discrete Laplace noise of scale
-m / epsilon (add-or-remove-one; the number of records private, estimated from the release). Each cell of the
-grid is cached under benchmarks/results/cache, so that an interrupted run goes on where it stopped. Writes
-benchmarks/results/quality.csv (every fit) and prints tables of medians.
+m / epsilon (add-or-remove-one; the number of records private, estimated from the release). Every method of
+every cell is cached under benchmarks/results/cache, so that an interrupted run goes on where it stopped: delete
+the cache after a change to an estimator. Writes benchmarks/results/quality.csv (every fit) and prints tables of
+medians.
 """
 
 from __future__ import annotations
@@ -123,11 +124,15 @@ def mbi_fit(model: ModelSpecification, noisy: np.ndarray, scale: float, norm: st
     return np.concatenate(parts)
 
 
-def fits(truth: Truth, release: NoisyStatistics, scale: float, with_mbi: bool) -> list[dict[str, object]]:
-    """One row an estimator on one release."""
+def fits(
+    truth: Truth, release: NoisyStatistics, scale: float, with_mbi: bool, known: set[str]
+) -> list[dict[str, object]]:
+    """One row an estimator on one release, those already known left out."""
     model = truth.model
     rows: list[dict[str, object]] = []
     for name, estimator in ESTIMATORS.items():
+        if name in known:
+            continue
         begin = time.perf_counter()
         solution = estimator.fit(release)
         seconds = time.perf_counter() - begin
@@ -136,6 +141,8 @@ def fits(truth: Truth, release: NoisyStatistics, scale: float, with_mbi: bool) -
     if with_mbi:
         engine = marginal_engine(model.cardinalities, model.scopes)
         for norm in ("l1", "l2"):
+            if f"mbi, {norm.upper()}" in known:
+                continue
             begin = time.perf_counter()
             potentials = mbi_fit(model, release.tables.flat, scale, norm)
             seconds = time.perf_counter() - begin
@@ -187,10 +194,13 @@ def population(graph: str, index: int, with_mbi: bool, records: tuple[int, ...])
     for size, epsilon in product(records, EPSILONS):
         slug = f"{GRAPHS.index(graph)}-{index}-{size}-{epsilon}-{int(with_mbi)}"
         path = CACHE / f"{slug}.json"
-        if not path.exists():
-            rng = np.random.default_rng([SEED, GRAPHS.index(graph), index, size])
+        found = json.loads(path.read_text()) if path.exists() else []
+        known = {row["method"] for row in found}
+        rng = np.random.default_rng([SEED, GRAPHS.index(graph), index, size])
+        if not known >= {*ESTIMATORS, "uniform"} | ({"mbi, L1", "mbi, L2"} if with_mbi else set()):
             counts = truth.counts(size, rng)
-            found = [{"draw": 0, **row} for row in references(truth, counts, rng)]
+            if "uniform" not in known:
+                found += [{"draw": 0, **row} for row in references(truth, counts, rng)]
             scale = len(truth.model.cliques) / epsilon
             for draw in range(DRAWS):
                 noise = np.random.default_rng(
@@ -201,20 +211,21 @@ def population(graph: str, index: int, with_mbi: bool, records: tuple[int, ...])
                 release = NoisyStatistics.from_tables(
                     truth.model, dict(truth.model.tables(noisy)), noise=DiscreteLaplace(scale)
                 )
-                found += [{"draw": draw, **row} for row in fits(truth, release, scale, with_mbi)]
+                found += [{"draw": draw, **row} for row in fits(truth, release, scale, with_mbi, known)]
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(".part")
             temporary.write_text(json.dumps(found))
             temporary.replace(path)
         cell = {"graph": graph, "population": index, "records": size, "epsilon": epsilon}
-        rows += [{**cell, **row} for row in json.loads(path.read_text())]
+        rows += [{**cell, **row} for row in found]
     return rows
 
 
 def report(frame: pd.DataFrame) -> str:
     """Markdown tables of medians, and the geometric mean of each method's ratio to the best naive ridge."""
     parts = []
-    methods = list(dict.fromkeys(frame["method"]))
+    order = ["uniform", "random", "non-private MLE", *ESTIMATORS, "mbi, L1", "mbi, L2"]
+    methods = [method for method in order if method in set(frame["method"])]
     for graph, part in frame.groupby("graph", sort=False):
         table = part.pivot_table(
             index=["records", "epsilon"], columns="method", values="kl", aggfunc="median", sort=True

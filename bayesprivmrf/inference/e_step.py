@@ -112,6 +112,8 @@ def dual_e_step(
 
     deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
+    # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
+    tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
     begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
     optimum = minimize(
         objective,

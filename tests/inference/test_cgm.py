@@ -122,6 +122,22 @@ def test_published_iteration_with_laplace_sign_and_constant_damping_cycles_but_s
     assert smooth.converged
 
 
+def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
+    rng = np.random.default_rng(24)
+    counts, _ = simulated_counts(WIDE_LOOP, 1_000_000, rng)
+    release = noisy_release(WIDE_LOOP, counts, Laplace(1000.0), rng, total=1_000_000)
+    one = CGM(steps=1, stopping="none").fit(release)
+    uniform = np.full(WIDE_LOOP.size, 1 / 16)
+    expected = np.sign(release.tables.flat / 1_000_000 - uniform) / 1000  # every cell is far from its count
+    evidence = gather(release)
+    step = dual_e_step(evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0)
+    np.testing.assert_allclose(step.tilt, expected, atol=1e-12)
+    assert np.abs(one.marginals.flat - uniform).max() > 1e-5
+    fitted = CGM().fit(release)
+    assert fitted.status is Status.STOPPED_EARLY
+    assert np.abs(fitted.marginals.flat - counts / 1_000_000).mean() < 1500 / 1_000_000
+
+
 def test_closed_form_m_step_equals_maximum_likelihood_on_the_inferred_counts():
     rng = np.random.default_rng(15)
     counts, _ = simulated_counts(LOOP, 400, rng)
