@@ -18,7 +18,11 @@ The path is therefore continued past D = 1 as long as
 falls, t being the number of EM steps, which bounds every potential by :math:`t/b`: the product of residual and
 solution size that Regińska (1996) minimises to find the corner of the L-curve. The exponent 1/3 was chosen
 among 1/4, 1/3, 1/2 and 7/10 on 32 simulated releases (docs/inference.md), on which it came within 5 % of the
-best point of the path in geometric mean. Both rules use the release alone.
+best point of the path in geometric mean.
+
+Where the estimated number of records is far off, no model may reach D = 1. The fall of D then begins slowly, is
+fastest where the signal is found, and dies away: once it is below half of its fastest, and below 1/3, the path
+goes back to the point where it was fastest. All of this uses the release alone.
 
 For Laplace noise of scale b, with :math:`u = s / (b\sqrt2)`,
 
@@ -43,15 +47,21 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
-__all__ = ["Discrepancy", "balance", "expected_residual"]
+__all__ = ["EXPONENT", "Discrepancy", "balance", "expected_residual", "slope"]
 
-_EXPONENT = 1 / 3
+EXPONENT = 1 / 3
 
 
 def balance(discrepancy: float, steps: float) -> float:
     """Log of residual times a power of the path's length; the path is worth following while it falls."""
     with np.errstate(divide="ignore"):
-        return float(np.log(discrepancy) + _EXPONENT * np.log(steps))
+        return float(np.log(discrepancy) + EXPONENT * np.log(steps))
+
+
+def slope(before: float, steps_before: float, after: float, steps_after: float) -> float:
+    r"""How fast D falls, :math:`-Δ\log D / Δ\log t`."""
+    with np.errstate(divide="ignore"):
+        return float((np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from bayesprivmrf.inference.discrepancy import expected_residual
 from bayesprivmrf.inference.e_step import dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.release import NoisyStatistics
 
 CHAIN = specification({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]}, [("a", "b"), ("b", "c")])
 WIDE_LOOP = specification(
@@ -223,6 +224,18 @@ def test_stopping_rule_uses_the_release_alone_and_stops_before_the_noise_is_fitt
         return float(p @ (np.log(p) - energies + np.logaddexp.reduce(energies)))
 
     assert kl(stopped) < 0.5 * kl(full)
+
+
+def test_a_total_far_off_does_not_let_the_path_run_into_the_noise():
+    rng = np.random.default_rng(25)
+    for _ in range(5):
+        counts, truth = simulated_counts(WIDE_LOOP, 1000, rng)
+        noisy = noisy_release(WIDE_LOOP, counts, Laplace(60.0), rng)
+        release = NoisyStatistics.from_tables(WIDE_LOOP, dict(noisy.tables), noise=Laplace(60.0), total=450)
+        p = probabilities(WIDE_LOOP, truth)
+        energies = _energies(WIDE_LOOP, CGM().fit(release).potentials.flat)
+        kl = float(p @ (np.log(p) - energies + np.logaddexp.reduce(energies)))
+        assert kl < 1.5 * float(p @ (np.log(p) + np.log(len(p))))  # uniform's
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])

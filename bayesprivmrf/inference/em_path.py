@@ -1,0 +1,159 @@
+"""The path that EM takes from the uniform distribution, and where it is left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
+from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.naive_mle import match_marginals
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.marginals import MarginalEngine
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.cgm import CGM
+
+__all__ = ["EMPath", "Point"]
+
+_SETTLED = 1e-3
+"""The path has ended when as many steps again would move no count by more than this share of its way so far."""
+
+_SLACK = 0.1
+"""Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A point of the path: θ, μ(θ), the discrepancy D, and the EM steps taken."""
+
+    potentials: FloatArray
+    marginals: FloatArray
+    discrepancy: float
+    taken: float
+
+
+class EMPath:
+    """The path of EM for some settings and evidence; `run` follows it and leaves `point` where it stopped.
+
+    Attributes
+    ----------
+    point
+        Where the path is.
+    blocks, evaluations, unconverged
+        Blocks of EM steps taken, marginal inferences used, E-steps that hit their iteration limit.
+    """
+
+    def __init__(self, settings: CGM, evidence: Evidence) -> None:
+        self.settings = settings
+        self.evidence = evidence
+        self.engine: MarginalEngine = evidence.engine(settings.inference)
+        self.measure = Discrepancy.of(evidence)
+        self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
+        potentials = np.where(evidence.possible, 0.0, -np.inf)
+        marginals = self.engine.marginals(potentials)[1]
+        self.start = self.point = self.steepest = Point(
+            potentials=potentials, marginals=marginals, discrepancy=self.measure(marginals), taken=0.0
+        )
+        self.steepest_slope = 0.0
+        self.tilt: FloatArray | None = None
+        self.blocks, self.evaluations, self.unconverged = 0, 1, 0
+
+    def run(self) -> Status:
+        """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
+        settings = self.settings
+        if settings.stopping != "none" and self.point.discrepancy <= 1:
+            return Status.STOPPED_EARLY
+        while self.point.taken < settings.steps:
+            ahead = max(1.0, (settings.acceleration - 1) * self.point.taken)
+            ahead = min(ahead, settings.steps - self.point.taken)
+            step = self._advance(ahead)
+            following = self._follow(step, ahead)
+            if not math.isfinite(following.discrepancy):
+                return Status.DIVERGED
+            if settings.stopping == "balance" and self._pays_no_more(following):
+                return Status.STOPPED_EARLY
+            self.blocks += 1
+            before, self.point = self.point, following
+            if settings.stopping == "discrepancy" and self.point.discrepancy <= 1:
+                return Status.STOPPED_EARLY
+            if step.converged and self._has_settled(before, ahead):
+                return Status.CONVERGED
+        return Status.ITERATION_LIMIT
+
+    def _pays_no_more(self, following: Point) -> bool:
+        """Whether to stay where the path is (D at most 1), or to go back to where it fell fastest (D above 1)."""
+        here = self.point
+        if here.taken == 0:
+            return False
+        if here.discrepancy <= 1:
+            return balance(following.discrepancy, following.taken) >= balance(here.discrepancy, here.taken)
+        steepness = slope(here.discrepancy, here.taken, following.discrepancy, following.taken)
+        if steepness >= self.steepest_slope:
+            self.steepest, self.steepest_slope = following, steepness
+        elif steepness < min(0.5 * self.steepest_slope, EXPONENT) and following.discrepancy > 1:
+            self.point = self.steepest
+            return True
+        return False
+
+    def _has_settled(self, before: Point, ahead: float) -> bool:
+        moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
+        way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
+        return bool(moved * self.point.taken / ahead <= _SETTLED * way)
+
+    def _advance(self, ahead: float) -> EStep:
+        """One E-step worth `ahead` EM steps from where the path is."""
+        settings, evidence, here = self.settings, self.evidence, self.point
+        if settings.e_step == "dual":
+            residual = np.abs(evidence.noisy_counts - evidence.total * here.marginals)[evidence.possible]
+            in_blocks = settings.acceleration > 1 and residual.size > 0
+            size = max(float(residual.mean()), self.smallest) if in_blocks else 0.0
+            step = dual_e_step(
+                evidence,
+                self.engine,
+                here.potentials,
+                steps=ahead,
+                start=None if self.tilt is None else self.tilt * ahead,
+                slack=_SLACK * size,
+            )
+            self.tilt = step.tilt / ahead
+        else:
+            step = nonlinear_belief_propagation(
+                evidence,
+                self.engine,
+                here.potentials,
+                damping=settings.damping,
+                is_smoothed=settings.is_smoothed,
+                iterations=settings.nlbp_iterations,
+                start=here.marginals,
+            )
+        self.evaluations += step.evaluations
+        self.unconverged += not step.converged
+        return step
+
+    def _follow(self, step: EStep, ahead: float) -> Point:
+        """The M-step: θ + g in closed form, or by maximum likelihood as published."""
+        if self.settings.e_step == "dual":
+            potentials, marginals = self.point.potentials + step.tilt, step.marginals
+        else:
+            potentials, _, stats = match_marginals(
+                self.engine.cardinalities,
+                self.engine.scopes,
+                step.marginals,
+                possible=self.evidence.possible,
+                inference=self.settings.inference,
+                start=self.point.potentials,
+            )
+            marginals = self.engine.marginals(potentials)[1]
+            self.evaluations += int(stats["evaluations"]) + 1
+        return Point(
+            potentials=potentials,
+            marginals=marginals,
+            discrepancy=self.measure(marginals),
+            taken=self.point.taken + ahead,
+        )
