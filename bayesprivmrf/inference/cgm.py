@@ -112,4 +112,5 @@ class CGM:
                 "total": evidence.total,
             },
             inference=self.inference,
+            is_simulated=evidence.is_simulated,
         )

@@ -39,6 +39,8 @@ class Evidence:
         The law of each table's noise.
     possible
         Cells that may occur, shape (size,).
+    is_simulated
+        Whether any release's noise was seeded.
     total, total_standard_error
         The number of records N, public or pooled by precision over the releases, and its standard error.
         At least 1, since every estimator divides by it.
@@ -51,6 +53,7 @@ class Evidence:
     possible: np.ndarray
     total: float
     total_standard_error: float
+    is_simulated: bool = False
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -122,6 +125,7 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
         possible=possible,
         total=max(total, 1.0) if total == total else 1.0,
         total_standard_error=error,
+        is_simulated=any(release.provenance.simulated for release in given),
     )
 
 

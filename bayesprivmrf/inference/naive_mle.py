@@ -110,6 +110,7 @@ class NaiveMLE:
             status=status,
             stats=stats,
             inference=self.inference,
+            is_simulated=evidence.is_simulated,
         )
 
 

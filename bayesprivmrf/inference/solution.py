@@ -60,6 +60,8 @@ class Solution:
         Numbers on the way: iterations, evaluations, seconds, the total used, and the method's own.
     inference
         ``"exact"`` or ``"loopy"``: which marginals the estimator used.
+    is_simulated
+        Whether a release behind it had seeded noise, and so protects nobody.
     """
 
     specification: ModelSpecification
@@ -68,6 +70,7 @@ class Solution:
     status: Status
     stats: Mapping[str, Any] = field(default_factory=dict)
     inference: Literal["exact", "loopy"] = "exact"
+    is_simulated: bool = False
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
@@ -176,7 +179,8 @@ class Solution:
         return facts
 
     def __repr__(self) -> str:
-        return "\n".join(["Solution", *(f"  {name:<22} {value}" for name, value in self._facts())])
+        mark = " (from SIMULATED noise: protects nobody)" if self.is_simulated else ""
+        return "\n".join([f"Solution{mark}", *(f"  {name:<22} {value}" for name, value in self._facts())])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -184,7 +188,8 @@ class Solution:
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
             for name, value in self._facts()
         )
-        return f"<div><strong>Solution</strong><table>{rows}</table></div>"
+        mark = " (from simulated noise: protects nobody)" if self.is_simulated else ""
+        return f"<div><strong>Solution</strong>{mark}<table>{rows}</table></div>"
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:

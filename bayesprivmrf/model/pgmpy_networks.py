@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["declare", "network_potentials", "read_network", "write_network"]
 
 _DECLARED = "bayesprivmrf_cliques_declared"
+_IMPOSSIBLE = "bayesprivmrf_impossible"
 
 
 def declare(
@@ -45,7 +46,8 @@ def declare(
     Returns
     -------
     pgmpy.models.DiscreteMarkovNetwork
-        With one unit factor a clique; a structural zero has value 0.
+        With one unit factor a clique. A structural zero has value 0 there, and is remembered in the network's
+        ``graph`` attribute: zeros that a fit has put into factors are never taken for declared ones.
 
     Raises
     ------
@@ -101,7 +103,8 @@ def read_network(
     return ModelSpecification(
         domain=domain,
         cliques=tuple(scopes),
-        impossible=tuple(zero for factor in factors for zero in _zeros(domain, factor)),
+        # never from the factors' values: a network fitted to the data has a zero wherever the data has
+        impossible=tuple(network.graph.get(_IMPOSSIBLE, ())),
         cliques_declared=declared,
     )
 
@@ -127,6 +130,7 @@ def write_network(
             )
         )
     network.graph[_DECLARED] = model.cliques_declared
+    network.graph[_IMPOSSIBLE] = model.impossible
     return network
 
 
@@ -230,12 +234,3 @@ def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Cli
                 f"the edge {tuple(edge)!r} is in no factor, so its table would not be measured; "
                 "add a factor over it or remove the edge."
             )
-
-
-def _zeros(domain: Domain, factor: Any) -> list[tuple[tuple[Variable, Label], ...]]:
-    """Assignments of the factor's cells whose value is exactly zero."""
-    values = np.asarray(factor.values)
-    return [
-        tuple((v, domain.states_of(v)[int(code)]) for v, code in zip(factor.variables, cell, strict=True))
-        for cell in np.argwhere(values == 0)
-    ]

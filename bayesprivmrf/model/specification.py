@@ -140,8 +140,8 @@ class ModelSpecification:
         ----------
         network
             With factors: their scopes are the measured tables, those inside another dropped; their values are
-            ignored, but a cell whose value is exactly zero is declared impossible. Without factors: each edge
-            is a pair table, each isolated node a table of its own.
+            ignored, zeros as well. Without factors: each edge is a pair table, each isolated node a table of its
+            own. Structural zeros are those that `declare` was given.
         states
             Each variable's states in order; needed for a network without factors, and must agree with the
             factors' where there are some.

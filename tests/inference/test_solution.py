@@ -138,3 +138,19 @@ def test_representations_tell_method_status_and_numbers():
         assert solution.method in repr(solution)
         assert solution.status.value in repr(solution)
         assert "evaluations" in solution._repr_html_()
+
+
+def test_a_solution_from_simulated_noise_says_so_when_printed():
+    from dataclasses import replace
+
+    rng = np.random.default_rng(2)
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    counts, _ = simulated_counts(model, 100, rng)
+    real = noisy_release(model, counts, Laplace(2.0), rng)
+    simulated = replace(real, provenance=replace(real.provenance, simulated=True))
+    for estimator in (NaiveMLE(), CGM()):
+        assert not estimator.fit(real).is_simulated
+        both = estimator.fit([real, simulated])
+        assert "protects nobody" in repr(both)
+        assert "protects nobody" in both._repr_html_()
+        assert "protects nobody" not in repr(estimator.fit(real))

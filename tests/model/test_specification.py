@@ -68,13 +68,15 @@ def test_conflicting_states_between_factors_or_with_the_argument_are_refused():
         ModelSpecification.from_pgmpy(declare(BINARY, [("a", "b", "c")]), states={"b": [1, 0]})
 
 
-def test_factor_values_are_ignored_but_exact_zeros_are_structural():
+def test_factor_values_are_ignored_and_a_fitted_zero_is_no_structural_one():
     factor, network_class = pgmpy_classes()
     network = network_class([("a", "b")])
     names = {"a": ["no", "yes"], "b": ["x", "y"]}
     network.add_factors(factor(["a", "b"], [2, 2], [0.5, 0.0, 7.0, 2.0], state_names=names))
-    model = ModelSpecification.from_pgmpy(network)
-    assert model.possible.tolist() == [True, False, True, True]
+    assert ModelSpecification.from_pgmpy(network).possible is None
+    declared = declare(names, [("a", "b")], impossible=[{"a": "no", "b": "y"}])
+    assert declared.get_factors()[0].values.tolist() == [[1, 0], [1, 1]]
+    assert ModelSpecification.from_pgmpy(declared).possible.tolist() == [True, False, True, True]
 
 
 def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
