@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +16,6 @@ from bayesprivmrf.model.domain import Label, Variable, label_key
 __all__ = [
     "CHUNK",
     "Coding",
-    "is_date",
     "label_fits",
     "match_columns",
     "missing_error",
@@ -188,11 +186,6 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
 def type_name(dtype: Any) -> str:
     """Name of a narwhals type, such as ``"Boolean"`` or ``"String"``."""
     return type(dtype).__name__
-
-
-def is_date(value: object) -> bool:
-    """Whether a label is a date, a time or a duration."""
-    return isinstance(value, datetime.date | datetime.time | datetime.timedelta)
 
 
 def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: np.ndarray) -> np.ndarray:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import BayesPrivMRFError, DataError, UndeclaredStateError
+from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.mechanisms.columns import (
     CHUNK,
     Coding,
-    is_date,
-    label_fits,
     match_columns,
     missing_error,
-    type_name,
     undeclared_error,
 )
+from bayesprivmrf.mechanisms.queries import count_where_the_data_is
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
 __all__ = ["ExactCounts", "count_tables"]
@@ -76,45 +73,61 @@ def count_tables(
     Raises
     ------
     DataError
-        The data is not a frame, lacks a column, holds a record in a cell declared impossible, or its engine
-        fails; the engine's own message is withheld, because it may quote the data.
+        The data is not a frame, lacks a column, holds a record in a cell declared impossible, its engine
+        takes two declared states for one value, or its engine fails. The engine's own error is withheld, in the
+        message and in the chain of exceptions, because it may quote the data.
     UndeclaredStateError
         A value is missing or undeclared.
+    MemoryError
+        Counting ran out of memory; without the size that was asked for, which tells the number of records.
 
     Notes
     -----
     ``1`` and ``1.0`` are one label, ``True`` and ``1`` are two, text is never a number. A pandas column of
     numbers with missing values counts NaN as missing.
     """
-    import narwhals as nw
-
-    try:
-        frame = nw.from_native(data)
-    except nw.exceptions.DuplicateError:
-        raise DataError(
-            "`data` must have columns of distinct names, got one twice; drop or rename it."
-        ) from None
-    except TypeError:
-        raise DataError(
-            f"`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...), got {type(data).__name__}; "
-            "pandas.DataFrame(...) makes one."
-        ) from None
+    frame = _frame_of(data)
     domain = specification.domain
     codings = [
         Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v))
         for v, states in zip(domain.variables, domain.states, strict=True)
     ]
+    counts, failure = None, Exception
     try:
         counts = _counted(specification, data, frame, codings)
-    except (BayesPrivMRFError, MemoryError):
+    except (BayesPrivMRFError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # an engine's panic is no Exception
+        failure = type(error)
+    # Raised here, outside the handler: an exception keeps the one being handled, and its message, as context.
+    if counts is None:
+        if issubclass(failure, MemoryError):
+            raise MemoryError("counting ran out of memory")
         raise DataError(
-            f"the data could not be counted: its engine raised {type(error).__name__}, whose message is withheld "
+            f"the data could not be counted: its engine raised {failure.__name__}, whose message is withheld "
             "because it may quote the data; run the query behind the frame by itself to see it."
-        ) from None
+        )
     _refuse_impossible(specification, counts.flat)
     return counts
+
+
+def _frame_of(data: Any) -> Any:
+    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context."""
+    import narwhals as nw
+
+    is_repeated = False
+    try:
+        return nw.from_native(data)
+    except nw.exceptions.DuplicateError:
+        is_repeated = True
+    except TypeError:
+        pass
+    if is_repeated:
+        raise DataError("`data` must have columns of distinct names, got one twice; drop or rename it.")
+    raise DataError(
+        f"`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...), got {type(data).__name__}; "
+        "pandas.DataFrame(...) makes one."
+    )
 
 
 def _counted(specification: ModelSpecification, data: Any, frame: Any, codings: list[Coding]) -> ExactCounts:
@@ -124,7 +137,8 @@ def _counted(specification: ModelSpecification, data: Any, frame: Any, codings: 
     names = frame.collect_schema().names() if native_columns is None else _names(native_columns, frame)
     columns = match_columns(specification.domain.variables, names)
     if isinstance(frame, nw.LazyFrame):
-        return _count_where_the_data_is(specification, frame, codings, columns)
+        flat, records = count_where_the_data_is(specification, frame, codings, columns)
+        return ExactCounts(flat=flat, records=records)
     return _count_in_memory(specification, frame, codings, columns)
 
 
@@ -202,81 +216,3 @@ def _polars_text_codes(
         if codes[coding.variable].size and codes[coding.variable].max() == len(coding.states):
             raise undeclared_error(coding)
     return codes
-
-
-def _count_where_the_data_is(
-    specification: ModelSpecification, frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
-) -> ExactCounts:
-    """Count a lazy frame: one group-by a table, codes as expressions, their union collected once.
-
-    A record that does not fit goes to a negative cell, -(2 v + 1) where variable v is missing and
-    -(2 v + 2) where it is undeclared, so that the one query also carries the checks.
-    """
-    import narwhals as nw
-
-    schema = frame.collect_schema()
-    place_of = {coding.variable: place for place, coding in enumerate(codings)}
-    parts = []
-    for position, (clique, shape) in enumerate(zip(specification.cliques, specification.shapes, strict=True)):
-        keys = [f"k{axis}" for axis in range(len(clique))]
-        own = frame.select(*[nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)])
-        groups = own.group_by(*keys).agg(nw.len().cast(nw.Int64).alias("n"))
-        # labels become codes after grouping, on as many rows as the table has cells, not as there are records
-        codes = [
-            _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
-            for v, key in zip(clique, keys, strict=True)
-        ]
-        coded = groups.select(*codes, "n")
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
-        worst = nw.min_horizontal(*keys)
-        cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
-        parts.append(coded.select(cell.alias("cell"), "n", nw.lit(position, dtype=nw.Int64).alias("table")))
-    if not parts:
-        return ExactCounts(
-            flat=np.zeros(0, dtype=np.int64), records=int(frame.select(nw.len()).collect().item())
-        )
-    result = nw.concat(parts, how="vertical").collect()
-    cells, counts, tables = (
-        result.get_column(name).to_numpy().astype(np.int64) for name in ("cell", "n", "table")
-    )
-    if (cells < 0).any():
-        raise _misfit(int(cells.min()), codings)
-    flat = np.zeros(specification.size, dtype=np.int64)
-    np.add.at(flat, np.asarray(specification.offsets)[tables] + cells, counts)
-    return ExactCounts(flat=flat, records=int(counts[tables == 0].sum()))
-
-
-def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
-    """Return the code of a lazy column's value as an expression, or its negative mark."""
-    import narwhals as nw
-
-    undeclared = -(2 * place + 2) if coding.other is None else coding.other
-    code = nw.lit(undeclared, dtype=nw.Int64)
-    hits = [
-        (value == label).cast(nw.Int64) * (position - undeclared)
-        for position, label in enumerate(coding.states)
-        if _can_hold(dtype, label)
-    ]
-    if hits:
-        code = code + nw.sum_horizontal(*hits)
-    is_missing = value.is_null() | value.is_nan() if dtype.is_float() else value.is_null()
-    absent = -(2 * place + 1) if coding.missing is None else coding.missing
-    return nw.when(is_missing).then(nw.lit(absent, dtype=nw.Int64)).otherwise(code)
-
-
-def _can_hold(dtype: Any, label: Label) -> bool:
-    """Whether a column of this type can hold the label; comparing other types would be an error or a lie."""
-    if type_name(dtype) == "Boolean":
-        return label_fits(label, is_boolean=True)
-    if dtype.is_numeric():
-        whole = not dtype.is_integer()
-        return label_fits(label, is_boolean=False) and (whole or label == int(label))  # type: ignore[call-overload]
-    if type_name(dtype) in {"String", "Categorical", "Enum"}:
-        return isinstance(label, str)
-    return is_date(label) if dtype.is_temporal() else False
-
-
-def _misfit(cell: int, codings: list[Coding]) -> UndeclaredStateError:
-    place, is_undeclared = divmod(-cell - 1, 2)
-    return undeclared_error(codings[place]) if is_undeclared else missing_error(codings[place])

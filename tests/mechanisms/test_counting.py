@@ -8,6 +8,7 @@ import itertools
 from fractions import Fraction
 
 import duckdb
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
-from bayesprivmrf.mechanisms import ExactStatistics
+from bayesprivmrf.mechanisms import ExactStatistics, counting
 from bayesprivmrf.mechanisms.counting import count_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 
@@ -31,6 +32,7 @@ STATES = {
 }
 CLIQUES = (("text", "whole"), ("truth", "text", "wide"), ("real",), ("one", "whole"))
 MODEL = ModelSpecification(domain=Domain.from_states(STATES), cliques=CLIQUES)
+DAY, MIDNIGHT = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)
 
 
 def records(size, seed=0):
@@ -323,7 +325,137 @@ def test_an_engines_own_error_message_is_withheld():
     with pytest.raises(DataError, match="its engine raised InvalidOperationError") as caught:
         count_one([1, 2], broken)
     assert "secret-17" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    # nor does the chain of exceptions hold it, for whoever logs or pickles that
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_what_an_engine_panics_with_is_withheld(monkeypatch):
+    class Panic(BaseException):
+        pass
+
+    def panic(*_):
+        raise Panic("secret-17")
+
+    monkeypatch.setattr(counting, "_counted", panic)
+    with pytest.raises(DataError, match="its engine raised Panic") as caught:
+        count_one([1, 2], [1, 2])
+    assert caught.value.__context__ is None
+
+
+def test_running_out_of_memory_does_not_tell_the_number_of_records(monkeypatch):
+    def exhausted(*_):
+        raise MemoryError("Unable to allocate 467. MiB for an array with shape (61234567,)")
+
+    monkeypatch.setattr(counting, "_counted", exhausted)
+    with pytest.raises(MemoryError) as caught:
+        count_one([1, 2], [1, 2])
+    assert caught.value.args == ("counting ran out of memory",)
+    assert caught.value.__context__ is None
+
+
+def test_an_error_about_the_frame_itself_carries_no_context():
+    repeated = pa.table([pa.array([17]), pa.array([18])], names=["x", "x"])
+    for data in ({"x": ["secret-17"]}, repeated):
+        with pytest.raises(DataError) as caught:
+            count_one([1, 2], data if isinstance(data, pa.Table) else _Wrapped(data))
+        assert caught.value.__context__ is None
+
+
+class _Wrapped:
+    """No frame."""
+
+    def __init__(self, content):
+        self.content = content
+
+
+# a record is in one cell of each table, whatever the engine thinks
+
+
+COLLIDING = {
+    "a narrow float": ([16777216, 16777217], [16777216.0], pl.Float32),
+    "a narrow float, the other order": ([16777217, 16777216], [16777216.0], pl.Float32),
+    "a wide float": ([2**53, 2**53 + 1], [2.0**53], pl.Float64),
+    "a date and a midnight": ([DAY, MIDNIGHT], [MIDNIGHT], pl.Datetime),
+    "a date and a midnight, as dates": ([DAY, MIDNIGHT], [DAY], pl.Date),
+    "a float and a decimal": ([0.1, decimal.Decimal("0.10")], [0.1], pl.Float64),
+    "a decimal and a float": ([0.1, decimal.Decimal("0.10")], [decimal.Decimal("0.10")], pl.Decimal(5, 2)),
+    "a rounded float": ([0.1, 0.2], [0.1], pl.Float32),
+}
+
+
+def answer_with(model, frame, settings):
+    """Counts, or the kind of refusal."""
+    try:
+        return count_tables(model, frame, **settings).flat.tolist()
+    except DataError as refusal:
+        return type(refusal)
+
+
+@pytest.mark.parametrize("kind", COLLIDING)
+@pytest.mark.parametrize("cliques", [(("x",), ("y",)), (("y", "x"),)])
+@pytest.mark.parametrize("other", [None, 1])
+def test_labels_that_an_engine_would_confuse_count_the_same_everywhere(kind, cliques, other):
+    states, column, dtype = COLLIDING[kind]
+    model = ModelSpecification(domain=Domain.from_states({"x": states, "y": [0, 1, 2, 3]}), cliques=cliques)
+    frame = pl.DataFrame({"x": column * 2, "y": [0, 3]}, schema={"x": dtype, "y": pl.Int64})
+    redirected = {} if other is None else {"other": {"x": other}}
+    eager, lazy, query = (
+        answer_with(model, native, redirected)
+        for native in (frame, frame.lazy(), duckdb.from_arrow(frame.to_arrow()))
+    )
+    assert eager == lazy == query
+    if not isinstance(eager, type):
+        assert [part.sum() for part in np.split(np.array(eager), model.offsets[1:-1])] == [2] * len(cliques)
+
+
+@pytest.mark.parametrize("cliques", [(("x",), ("y",)), (("x", "y"),)])
+def test_a_value_that_the_engine_takes_for_two_states_is_refused(cliques):
+    connection = duckdb.connect()
+    connection.execute("create table t(x varchar collate nocase, y integer)")
+    connection.execute("insert into t values ('a', 0), ('A', 0), ('b', 1)")
+    domain = Domain.from_states({"x": ["a", "A", "b"], "y": [0, 1]})
+    model = ModelSpecification(domain=domain, cliques=cliques)
+    for other in (None, {"x": 2}):
+        with pytest.raises(DataError, match="column 'x' must be one declared state") as caught:
+            count_tables(model, connection.table("t"), other=other)
+        assert "'a'" not in str(caught.value).lower()
+
+
+def from_the_engine(monkeypatch, rows):
+    """Let a lazy frame's one query bring back these rows of (cell, count, table)."""
+
+    class Result:
+        def collect(self):
+            return nw.from_native(pl.DataFrame(rows, schema=["cell", "n", "table"], orient="row"))
+
+    monkeypatch.setattr(nw, "concat", lambda *_, **__: Result())
+
+
+def test_a_cell_outside_its_table_is_refused(monkeypatch):
+    model = ModelSpecification(
+        domain=Domain.from_states({"x": [0, 1], "y": [0, 1]}), cliques=(("x",), ("y",))
+    )
+    lazy = pl.LazyFrame({"x": [0], "y": [0]})
+    from_the_engine(monkeypatch, [(2, 1, 0), (0, 1, 1)])
+    with pytest.raises(DataError, match="outside its table"):
+        count_tables(model, lazy)
+    from_the_engine(monkeypatch, [(0, 1, 0), (2, 1, 1)])
+    with pytest.raises(DataError, match="outside its table"):
+        count_tables(model, lazy)
+
+
+def test_a_source_that_gives_other_records_to_each_table_is_refused(monkeypatch):
+    model = ModelSpecification(
+        domain=Domain.from_states({"x": [0, 1], "y": [0, 1]}), cliques=(("x",), ("y",))
+    )
+    for rows in ([(0, 17, 0), (1, 18, 1)], [(0, 17, 0)], [(1, 17, 1)]):
+        with monkeypatch.context() as patch:
+            from_the_engine(patch, rows)
+            with pytest.raises(DataError, match="same records") as caught:
+                count_tables(model, pl.LazyFrame({"x": [0], "y": [0]}))
+        assert "17" not in str(caught.value)
+        assert "18" not in str(caught.value)
 
 
 def test_a_record_in_an_impossible_cell_is_refused_without_showing_it():
