@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -61,6 +61,13 @@ class NoisyStatistics:
         The public number of records N under replace-one neighbours, otherwise None.
     provenance
         How the release was made.
+
+    Raises
+    ------
+    ModelError
+        Tables and noise laws do not fit the model.
+    PrivacyError
+        A guarantee stands beside a table without noise, or beside a total that it says is protected.
     """
 
     specification: ModelSpecification
@@ -82,6 +89,7 @@ class NoisyStatistics:
             raise ModelError(
                 f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
             )
+        self._refuse_what_contradicts_the_guarantee()
         if not np.isfinite(self.tables.flat).all():
             raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
         for clique, law in zip(model.cliques, self.noise, strict=True):
@@ -93,6 +101,21 @@ class NoisyStatistics:
         if model.possible is not None and self.tables.flat[~model.possible].any():
             flat = np.where(model.possible, self.tables.flat, 0)
             object.__setattr__(self, "tables", model.tables(flat))
+
+    def _refuse_what_contradicts_the_guarantee(self) -> None:
+        if self.guarantee is None:
+            return
+        for clique, law in zip(self.specification.cliques, self.noise, strict=True):
+            if not law.variance > 0:
+                raise PrivacyError(
+                    f"`guarantee` must be None where a table has no noise, got one beside the exact table of "
+                    f"{clique!r}; state the noise that was added, or leave the guarantee out."
+                )
+        if self.total is not None and self.guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            raise PrivacyError(
+                "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records; "
+                "leave it out, or state a replace-one guarantee if that is what was promised."
+            )
 
     @classmethod
     def from_tables(
@@ -118,6 +141,13 @@ class NoisyStatistics:
             What the publisher promised, if anything.
         total
             The number of records, where it is public.
+
+        Raises
+        ------
+        ModelError
+            Tables and noise laws do not fit the model.
+        PrivacyError
+            The guarantee contradicts the noise or the total.
         """
         model = ModelSpecification.from_pgmpy(network)
         arrays = [np.asarray(_entry(tables, c, "tables").transpose(_axes(tables, c))) for c in model.cliques]

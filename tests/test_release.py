@@ -145,6 +145,28 @@ def test_exact_tables_are_saved_only_when_allowed(tmp_path):
     assert load_release(tmp_path / "r") == exact
 
 
+def test_a_guarantee_beside_a_table_without_noise_is_refused():
+    for noise in (
+        (NoNoise(), NoNoise()),
+        (DiscreteLaplace(4.0), NoNoise()),
+        (DiscreteLaplace(1e-5), Laplace(1.0)),
+    ):
+        with pytest.raises(PrivacyError, match="no noise"):
+            release(noise=noise)
+    with pytest.raises(PrivacyError, match="no noise"):
+        NoisyStatistics.from_tables(
+            specification({"a": [0, 1]}, [("a",)]), {("a",): [3, 4]}, noise=NoNoise(), guarantee=GUARANTEE
+        )
+
+
+def test_a_public_total_beside_a_guarantee_that_protects_it_is_refused():
+    with pytest.raises(PrivacyError, match="`total` must be None"):
+        release(total=100)
+    assert release(total=100, guarantee=None).total == 100
+    public = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.REPLACE_ONE)
+    assert release(total=100, guarantee=public).total == 100
+
+
 def test_estimated_total_is_the_best_linear_combination_of_the_tables_sums():
     model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a",), ("b",)])
     noisy = release(
@@ -154,7 +176,8 @@ def test_estimated_total_is_the_best_linear_combination_of_the_tables_sums():
     weights = (1 / variances) / (1 / variances).sum()
     assert noisy.estimated_total == pytest.approx(weights @ [22, 24])
     assert noisy.total_standard_error == pytest.approx((1 / variances).sum() ** -0.5)
-    known = release(model, tables=noisy.tables, noise=noisy.noise, total=23)
+    public = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.REPLACE_ONE)
+    known = release(model, tables=noisy.tables, noise=noisy.noise, total=23, guarantee=public)
     assert (known.estimated_total, known.total_standard_error) == (23.0, 0.0)
 
 

@@ -53,7 +53,8 @@ class Mechanism[PlanT, ExactT, ReleaseT](ABC):
        added to; its errors name columns, never values and never how many records there are.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
-       that holds nothing exact and carries the stamp.
+       that holds nothing exact and carries the stamp. It must not fail, nor issue a warning that a filter may
+       turn into an error: the budget is spent, and an exception loses the release.
 
     So whatever can be refused is refused before anything is spent.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.randomness import NoiseSource
@@ -114,7 +114,9 @@ class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics
         plan = self._prepare(network)
         frame = noise_preview(plan.specification, plan.noise, total)
         if total is not None:
-            _warn_if_drowned(plan, float(total), f"about {total:,.0f} records", stacklevel=3)
+            message = _drowned(plan, float(total), f"about {total:,.0f} records")
+            if message is not None:
+                warnings.warn(message, NoiseWarning, stacklevel=2)
         return frame
 
     @final
@@ -132,6 +134,14 @@ class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics
             raise ArgumentError(
                 f"{type(self).__name__} must give one noise law for each of the {len(specification.cliques)} "
                 f"tables, got {len(noise)}; correct its `_noise`."
+            )
+        bare = [
+            clique for clique, law in zip(specification.cliques, noise, strict=True) if not law.variance > 0
+        ]
+        if bare and self._promise(specification) is not None:
+            raise PrivacyError(
+                f"{type(self).__name__} must add noise to every table under a guarantee, got none (or less than a "
+                f"float can tell from none) for {bare[0]!r}; ask for a smaller budget, or promise nothing."
             )
         return StatisticsPlan(
             specification=specification,
@@ -159,9 +169,12 @@ class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
         model = plan.specification
-        noisy = exact.flat.copy()
-        for law in dict.fromkeys(plan.noise):
-            cells = np.repeat([own == law for own in plan.noise], np.diff(model.offsets))
+        tables_of: dict[NoiseLaw, list[int]] = {}
+        for table, law in enumerate(plan.noise):
+            tables_of.setdefault(law, []).append(table)
+        noisy = np.zeros_like(exact.flat)  # so that what no noise was drawn for could never be exact
+        for law, tables in tables_of.items():
+            cells = np.concatenate([np.arange(*model.offsets[table : table + 2]) for table in tables])
             noisy[cells] = source.add(exact.flat[cells], law)
         if model.possible is not None:
             noisy[~model.possible] = 0
@@ -176,19 +189,32 @@ class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics
         # from here on, only the release is looked at
         about = release.estimated_total
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
-            _warn_if_drowned(
-                plan, about, "the number of records that the release itself suggests", stacklevel=4
-            )
+            message = _drowned(plan, about, "the number of records that the release itself suggests")
+            if message is not None:
+                _warn_without_raising(message, stacklevel=4)
         return release
 
 
-def _warn_if_drowned(plan: StatisticsPlan, total: float, what: str, stacklevel: int) -> None:
+def _drowned(plan: StatisticsPlan, total: float, what: str) -> str | None:
+    """Return what a warning says, if the noise would drown a table at this number of records."""
     drowned = drowned_tables(plan.specification, plan.noise, total)
-    if drowned:
-        shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
-        warnings.warn(
-            f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} tables "
-            f"({shown}); declare fewer or smaller tables, or spend more.",
-            NoiseWarning,
-            stacklevel=stacklevel,
-        )
+    if not drowned:
+        return None
+    shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
+    return (
+        f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} tables "
+        f"({shown}); declare fewer or smaller tables, or spend more."
+    )
+
+
+def _warn_without_raising(message: str, stacklevel: int) -> None:
+    """Warn; where warnings are errors, show this one all the same.
+
+    The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
+    """
+    try:
+        warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
+    except NoiseWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", NoiseWarning)
+            warnings.warn(message, NoiseWarning, stacklevel=stacklevel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,13 +19,23 @@ from bayesprivmrf.mechanisms import (
     GaussianStatistics,
     LaplaceStatistics,
     Mechanism,
+    Stamp,
+    StatisticsMechanism,
     available_mechanisms,
 )
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    NoiseLaw,
+    NoNoise,
+    PrivacyGuarantee,
+)
+from bayesprivmrf.release import Provenance
 
-from .contract import MODEL, Account, TablesContract, frame, sample
+from .contract import MODEL, Account, Replay, TablesContract, frame, sample
 
 WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
 BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
@@ -223,6 +234,22 @@ def test_a_drowned_release_warns_and_a_clear_one_does_not():
         LaplaceStatistics(epsilon=1.0).release(MODEL, sample(2000), rng=0)
 
 
+@pytest.mark.parametrize("action", ["error", "always", "ignore"])
+def test_no_warning_filter_loses_a_release_that_was_paid_for(action):
+    account = Account()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        release = LaplaceStatistics(epsilon=0.001).release(MODEL, sample(2000), rng=0, ledger=account)
+    assert account.spent == [(release.guarantee, release.provenance)]
+    assert [warning.category for warning in caught] == [NoiseWarning] * (action != "ignore")
+    assert all(warning.filename == __file__ for warning in caught)
+
+
+def test_a_preview_warns_as_an_error_where_warnings_are_errors():
+    with pytest.raises(NoiseWarning):
+        LaplaceStatistics(epsilon=0.5).preview(MODEL, total=5)
+
+
 # plugins
 
 
@@ -244,8 +271,6 @@ def test_settings_survive_pickling_and_travel_as_text_in_the_provenance():
 
 
 def test_a_wrong_number_of_noise_laws_is_the_plugins_error():
-    from dataclasses import dataclass
-
     @dataclass(frozen=True, kw_only=True)
     class Forgetful(ExactStatistics):
         def _noise(self, specification):
@@ -253,6 +278,49 @@ def test_a_wrong_number_of_noise_laws_is_the_plugins_error():
 
     with pytest.raises(ArgumentError, match="one noise law"):
         Forgetful().release(MODEL, sample(5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bare(StatisticsMechanism):
+    """Promises what its noise does not keep."""
+
+    laws: tuple = ()
+
+    def _noise(self, specification):
+        return self.laws
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=1.0, adjacency=self.adjacency)
+
+
+@pytest.mark.parametrize("second", [NoNoise(), DiscreteLaplace(1e-4), DiscreteGaussian(1e-3)], ids=str)
+def test_a_promise_over_a_table_without_noise_is_refused_before_the_data_is_read(second):
+    account = Account()
+    with pytest.raises(PrivacyError, match="must add noise to every table"):
+        Bare(laws=(DiscreteLaplace(1.0), second)).release(MODEL, "never looked at", ledger=account)
+    assert account.spent == []
+
+
+def test_every_cell_gets_noise_even_under_a_law_that_equals_nothing():
+    class Odd(NoiseLaw):
+        name, scale, variance, mean_absolute, is_discrete = "odd", 1.0, 1.0, 1.0, True
+        __hash__ = object.__hash__
+
+        def __eq__(self, other):
+            return False
+
+        def log_density(self, residual):
+            raise NotImplementedError
+
+        score = log_density
+
+    mechanism = Bare(laws=(Odd(), Odd()))
+    plan = mechanism._prepare(MODEL)
+    stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=Provenance(mechanism="stub"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        release = mechanism._randomise(plan, mechanism._read(plan, sample(50)), Replay(), stamp)
+    assert release.tables.flat.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
 
 
 def test_a_model_without_variables_is_refused():
