@@ -9,11 +9,14 @@ from fractions import Fraction
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms.randomness import integer_measurement
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss"]
 
 LARGEST_SCALE = 1e12
 """Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law."""
+
+_PASSES = 64  # a few are enough: each widens every scale by one more unit in its last place
 
 
 def discrete_laplace_laws(
@@ -43,9 +46,11 @@ def discrete_laplace_laws(
     Raises
     ------
     ArgumentError
-        The budget is so small that a scale exceeds 10^12 records.
+        The shares are not positive or add up to more than one, or the budget is so small that a scale exceeds
+        10^12 records, or so large that it is none.
     """
-    scales = [sensitivity / (share * epsilon) for share in shares]
+    parts = [share * epsilon for share in _checked(shares)]
+    scales = [sensitivity / part if part > 0 else math.inf for part in parts]
     _refuse_excess("epsilon", epsilon, scales)
     return _rounded_up(DiscreteLaplace, scales, epsilon, sensitivity)
 
@@ -78,9 +83,11 @@ def discrete_gaussian_laws(
     Raises
     ------
     ArgumentError
-        The budget is so small that a scale exceeds 10^12 records.
+        The shares are not positive or add up to more than one, or the budget is so small that a scale exceeds
+        10^12 records, or so large that it is none.
     """
-    scales = [sensitivity / math.sqrt(2 * share * rho) for share in shares]
+    parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
+    scales = [sensitivity / part if part > 0 else math.inf for part in parts]
     _refuse_excess("rho", rho, scales)
     return _rounded_up(DiscreteGaussian, scales, rho, sensitivity)
 
@@ -95,15 +102,31 @@ def _rounded_up[LawT: NoiseLaw](
     law: Callable[[float], LawT], scales: Sequence[float], budget: float, sensitivity: float
 ) -> tuple[LawT, ...]:
     laws = tuple(law(scale) for scale in scales)
-    widening = 2.0**-52
-    while promised_loss(laws, sensitivity) > Fraction(budget):
-        # each pass moves every scale up by one more unit in its last place
-        laws = tuple(law(math.nextafter(scale * (1 + widening), math.inf)) for scale in scales)
-        widening += 2.0**-52
-    return laws
+    for widening in range(1, _PASSES + len(scales)):
+        if promised_loss(laws, sensitivity) <= Fraction(budget):
+            return laws
+        laws = tuple(law(math.nextafter(scale * (1 + widening * 2.0**-52), math.inf)) for scale in scales)
+    raise ArgumentError(
+        f"the noise scales for a budget of {budget!r} must keep to it by OpenDP's own maps, but do not; "
+        "choose a budget or shares nearer to one."
+    )
+
+
+def _checked(shares: Sequence[float]) -> list[float]:
+    """Return the shares, each positive; together at most one, but for the rounding of their division."""
+    checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(shares)]
+    if not sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52:
+        raise ArgumentError(
+            f"`shares` must add up to at most one, got {math.fsum(checked)!r}; divide each by their sum."
+        )
+    return checked
 
 
 def _refuse_excess(name: str, budget: float, scales: Sequence[float]) -> None:
+    if scales and not min(scales) > 0:
+        raise ArgumentError(
+            f"`{name}` must leave every table a noise scale above zero, got {budget!r}; choose a smaller budget."
+        )
     if scales and not max(scales) <= LARGEST_SCALE:
         raise ArgumentError(
             f"`{name}` must leave every table a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "

@@ -57,7 +57,8 @@ def shares(specification: ModelSpecification, weights: Mapping[Clique, float] | 
     Raises
     ------
     ArgumentError
-        A weight is for no measured table, two are for the same one, or a table has none.
+        A weight is for no measured table, two are for the same one, a table has none, or they differ or are so
+        large that a share is no number above zero.
     """
     cliques = specification.cliques
     if weights is None:
@@ -76,7 +77,13 @@ def shares(specification: ModelSpecification, weights: Mapping[Clique, float] | 
         if frozenset(clique) not in by_scope:
             raise ArgumentError(f"`weights` must hold every measured table, got none for {clique!r}; add it.")
     total = sum(by_scope.values())
-    return tuple(by_scope[frozenset(clique)] / total for clique in cliques)
+    found = tuple(by_scope[frozenset(clique)] / total for clique in cliques)
+    if not min(found) > 0:
+        raise ArgumentError(
+            f"`weights` must leave every table a share above zero, got {min(by_scope.values())!r} in a sum of "
+            f"{total!r}; choose weights nearer to one."
+        )
+    return found
 
 
 def checked_redirect(name: str, redirect: Any) -> Any:

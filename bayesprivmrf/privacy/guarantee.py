@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -154,7 +155,7 @@ class PrivacyGuarantee:
         Raises
         ------
         ArgumentError
-            ``delta`` is not in (0, 1).
+            ``delta`` is not in (0, 1), or rho is too large to be converted.
         PrivacyError
             ``delta`` is below the guarantee's own.
 
@@ -197,6 +198,8 @@ class PrivacyGuarantee:
         ------
         PrivacyError
             The guarantee is approximate, which implies no zero-concentrated one.
+        ArgumentError
+            Rho would be larger than any float.
         """
         if self.form == "zero-concentrated":
             return self
@@ -209,16 +212,23 @@ class PrivacyGuarantee:
         tight = (
             self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
         )  # libm's error is a few units of 2^-53
-        return self._with(rho=max(min(tight, self.epsilon**2 / 2 * (1 + 2**-50)), math.nextafter(0.0, 1.0)))
+        customary = (
+            self.epsilon * self.epsilon / 2 * (1 + 2**-50)
+        )  # infinite, not an error, where it overflows
+        return self._with(rho=max(min(tight, customary), math.nextafter(0.0, 1.0)))
 
     def sentence(self) -> str:
-        """Return one sentence to paste into a paper: form, numbers, relation, unit, and for which data."""
+        """Return one sentence to paste into a paper: form, numbers, relation, unit, and for which data.
+
+        Numbers are given to six digits, rounded up: the sentence never promises more than the guarantee.
+        """
         if self.rho is not None:
-            promise = f"zero-concentrated differential privacy with rho = {self.rho:.6g}"
+            promise = f"zero-concentrated differential privacy with rho = {_shown(self.rho)}"
         elif self.delta > 0:
-            promise = f"approximate differential privacy with epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
+            numbers = f"epsilon = {_shown(self.epsilon)}, delta = {_shown(self.delta)}"
+            promise = f"approximate differential privacy with {numbers}"
         else:
-            promise = f"pure differential privacy with epsilon = {self.epsilon:.6g}"
+            promise = f"pure differential privacy with epsilon = {_shown(self.epsilon)}"
         if self.adjacency is Adjacency.REPLACE_ONE:
             relation = f"that differ in the replacement of one {self.unit}, their number being public"
         else:
@@ -294,6 +304,16 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
 
 
+def _shown(value: float | None) -> str:
+    """Return six digits of a number, or the next number of six digits where those are below it."""
+    assert value is not None
+    text = f"{value:.6g}"
+    if float(text) >= value:
+        return text
+    above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
+    return f"{above:.6g}" if above < math.inf else repr(value)
+
+
 def _alike(what: str, values: Iterable[str], remedy: str) -> None:
     seen = sorted(set(values))
     if len(seen) > 1:
@@ -320,12 +340,20 @@ def _randomised_response_epsilon(epsilon: float, delta: float) -> float:
 def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
     """Epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
     from opendp import combinators, domains, measurements, metrics
-    from opendp.mod import enable_features
+    from opendp.mod import OpenDPException, enable_features
 
     enable_features("contrib")
     space = domains.atom_domain(T="i64"), metrics.absolute_distance(T=float)
     measurement = measurements.make_gaussian(*space, scale=1.0)
-    distance = math.sqrt(2.0 * rho)
+    distance = math.sqrt(2.0) * math.sqrt(rho)
     while measurement.map(distance) < rho:  # the stand-in must not promise more than rho
         distance = math.nextafter(distance, math.inf)
-    return combinators.make_zCDP_to_approxDP(measurement).map(distance).epsilon(delta)
+    try:
+        epsilon = combinators.make_zCDP_to_approxDP(measurement).map(distance).epsilon(delta)
+    except OpenDPException:
+        epsilon = math.inf
+    if not epsilon < math.inf:
+        raise ArgumentError(
+            f"`rho` must be small enough for its epsilon to be computed, got {rho!r}; it promises next to nothing."
+        )
+    return epsilon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from bayesprivmrf.mechanisms import (
     Stamp,
     StatisticsMechanism,
     available_mechanisms,
+    calibration,
 )
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -118,6 +120,36 @@ def test_a_budget_too_small_for_whole_number_noise_is_refused_before_the_data_is
 def test_weights_that_do_not_fit_the_tables_are_refused(weights, match):
     with pytest.raises(ArgumentError, match=match):
         LaplaceStatistics(epsilon=1.0, weights=weights).preview(MODEL)
+
+
+@pytest.mark.parametrize("laws", [discrete_laplace_laws, discrete_gaussian_laws])
+@pytest.mark.parametrize(
+    "shares", [[0.6, 0.6], [1.0 + 1e-9], [0.5, 0.0], [-0.5, 0.5], [math.nan], [math.inf]]
+)
+def test_shares_that_are_no_division_of_one_budget_are_refused(laws, shares):
+    with pytest.raises(ArgumentError, match="shares"):
+        laws(shares, 1.0, 1)
+
+
+@pytest.mark.parametrize("make", [lambda w: LaplaceStatistics(epsilon=1.0, weights=w),
+                                  lambda w: GaussianStatistics(rho=1.0, weights=w)])  # fmt: skip
+@pytest.mark.parametrize("pair", [(1e-300, 1e300), (1e308, 1e308)])
+def test_weights_that_no_float_can_divide_are_refused_by_name(make, pair):
+    with pytest.raises(ArgumentError, match="`weights` must leave"):
+        make(dict(zip([("a", 0), ("c", "a")], pair, strict=True))).preview(MODEL)
+
+
+@pytest.mark.parametrize("budget", [1e-320, 1e-308, 1e4, 1e300, 1e308, sys.float_info.max])
+def test_a_budget_beyond_any_use_is_refused_before_the_data_is_read(budget):
+    for mechanism in (LaplaceStatistics(epsilon=budget), GaussianStatistics(rho=budget)):
+        with pytest.raises((ArgumentError, PrivacyError), match="budget"):
+            mechanism.release(MODEL, "not even a frame")
+
+
+def test_scales_that_opendp_never_accepts_end_in_an_error(monkeypatch):
+    monkeypatch.setattr(calibration, "promised_loss", lambda *_: math.inf)
+    with pytest.raises(ArgumentError, match="must keep to it"):
+        discrete_laplace_laws([1.0], 1.0, 1)
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, True])

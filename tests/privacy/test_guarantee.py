@@ -1,6 +1,8 @@
 """Guarantees: forms, conversions, composition."""
 
 import math
+import re
+import sys
 import warnings
 from fractions import Fraction
 
@@ -211,6 +213,32 @@ def test_the_sentence_states_form_numbers_relation_unit_and_domain():
     text = pure(1.5, delta=1e-6).sentence()
     for part in ("approximate", "epsilon = 1.5", "delta = 1e-06", "addition or removal of one record"):
         assert part in text
+
+
+@given(st.one_of(st.floats(1e-300, 1e308), budgets), deltas)
+def test_the_sentence_never_states_less_than_the_guarantee(value, delta):
+    for guarantee in (pure(value), concentrated(value), pure(value, delta=delta)):
+        numbers = re.findall(r"(?:epsilon|rho|delta) = ([^, ]+)", guarantee.sentence())
+        true = [value] if guarantee.delta == 0 else [value, delta]
+        for text, number in zip(numbers, true, strict=True):
+            assert number <= float(text) <= number * (1 + 1.1e-5)
+            assert guarantee.delta or len(text) <= 12
+
+
+def test_the_sentence_leaves_round_numbers_alone_and_rounds_others_up():
+    assert "epsilon = 0.1 for" in pure(0.1).sentence()
+    assert "epsilon = 0.123457 for" in pure(0.12345649).sentence()
+    assert "epsilon = 3 for" in pure(2.9999996).sentence()
+    assert "delta = 1.00001e-06" in pure(1.0, delta=1.0000004e-6).sentence()
+
+
+def test_budgets_beyond_any_use_are_converted_or_refused_by_name():
+    assert pure(1e300).to_zero_concentrated().rho == pytest.approx(1e300)
+    with pytest.raises(ArgumentError, match="`rho`"):
+        pure(sys.float_info.max).to_zero_concentrated()
+    for rho in (1e6, 1e300, 1e308, sys.float_info.max):
+        with pytest.raises(ArgumentError, match="`rho` must be small enough"):
+            concentrated(rho).to_approximate(1e-6)
 
 
 def test_a_guarantee_is_frozen():
