@@ -106,7 +106,8 @@ def audit(
     Raises
     ------
     ArgumentError
-        ``runs`` is below 100, the confidence is no probability, or a statistic is not finite.
+        ``runs`` is below 100, the confidence is no probability, a statistic is not finite, or no delta is left
+        at which the guarantee promises something.
 
     Notes
     -----
@@ -131,6 +132,11 @@ def audit(
         curve = _curve_of(guarantee)
     else:
         curve = guarantee_curve
+    if not len(deltas):
+        raise ArgumentError(
+            "`deltas` must hold a delta at which something is promised, got none; a zero-concentrated guarantee "
+            "promises nothing at 0, an approximate one nothing below its own delta."
+        )
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
     half = int(runs) // 2

@@ -198,6 +198,11 @@ def test_bad_settings_are_refused():
             audit(draw, draw, lambda delta: 1.0, runs=100, confidence=confidence)
     with pytest.raises(ArgumentError, match="finite statistics"):
         audit(lambda runs: np.full(runs, np.nan), draw, lambda delta: 1.0, runs=100)
+    concentrated = PrivacyGuarantee(rho=1.0, adjacency="replace-one")
+    approximate = PrivacyGuarantee(epsilon=1.0, delta=0.1, adjacency="replace-one")
+    for guarantee, deltas in ((concentrated, [0.0]), (approximate, [0.0, 0.05]), (concentrated, [])):
+        with pytest.raises(ArgumentError, match="`deltas` must hold"):
+            audit(draw, draw, guarantee, runs=100, deltas=deltas)
     for law in (Gaussian(1.0), NoNoise()):
         with pytest.raises(ArgumentError, match="whole numbers"):
             privacy_loss([law], [1])
