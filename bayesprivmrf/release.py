@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NoisyStatistics", "Provenance", "load_release"]
 
+_PUBLISHED = "tables published elsewhere"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
@@ -167,7 +169,7 @@ class NoisyStatistics:
             noise=laws,
             guarantee=guarantee,
             total=total,
-            provenance=Provenance(mechanism="tables published elsewhere"),
+            provenance=Provenance(mechanism=_PUBLISHED),
         )
 
     @property
@@ -210,8 +212,18 @@ class NoisyStatistics:
         sizes = np.diff(self.specification.offsets)
         return np.repeat([law.variance for law in self.noise], sizes)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether some table was given without noise."""
+        return any(not law.variance > 0 for law in self.noise)
+
     def privacy_statement(self) -> str:
         """Sentence about privacy that can be pasted into a paper."""
+        if self.is_exact and self.provenance.mechanism != _PUBLISHED:
+            return (
+                "No privacy guarantee: these tables hold exact counts, which are as sensitive as the records and "
+                "not for publication."
+            )
         if self.provenance.simulated:
             return (
                 "The noise of this release was drawn from a seeded generator for a simulation: "
@@ -224,12 +236,14 @@ class NoisyStatistics:
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the release to one file (JSON and arrays, format version, checksum; no pickle).
 
+        The checksum has no key: it detects accidents, not forgery.
+
         Parameters
         ----------
         path
             Where to; an existing file is replaced in one step, so that none is ever half written.
         allow_unprotected
-            Exact tables are refused unless this says otherwise.
+            Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
 
         Raises
         ------
@@ -238,8 +252,7 @@ class NoisyStatistics:
         """
         from bayesprivmrf.release_file import write_release
 
-        exact = any(law.variance == 0 for law in self.noise)
-        if exact and not allow_unprotected:
+        if self.is_exact and not allow_unprotected:
             raise PrivacyError(
                 "exact tables have no guarantee and are not saved; "
                 "pass `allow_unprotected=True` if the file stays where the data may be."

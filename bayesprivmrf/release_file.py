@@ -2,7 +2,7 @@
 
 ``release.json`` holds the format's name and version, the SHA-256 of the content, and the content;
 ``tables.npy`` the noisy tables' flat view. Nothing is pickled. A published format never changes meaning:
-a change is a new version.
+a change is a new version. The checksum has no key: it detects accidents, not forgery.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def write_release(release: NoisyStatistics, path: str | os.PathLike[str]) -> None:
-    """Write a release; the file appears whole or not at all."""
+    """Write a release; the file appears whole or not at all. Exact tables are readable by their owner alone."""
     target = require_writable(path)
     array = io.BytesIO()
     np.save(array, release.tables.flat, allow_pickle=False)
@@ -74,7 +74,7 @@ def write_release(release: NoisyStatistics, path: str | os.PathLike[str]) -> Non
             text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
             archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
             archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o600 if release.is_exact else 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -192,6 +192,8 @@ def _setting(value: Any) -> Any:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    mask = os.umask(
+        0o077
+    )  # it can only be read by setting it: to what lets no other thread's file be open to all
     os.umask(mask)
     return mask

@@ -1,5 +1,6 @@
 import json
 import os
+import stat
 import zipfile
 
 import numpy as np
@@ -143,6 +144,29 @@ def test_exact_tables_are_saved_only_when_allowed(tmp_path):
         exact.save(tmp_path / "r")
     exact.save(tmp_path / "r", allow_unprotected=True)
     assert load_release(tmp_path / "r") == exact
+    assert "not for publication" in exact.privacy_statement()
+    assert "not for publication" in repr(exact)
+
+
+def test_a_file_of_exact_tables_is_its_owners_alone_and_the_mask_is_never_opened(tmp_path, monkeypatch):
+    asked = []
+    true_umask = os.umask
+
+    def umask(mask):
+        asked.append(mask)
+        return true_umask(mask)
+
+    monkeypatch.setattr(os, "umask", umask)
+    before = true_umask(0o022)
+    try:
+        release(noise=(NoNoise(), NoNoise()), guarantee=None).save(tmp_path / "exact", allow_unprotected=True)
+        release().save(tmp_path / "noisy")
+    finally:
+        true_umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "exact").st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / "noisy").st_mode) == 0o644
+    assert asked[::2] == [0o077] * (len(asked) // 2)
+    assert set(asked) == {0o077, 0o022}
 
 
 def test_a_guarantee_beside_a_table_without_noise_is_refused():
