@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError
+from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, label_key
 
@@ -40,28 +40,34 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Raises
     ------
     DataError
-        The file is missing, unreadable, or of another kind.
+        The file is missing, unreadable, cut short, or of another kind. The reader's own message is withheld,
+        because it quotes the data.
     """
     import pandas as pd
 
     file = Path(path)
     kinds = file.name.lower().split(".")[1:]
+    problem = None
     try:
         if "csv" in kinds:
             return pd.read_csv(file, dtype=str, keep_default_na=False, na_values=[""], encoding="utf-8-sig")
         if "parquet" in kinds:
             return pd.read_parquet(file)
-    except ImportError as error:
-        raise DataError("reading Parquet needs pyarrow; install it, or convert the file to CSV.") from error
+    except ImportError:
+        problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
     except OSError as error:
-        reason = error.strerror or "not a readable file"
-        raise DataError(f"the data file {str(path)!r} cannot be read: {reason}.") from error
-    except ValueError:
-        # pandas quotes the offending field, which is data
-        raise DataError(
-            f"the data file {str(path)!r} is not well-formed; check its header and rows."
-        ) from None
-    raise DataError(f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
+        problem = f"the data file {str(path)!r} cannot be read: {error.strerror or 'not a readable file'}."
+    except EOFError:
+        problem = f"the data file {str(path)!r} was cut short; take a fresh copy."
+    except MemoryError:
+        problem = (
+            f"the data file {str(path)!r} does not fit in memory; give a frame of a lazy engine instead."
+        )
+    except Exception as error:  # the parsers' and decompressors' own kinds
+        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
+        problem = f"the data file {str(path)!r} is not well-formed{kind}; check its header and rows."
+    # raised outside the handlers: pandas quotes the offending field, and a context would carry that along
+    raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
 
 
 def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
@@ -83,25 +89,57 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     Raises
     ------
     DataError
-        `data` is not a data frame or lacks a declared column.
+        `data` is not a data frame, lacks a declared column or has one twice, or holds values of a kind that
+        cannot be looked up (lists, records). No message holds a value.
 
     Notes
     -----
     Text is compared with declared text as it stands; where the declaration has numbers (or true and false),
     text that spells one is taken for it. ``1`` and ``1.0`` are one value, ``True`` and ``1`` are two.
     """
+    failure = None
+    try:
+        return _recoded_frame(declaration, _frame_of(data))
+    except (BayesPrivMRFError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Polars or Arrow is no Exception
+        failure = type(error).__name__
+    raise DataError(
+        f"the data could not be recoded: {failure} was raised, whose message is withheld because it may quote the "
+        "data; columns must hold single values: text, numbers, dates or truth values."
+    )
+
+
+def _frame_of(data: Any) -> Any:
     import narwhals as nw
+
+    is_repeated = False
+    try:
+        return nw.from_native(data, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        is_repeated = True
+    except TypeError:
+        pass
+    if is_repeated:
+        raise _repeated()
+    raise DataError(f"`data` must be a data frame, got {type(data).__name__}.")
+
+
+def _repeated() -> DataError:
+    return DataError("the data must have columns of distinct names, got one twice; drop or rename it.")
+
+
+def _recoded_frame(declaration: Declaration, data: Any) -> pd.DataFrame:
     import pandas as pd
 
-    try:
-        frame = nw.from_native(data, eager_only=True).to_pandas()
-    except TypeError:
-        raise DataError(f"`data` must be a data frame, got {type(data).__name__}.") from None
+    frame = data.to_pandas()
     by_text = {str(column): column for column in frame.columns}
     columns: dict[str, Any] = {}
     for variable, rule in declaration.rules.items():
         if variable not in by_text:
             raise DataError(f"the data must have the column {variable!r}, which the model declares.")
+        if list(frame.columns).count(by_text[variable]) > 1:
+            raise _repeated()
         columns[variable] = _recoded(frame[by_text[variable]], rule)
     return pd.DataFrame(columns, index=frame.index)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import shutil
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from bayesprivmrf import cli
 from bayesprivmrf.cli import main
-from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.cli.compare import NOTE, Comparison, _figure
+from bayesprivmrf.errors import DataError, ReleaseFileError
+from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.privacy import DiscreteLaplace
+from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release import load_release
 
 MODEL = """
@@ -172,6 +180,135 @@ def test_a_damaged_release_is_one_line(toy, capsys):
         load_release("toy.release")
 
 
+def test_what_fit_writes_says_that_its_release_was_simulated(toy, capsys):
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+
+    specification = read_declaration("model.toml").specification
+    data = recode(read_declaration("model.toml"), read_records("data.csv"))
+    for rng in (1, None):
+        LaplaceStatistics(epsilon=5.0).release(specification, data, rng=rng).save("toy.release")
+        printed = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--json")[1])
+        written = json.loads((toy / "fitted" / "solution.json").read_text())
+        for summary in (printed, written):
+            assert summary["guarantee"]["epsilon"] == 5.0
+            assert summary["guarantee"]["simulated"] is (rng is not None)
+    described = json.loads(run(capsys, *RELEASE, "--force", "--json")[1])
+    assert described["guarantee"]["simulated"] is False
+
+
+def spoilt(toy, kind):
+    """Name of a data file with a secret in it that cannot be read."""
+    whole = gzip.compress(b"a,b,c\n" + b"x,secret,01\ny,4,02\n" * 3000)
+    name = f"{kind}.csv" if "column" in kind or "quote" in kind else f"{kind}.csv.gz"
+    if kind == "truncated":
+        (toy / name).write_bytes(whole[:-20])
+    elif kind == "corrupt":
+        (toy / name).write_bytes(whole[:30] + bytes([whole[30] ^ 0xFF]) + whole[31:])
+    elif kind == "extra column":
+        (toy / name).write_text("a,b,c\nx,1,01\ny,4,02,secret\n")
+    elif kind == "open quote":
+        (toy / name).write_text('a,b,c\nx,1,01\ny,4,"secret\n')
+    elif kind in ("list", "record"):
+        value = ["secret"] if kind == "list" else {"secret": "secret"}
+        name = f"{kind}.parquet"
+        pd.DataFrame({"a": ["x"], "b": [1], "c": [value]}).to_parquet(toy / name)
+    return name
+
+
+@pytest.mark.parametrize("kind", ["truncated", "corrupt", "extra column", "open quote", "list", "record"])
+def test_a_spoilt_data_file_is_one_line_that_quotes_nothing(toy, capsys, kind):
+    code, out, err = run(capsys, "release", spoilt(toy, kind), *RELEASE[2:])
+    assert (code, out) == (1, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "secret" not in err
+    assert "unexpected" not in err  # explained, not caught by the last resort
+    with pytest.raises(DataError) as caught:
+        recode(read_declaration("model.toml"), read_records(spoilt(toy, kind)))
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_repeated_columns_are_refused_by_recoding(toy):
+    repeated = pd.DataFrame([["x", "y", 1, "01"]], columns=["a", "a", "b", "c"])
+    with pytest.raises(DataError, match="distinct names") as caught:
+        recode(read_declaration("model.toml"), repeated)
+    assert caught.value.__context__ is None
+    with pytest.raises(DataError, match="must be a data frame"):
+        recode(read_declaration("model.toml"), ["secret"])
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected", "word"),
+    [
+        (RuntimeError("secret"), 1, "RuntimeError"),
+        (type("PanicException", (BaseException,), {})("secret"), 1, "PanicException"),
+        (MemoryError("secret"), 1, "MemoryError"),
+        (KeyboardInterrupt("secret"), 130, "interrupted"),
+    ],
+)
+def test_an_unexpected_failure_prints_its_kind_alone(toy, capsys, monkeypatch, failure, expected, word):
+    def fail(_):
+        raise failure
+
+    monkeypatch.setattr(cli, "_run", fail)
+    code, out, err = run(capsys, *RELEASE)
+    assert (code, out) == (expected, "")
+    assert word in err
+    assert "secret" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_no_command_writes_over_what_it_reads(toy, capsys):
+    (toy / "link").symlink_to("data.csv")
+    (toy / "found").mkdir()
+    shutil.copy("data.csv", "found/comparison.csv")
+    for source, target in (("data.csv", "data.csv"), ("data.csv", "link"), ("data.csv", "model.toml")):
+        before = (toy / target).read_bytes()
+        for force in ((), ("--force",)):
+            code, _, err = run(capsys, "release", source, *RELEASE[2:-1], target, *force)
+            assert code == 1
+            assert "read from" in err
+            assert (toy / target).read_bytes() == before
+    code, _, err = run(
+        capsys, "compare", "found/comparison.csv", "--model", "model.toml", "--out", "found", "--seed", "1"
+    )
+    assert code == 1
+    assert "read from" in err
+    assert (toy / "found" / "comparison.csv").read_bytes() == (toy / "data.csv").read_bytes()
+
+
+def test_a_mechanism_without_promise_or_file_is_refused_before_anything_is_spent(toy, capsys, monkeypatch):
+    from bayesprivmrf import mechanisms
+
+    @dataclass(frozen=True, kw_only=True)
+    class Unpromising(mechanisms.StatisticsMechanism):
+        epsilon: float
+
+        def _noise(self, specification):
+            return tuple(DiscreteLaplace(1.0) for _ in specification.cliques)
+
+        def _promise(self, specification):
+            return None
+
+    @dataclass(frozen=True, kw_only=True)
+    class Number(mechanisms.Mechanism):
+        epsilon: float
+
+        def never(self, *_):
+            raise AssertionError("the data was read")
+
+        _prepare = _guarantee = _read = _randomise = never
+
+    monkeypatch.setattr(Unpromising, "_read", Number.never)
+    plugins = {"unpromising": Unpromising, "number": Number}
+    monkeypatch.setattr(mechanisms, "available_mechanisms", lambda: plugins)
+    for name, word in (("unpromising", "promises nothing"), ("number", "declared tables")):
+        code, out, err = run(capsys, *RELEASE, "--mechanism", name)
+        assert (code, out) == (1, "")
+        assert word in err
+        assert "AssertionError" not in err
+
+
 def test_plan_reads_no_data_and_says_what_the_budget_buys(toy, capsys):
     code, out, _ = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1", "--json")
     plan = json.loads(out)
@@ -243,9 +380,27 @@ def test_compare_draws_and_prints_a_seed_and_says_that_it_is_no_release(toy, cap
     assert "not a release" in out
     assert "CGM" in out
     table = pd.read_csv(toy / "found" / "comparison.csv")
+    # each file says by itself that it is no release
+    assert set(table["note"]) == {NOTE}
     written = json.loads((toy / "found" / "comparison.json").read_text())
     assert len(table) == len(written["results"]) == 4
-    assert (toy / "found" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert written["data"]["note"] == NOTE
+    picture = (toy / "found" / "comparison.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert NOTE.encode() in picture
+
+
+def test_the_figure_of_an_evaluation_says_what_it_is():
+    rows = {
+        "epsilon": [1.0],
+        "method": ["cgm"],
+        "holdout_log_likelihood": [-1.0],
+        "kl_divergence": [math.nan],
+    }
+    comparison = Comparison(results=pd.DataFrame(rows), guarantees=(), train=3, test=1)
+    figure = _figure(comparison)
+    assert NOTE in [text.get_text() for text in figure.texts]
+    assert "may be published as private" in NOTE
 
 
 def test_compare_without_arguments_is_the_survey(capsys):

@@ -1,8 +1,7 @@
 """The command line: ``bayesprivmrf compare | plan | release | fit``.
 
 What a command is for is said once, here; how it works is in the module of its name. Results go to standard
-output, remarks and progress to standard error. Exit codes: 0 well, 1 an error that the library explains, 2 wrong
-usage.
+output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if it went well, 1 after an error that the library explains (one line on standard error).
+        0 if it went well, 1 after an error (one line on standard error), 130 if interrupted.
 
     Raises
     ------
@@ -57,7 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except OSError as error:
-            print(f"bayesprivmrf: error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
+            reason = error.strerror or type(error).__name__
+            print(f"bayesprivmrf: error: {error.filename or 'a file'}: {reason}.", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("bayesprivmrf: interrupted.", file=sys.stderr)
+            return 130
+        except (SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            # no traceback and no message: either may quote the data, and standard error is often logged
+            print(
+                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld because it may "
+                "quote the data. Call the library from Python to see it.",
+                file=sys.stderr,
+            )
             return 1
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cli.output import aligned, json_text, number, progress, remark
+from bayesprivmrf.cli.output import aligned, json_text, number, progress, refuse_to_replace, remark
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.model import ModelSpecification
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from bayesprivmrf.privacy import Adjacency
 
@@ -28,6 +29,7 @@ NOTE = (
 )
 _NAMES = {"uniform": "uniform", "mle": "non-private MLE", "naive-mle": "naive MLE", "cgm": "CGM"}
 _TRAINING_SHARE = 0.75
+_FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
     folder = None if options.out is None else Path(options.out)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+        for name in _FILES:
+            refuse_to_replace(folder / name, options.data, options.model)
     title, specification, data = _read(options)
     comparison = evaluate(
         specification, data, epsilons=options.epsilon, seed=seed, adjacency=Adjacency(options.adjacency)
@@ -195,11 +199,17 @@ def _json(described: dict[str, Any], comparison: Comparison) -> str:
 
 
 def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> None:
+    """Write table, JSON and figure; each says by itself that it is no release, for files part company."""
+    table, whole, picture = (folder / name for name in _FILES)
+    comparison.results.assign(note=NOTE).to_csv(table, index=False)
+    whole.write_text(_json(described, comparison) + "\n", encoding="utf-8")
+    _figure(comparison).savefig(picture, dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
+
+
+def _figure(comparison: Comparison) -> Figure:
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results
-    table.to_csv(folder / "comparison.csv", index=False)
-    (folder / "comparison.json").write_text(_json(described, comparison) + "\n", encoding="utf-8")
-    named = table.assign(method=[_NAMES[method] for method in table["method"]])
-    figure = holdout_against_epsilon(named)
-    figure.savefig(folder / "comparison.png", dpi=150)
+    figure = holdout_against_epsilon(table.assign(method=[_NAMES[method] for method in table["method"]]))
+    figure.text(0.01, -0.02, NOTE, fontsize=7, verticalalignment="top")
+    return figure

@@ -40,9 +40,16 @@ def _summary(name: str, release: NoisyStatistics, solution: Solution) -> dict[st
         "status": solution.status,
         "log_partition": solution.log_partition,
         "stats": dict(solution.stats),
-        "guarantee": None if release.guarantee is None else release.guarantee.as_dict(),
+        "guarantee": _promised(release),
         "statement": release.privacy_statement(),
     }
+
+
+def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
+    """The guarantee never without the mark that its noise was simulated and protects nobody."""
+    if release.guarantee is None:
+        return None
+    return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 
 
 def _marginals(solution: Solution) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ __all__ = ["chosen_mechanism"]
 
 def chosen_mechanism(options: argparse.Namespace) -> Any:
     """Mechanism of ``--mechanism``, ``--epsilon`` or ``--rho``, and ``--adjacency``; settings are checked by it."""
-    from bayesprivmrf.mechanisms import available_mechanisms
+    from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
     from bayesprivmrf.privacy import Adjacency
 
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
@@ -21,6 +21,11 @@ def chosen_mechanism(options: argparse.Namespace) -> Any:
     if name not in available:
         raise ArgumentError(f"`--mechanism` must be one of {', '.join(sorted(available))}, got {name!r}.")
     kind: Any = available[name]
+    if not issubclass(kind, StatisticsMechanism):
+        # what another one releases may have no file format: that must not turn out after the budget is spent
+        raise ArgumentError(
+            f"`--mechanism` must name one that releases the declared tables, got {name!r}; call it from Python."
+        )
     known = set(inspect.signature(kind).parameters)
     budget = "epsilon" if options.rho is None else "rho"
     if budget not in known:

@@ -8,17 +8,29 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["aligned", "json_text", "number", "progress", "remark"]
+__all__ = ["aligned", "json_text", "number", "progress", "refuse_to_replace", "remark"]
 
 
 def remark(text: str) -> None:
     """Print a remark to the person at the terminal, beside the result."""
     print(text, file=sys.stderr)
+
+
+def refuse_to_replace(target: Path, *sources: str | None) -> None:
+    """Raise an ArgumentError where writing to a path would destroy what is read from another."""
+    for source in sources:
+        if source is not None and target.exists() and Path(source).exists() and target.samefile(source):
+            raise ArgumentError(
+                f"`--out` must not write to {str(target)!r}, which is read from; choose another name."
+            )
 
 
 def number(value: Any, digits: int = 4) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import json_text, remark
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
+from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release_file import require_writable
@@ -19,11 +19,17 @@ __all__ = ["run"]
 def run(options: argparse.Namespace) -> None:
     """Check all that can fail, count, add noise, save, and say what was promised."""
     target = Path(options.out)
+    refuse_to_replace(target, options.data, options.model)
     if target.exists() and not options.force:
         raise ArgumentError(f"`--out` {options.out!r} exists already; choose another name, or pass --force.")
     require_writable(target)
     declaration = read_declaration(options.model)
     mechanism = chosen_mechanism(options)
+    if mechanism._guarantee(mechanism._prepare(declaration.specification)) is None:  # reads no data
+        raise PrivacyError(
+            f"the mechanism {type(mechanism).__name__} promises nothing, so that there is nothing to release under; "
+            "call it from Python."
+        )
     data = recode(declaration, read_records(options.data))
     release = mechanism.release(declaration.specification, data)
     release.save(target)
@@ -38,7 +44,7 @@ def _summary(release: Any, target: Path) -> dict[str, Any]:
     return {
         "path": str(target),
         "mechanism": release.provenance.mechanism,
-        "guarantee": release.guarantee.as_dict(),
+        "guarantee": {**release.guarantee.as_dict(), "simulated": release.provenance.simulated},
         "statement": release.privacy_statement(),
         "tables": [list(clique) for clique in release.specification.cliques],
         "total": release.total,
