@@ -10,6 +10,7 @@ __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
     "DataError",
+    "DeclarationWarning",
     "ModelError",
     "ModelTooLargeError",
     "NoiseWarning",
@@ -49,6 +50,10 @@ class PrivacyError(BayesPrivMRFError, ValueError):
 
 class ReleaseFileError(BayesPrivMRFError, ValueError):
     """A release file is damaged, was altered, or comes from a newer version."""
+
+
+class DeclarationWarning(UserWarning):
+    """A network holds something that is not taken for part of its declaration."""
 
 
 class NoiseWarning(UserWarning):

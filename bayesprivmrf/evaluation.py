@@ -7,16 +7,16 @@ evaluation reads data unprotected, and its results are no release.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.pgmpy_networks import network_potentials
+from bayesprivmrf.model.pgmpy_networks import network_potentials, read_network
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def kl_divergence(
     ------
     ModelError
         The variables or states differ.
+    ModelTooLargeError
+        Exact inference does not fit, and a loopy solution has none to offer: its own A is Bethe's.
     """
     p, q = solution_of(truth), solution_of(estimate)
     scopes, potentials = _expressed_in(p.specification, q)
@@ -53,7 +55,7 @@ def kl_divergence(
     padded = np.concatenate([p.potentials.flat, np.zeros(len(potentials))])
     log_partition, marginals = engine.marginals(padded)
     inner = _expectation(p.potentials.flat, marginals[: own.size]) - log_partition
-    return float(inner - _expectation(potentials, marginals[own.size :]) + q.log_partition)
+    return float(inner - _expectation(potentials, marginals[own.size :]) + _exact_log_partition(q))
 
 
 def holdout_log_likelihood(
@@ -74,6 +76,8 @@ def holdout_log_likelihood(
     ------
     DataError
         There is no record, or a value is outside the declared states.
+    ModelTooLargeError
+        The solution is a loopy one, and exact inference, which its A needs, does not fit.
     """
     from bayesprivmrf.mechanisms.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
@@ -88,7 +92,9 @@ def holdout_log_likelihood(
     )
     if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
-    return _expectation(solution.potentials.flat, counts.flat / counts.records) - solution.log_partition
+    return _expectation(solution.potentials.flat, counts.flat / counts.records) - _exact_log_partition(
+        solution
+    )
 
 
 def compare(
@@ -112,7 +118,8 @@ def compare(
     -------
     pandas.DataFrame
         One row a method, in the order given: mean held-out log-likelihood (nats a record), Kullback-Leibler
-        divergence from the truth (nats), seconds the fit took, and how it ended.
+        divergence from the truth (nats), seconds the fit took, and how it ended. NaN where there is nothing to
+        compare with, or a model is too large for the exact score.
     """
     import pandas as pd
 
@@ -123,9 +130,9 @@ def compare(
     rows = [
         {
             "holdout_log_likelihood": (
-                math.nan if holdout is None else holdout_log_likelihood(solution, holdout)
+                math.nan if holdout is None else _score(holdout_log_likelihood, solution, holdout)
             ),
-            "kl_divergence": math.nan if truth is None else kl_divergence(truth, solution),
+            "kl_divergence": math.nan if truth is None else _score(kl_divergence, truth, solution),
             "seconds": float(solution.stats.get("seconds", math.nan)),
             "status": solution.status.value,
         }
@@ -139,13 +146,29 @@ def solution_of(network: DiscreteMarkovNetwork | Solution) -> Solution:
     """The solution itself, or a pgmpy network's distribution as one."""
     if isinstance(network, Solution):
         return network
-    model = ModelSpecification.from_pgmpy(network)
+    model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
     return Solution(
         specification=model,
         potentials=network_potentials(model, network),
         method="given network",
         status=Status.CONVERGED,
     )
+
+
+def _exact_log_partition(solution: Solution) -> float:
+    """A(θ), never Bethe's approximation of it."""
+    if solution.inference == "exact":
+        return solution.log_partition
+    model = solution.specification
+    return marginal_engine(model.cardinalities, model.scopes).log_partition(solution.potentials.flat)
+
+
+def _score(score: Callable[..., float], *arguments: Any) -> float:
+    """Score, or NaN where exact inference does not fit."""
+    try:
+        return score(*arguments)
+    except ModelTooLargeError:
+        return math.nan
 
 
 def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:

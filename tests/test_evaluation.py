@@ -97,3 +97,14 @@ def test_compare_has_one_row_a_method_in_the_order_given():
     assert without["holdout_log_likelihood"].isna().all()
     with pytest.raises(ArgumentError, match="mapping from name to solution"):
         bpm.compare([other])
+
+
+def test_loopy_solutions_are_scored_by_the_exact_log_partition():
+    cycle = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+    exact, loopy = solution_of(cycle, 3, scale=2.0), solution_of(cycle, 3, scale=2.0, inference="loopy")
+    assert abs(loopy.log_partition - exact.log_partition) > 1e-4  # Bethe's is another number
+    assert bpm.kl_divergence(exact, loopy) == pytest.approx(0, abs=1e-12)
+    records = exact.sample(50, rng=1)
+    assert bpm.holdout_log_likelihood(loopy, records) == pytest.approx(
+        bpm.holdout_log_likelihood(exact, records), abs=1e-12
+    )

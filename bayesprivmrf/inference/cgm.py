@@ -10,8 +10,9 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.em_path import EMPath
-from bayesprivmrf.inference.evidence import Inference, gather, require_inference
-from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.inference.judgement import final_status, totals
+from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
 
@@ -78,6 +79,14 @@ class CGM:
             raise ArgumentError(f"`nlbp_iterations` must be at least 1, got {self.nlbp_iterations}.")
         require_inference(self.inference)
 
+    def _refuse_what_nlbp_cannot(self, evidence: Evidence) -> None:
+        if self.e_step != "nlbp":
+            return
+        if evidence.scopes != evidence.specification.scopes:
+            raise ArgumentError("`e_step='nlbp'` takes one release, got several; use e_step='dual'.")
+        if any(law.variance == 0 for law in evidence.noise):
+            raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
+
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
         """Estimate the model of a release, or of several releases of one population.
 
@@ -89,19 +98,18 @@ class CGM:
         """
         begin = time.perf_counter()
         evidence = gather(releases)
+        self._refuse_what_nlbp_cannot(evidence)
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
-        potentials = minimum_norm_potentials(
-            model.cardinalities, model.scopes, evidence.fold(path.point.potentials)
-        )
-        if self.inference == "loopy" and status in (Status.CONVERGED, Status.STOPPED_EARLY):
-            status = Status.APPROXIMATE
+        potentials = evidence.fold(path.point.potentials)
+        if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
+            potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
             method="CGM",
-            status=status,
+            status=final_status(status, evidence, model, potentials, self.inference),
             stats={
                 "em_steps": path.point.taken,
                 "blocks": path.blocks,
@@ -109,7 +117,7 @@ class CGM:
                 "unconverged_e_steps": path.unconverged,
                 "discrepancy": path.point.discrepancy,
                 "seconds": time.perf_counter() - begin,
-                "total": evidence.total,
+                **totals(evidence),
             },
             inference=self.inference,
             is_simulated=evidence.is_simulated,

@@ -33,10 +33,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.evidence import Evidence, Marginals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -70,7 +69,7 @@ class EStep:
 
 def dual_e_step(
     evidence: Evidence,
-    engine: MarginalEngine,
+    engine: Marginals,
     potentials: FloatArray,
     *,
     steps: float = 1.0,
@@ -134,7 +133,7 @@ def dual_e_step(
 
 def nonlinear_belief_propagation(
     evidence: Evidence,
-    engine: MarginalEngine,
+    engine: Marginals,
     potentials: FloatArray,
     *,
     damping: float | None,

@@ -13,7 +13,6 @@ from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_p
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -52,7 +51,8 @@ class EMPath:
     def __init__(self, settings: CGM, evidence: Evidence) -> None:
         self.settings = settings
         self.evidence = evidence
-        self.engine: MarginalEngine = evidence.engine(settings.inference)
+        self.engine = evidence.engine(settings.inference)
+        self.slack = _SLACK if settings.acceleration > 1 else 0.0
         self.measure = Discrepancy.of(evidence)
         self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
         potentials = np.where(evidence.possible, 0.0, -np.inf)
@@ -83,7 +83,9 @@ class EMPath:
             if settings.stopping == "discrepancy" and self.point.discrepancy <= 1:
                 return Status.STOPPED_EARLY
             if step.converged and self._has_settled(before, ahead):
-                return Status.CONVERGED
+                if self.slack == 0:
+                    return Status.CONVERGED
+                self.slack = 0.0  # no count moved, but perhaps only within the slack: ask again without
         return Status.ITERATION_LIMIT
 
     def _pays_no_more(self, following: Point) -> bool:
@@ -111,15 +113,14 @@ class EMPath:
         settings, evidence, here = self.settings, self.evidence, self.point
         if settings.e_step == "dual":
             residual = np.abs(evidence.noisy_counts - evidence.total * here.marginals)[evidence.possible]
-            in_blocks = settings.acceleration > 1 and residual.size > 0
-            size = max(float(residual.mean()), self.smallest) if in_blocks else 0.0
+            size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
             step = dual_e_step(
                 evidence,
                 self.engine,
                 here.potentials,
                 steps=ahead,
                 start=None if self.tilt is None else self.tilt * ahead,
-                slack=_SLACK * size,
+                slack=self.slack * size,
             )
             self.tilt = step.tilt / ahead
         else:
@@ -142,8 +143,8 @@ class EMPath:
             potentials, marginals = self.point.potentials + step.tilt, step.marginals
         else:
             potentials, _, stats = match_marginals(
-                self.engine.cardinalities,
-                self.engine.scopes,
+                self.evidence.specification.cardinalities,
+                self.evidence.scopes,
                 step.marginals,
                 possible=self.evidence.possible,
                 inference=self.settings.inference,

@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["Evidence", "Inference", "gather", "require_inference"]
+__all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference"]
 
 type Inference = Literal["exact", "loopy"]
 
@@ -39,11 +39,14 @@ class Evidence:
         The law of each table's noise.
     possible
         Cells that may occur, shape (size,).
+    supported
+        Cells of the model's cliques that may occur, shape (model size,); None where all may.
     is_simulated
         Whether any release's noise was seeded.
-    total, total_standard_error
-        The number of records N, public or pooled by precision over the releases, and its standard error.
-        At least 1, since every estimator divides by it.
+    total
+        The number of records N that estimators divide by: public, or `estimated_total`, at least 1.
+    estimated_total, total_standard_error
+        Pooled by precision over the releases, and its standard error, records; 0 for a public total.
     """
 
     specification: ModelSpecification
@@ -51,7 +54,9 @@ class Evidence:
     noisy_counts: FloatArray
     noise: tuple[NoiseLaw, ...]
     possible: np.ndarray
+    supported: np.ndarray | None
     total: float
+    estimated_total: float
     total_standard_error: float
     is_simulated: bool = False
 
@@ -67,9 +72,19 @@ class Evidence:
         """Repeat one number a table over the table's cells, shape (size,)."""
         return np.repeat(np.asarray(per_table, dtype=float), np.diff(self.offsets))
 
-    def engine(self, inference: Inference) -> MarginalEngine:
-        """Marginal engine with one factor for each noisy table."""
-        return marginal_engine(self.specification.cardinalities, self.scopes, kind=inference)
+    @property
+    def has_total(self) -> bool:
+        """Whether the total is known to be more than its own standard error; estimates are worthless otherwise."""
+        if not self.scopes:
+            return True
+        return self.estimated_total >= max(1.0, self.total_standard_error)
+
+    def engine(self, inference: Inference) -> Marginals:
+        """Marginals of the noisy tables' cells, given one potential for each."""
+        model = self.specification
+        if inference == "exact" or self.scopes == model.scopes:
+            return marginal_engine(model.cardinalities, self.scopes, kind=inference)
+        return _Folded(self, marginal_engine(model.cardinalities, model.scopes, kind=inference))
 
     def fold(self, potentials: FloatArray) -> FloatArray:
         """Potentials of the model's cliques from those of the noisy tables: nested tables are added in."""
@@ -86,9 +101,40 @@ class Evidence:
             inside = [v for v in model.scopes[home] if v in scope]
             index = tuple(slice(None) if v in scope else np.newaxis for v in model.scopes[home])
             target += table.transpose([scope.index(v) for v in inside])[index]
-        if model.possible is not None:
-            folded[~model.possible] = -np.inf
+        if self.supported is not None:
+            folded[~self.supported] = -np.inf
         return folded
+
+
+class Marginals(Protocol):
+    """The part of a marginal engine that estimators use."""
+
+    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        """A(θ) and the marginals, flat like θ."""
+        ...
+
+
+class _Folded:
+    """Loopy marginals of tables that repeat or nest, on the factor graph of the model's own cliques.
+
+    With a factor for each table, belief propagation would run around the cycles between copies of one table.
+    """
+
+    def __init__(self, evidence: Evidence, engine: MarginalEngine) -> None:
+        self._evidence, self._engine = evidence, engine
+
+    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        evidence, model = self._evidence, self._evidence.specification
+        log_partition, own = self._engine.marginals(evidence.fold(potentials))
+        tables = model.tables(own)
+        parts = []
+        for scope in evidence.scopes:
+            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
+            outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
+            inside = [v for v in model.scopes[home] if v in scope]
+            table = tables.table(home).sum(axis=outside)
+            parts.append(table.transpose([inside.index(v) for v in scope]).ravel())
+        return log_partition, np.concatenate(parts)
 
 
 def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
@@ -116,14 +162,17 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
         own = release.specification
         scopes += [tuple(model.domain.index(v) for v in clique) for clique in own.cliques]
     total, error = _pooled_total(given)
-    possible = np.concatenate([np.zeros(0, bool)] + [_possible(model, scope) for scope in scopes])
+    supported = _supported(model)
+    possible = [_possible(model, supported, scope) for scope in scopes]
     return Evidence(
         specification=model,
         scopes=tuple(scopes),
         noisy_counts=np.concatenate([np.zeros(0)] + [r.tables.flat.astype(float) for r in given]),
         noise=tuple(law for release in given for law in release.noise),
-        possible=possible,
+        possible=np.concatenate([np.zeros(0, bool), *possible]),
+        supported=supported,
         total=max(total, 1.0) if total == total else 1.0,
+        estimated_total=total,
         total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
     )
@@ -160,12 +209,27 @@ def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificat
     )
 
 
-def _possible(model: ModelSpecification, scope: tuple[int, ...]) -> np.ndarray:
-    """Mask of a measured table's cells that some possible cell of its clique agrees with."""
+def _supported(model: ModelSpecification) -> np.ndarray | None:
+    """Mask of the cells of the cliques that some possible joint state reaches; None where all may occur.
+
+    A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform
+    distribution; where that is too large, the declared zeros alone are used.
+    """
     if model.possible is None:
+        return None
+    try:
+        engine = marginal_engine(model.cardinalities, model.scopes)
+        return engine.marginals(np.where(model.possible, 0.0, -np.inf))[1] > 0
+    except ModelTooLargeError:
+        return model.possible
+
+
+def _possible(model: ModelSpecification, supported: np.ndarray | None, scope: tuple[int, ...]) -> np.ndarray:
+    """Mask of a measured table's cells that some possible cell of its clique agrees with."""
+    if supported is None:
         return np.ones(math.prod(model.cardinalities[v] for v in scope), bool)
     home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-    mask = model.possible[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
+    mask = supported[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
     outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
     inside = [v for v in model.scopes[home] if v in scope]
     return mask.any(axis=outside).transpose([inside.index(v) for v in scope]).ravel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["PROJECTIONS", "project_on_simplex", "pseudo_marginals"]
+__all__ = ["PROJECTIONS", "Pooled", "pool", "project_on_simplex", "pseudo_marginals"]
 
 PROJECTIONS = ("simplex", "none", "consistent")
 _ALTERNATIONS = 200
@@ -37,7 +38,7 @@ def project_on_simplex(values: FloatArray) -> FloatArray:
     return np.maximum(values - excess[last] / (last + 1), 0.0)
 
 
-def pseudo_marginals(evidence: Evidence, projection: str) -> FloatArray:
+def pseudo_marginals(evidence: Evidence, projection: str, *, has_own_ridges: bool = False) -> FloatArray:
     r"""Tables of the model's cliques to match by maximum likelihood, shape (size of the model,).
 
     Tables of one scope are averaged by precision, divided by N, and projected:
@@ -47,52 +48,107 @@ def pseudo_marginals(evidence: Evidence, projection: str) -> FloatArray:
     - ``"consistent"``: on the tables that are probabilities *and* agree on every shared margin, by Dykstra's
       alternating projections.
 
-    Afterwards each result is replaced by its least-squares consistent one (tables weighted by precision where
-    their noise differs), zero at impossible cells. With equal precisions that changes no estimate: adding
-    potentials that cancel leaves A(θ) as it is, so the likelihood θ'μ - A(θ) depends on the inconsistent part
-    of μ only through potentials that change no probability, and a ridge keeps those at the optimum apart
-    from the rest. Without it, the likelihood of inconsistent tables is unbounded.
+    Afterwards each result is replaced by its least-squares consistent one, zero at impossible cells, the tables
+    weighted alike, or by :math:`1/λ_C` if each has a ridge of its own (`has_own_ridges`, `Pooled.ridges`). That
+    changes no estimate: adding potentials that cancel leaves A(θ) as it is, so θ'μ - A(θ) depends on the
+    inconsistent part of μ only through potentials that change no probability, and the ridge
+    :math:`\sum_C λ_C |θ_C|^2` keeps those at the optimum apart from the rest. Without it, the likelihood of
+    inconsistent tables is unbounded. (Where several releases measured nested scopes, it is also what joins them.)
     """
     cards = evidence.specification.cardinalities
-    scopes, flat, weights, possible = _pooled(evidence)
-    offsets = np.cumsum([0] + [np.prod([cards[v] for v in scope], dtype=int) for scope in scopes])
-    blocks = [slice(a, b) for a, b in pairwise(offsets.tolist())]
+    pooled = pool(evidence)
+    weights = 1 / pooled.ridges if has_own_ridges else np.ones(len(pooled.scopes))
 
     def simplexes(values: FloatArray) -> FloatArray:
         result = np.zeros_like(values)
-        for block in blocks:
-            inside = np.arange(block.start, block.stop)[possible[block]]
+        for block in pooled.blocks:
+            inside = np.arange(block.start, block.stop)[pooled.possible[block]]
             result[inside] = project_on_simplex(values[inside])
         return result
 
     def consistent(values: FloatArray) -> FloatArray:
-        return _consistent_with_zeros(cards, scopes, values, weights, possible)
+        return _consistent_with_zeros(cards, pooled.scopes, values, weights, pooled.possible)
 
-    target = flat / evidence.total
+    if not pooled.scopes:
+        return np.zeros(0)
+    target = pooled.flat / evidence.total
     if projection == "simplex":
         target = simplexes(target)
     elif projection == "consistent":
         target = _dykstra(target, simplexes, consistent)
-    target = consistent(target)
-    return _of_cliques(evidence, scopes, target, blocks)
+    return _of_cliques(evidence, pooled, consistent(target))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """Tables of equal scope averaged by precision.
+
+    Parameters
+    ----------
+    scopes, blocks
+        Each scope once, and the place of its table in the flat views.
+    flat, possible
+        Pooled counts, records, and the cells that may occur, shape (size,).
+    ridges
+        For each table :math:`K_C σ_C^2/N^2 + 1/N`, with the variance :math:`σ_C^2` of the pooled noise: the
+        error of a noisy marginal over the variance that the naive likelihood believes it to have
+        (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,).
+    """
+
+    scopes: list[tuple[int, ...]]
+    blocks: list[slice]
+    flat: FloatArray
+    possible: np.ndarray
+    ridges: FloatArray
+
+
+def pool(evidence: Evidence) -> Pooled:
+    """Average the tables of one scope by the precision of their noise."""
+    cards = evidence.specification.cardinalities
+    sums: dict[frozenset[int], tuple[tuple[int, ...], FloatArray, float, np.ndarray]] = {}
+    for position, scope in enumerate(evidence.scopes):
+        block = slice(evidence.offsets[position], evidence.offsets[position + 1])
+        shape = [cards[v] for v in scope]
+        table = evidence.noisy_counts[block].reshape(shape)
+        possible = evidence.possible[block].reshape(shape)
+        precision = 1 / max(evidence.noise[position].variance, 1e-12)
+        key = frozenset(scope)
+        if key not in sums:
+            sums[key] = (scope, precision * table, precision, possible)
+            continue
+        first, weighted, summed, mask = sums[key]
+        axes = [scope.index(v) for v in first]
+        weighted = weighted + precision * table.transpose(axes)
+        sums[key] = (first, weighted, summed + precision, mask & possible.transpose(axes))
+    found = list(sums.values())
+    cells = np.array([mask.size for _, _, _, mask in found], dtype=float)
+    variances = np.array([1 / precision for _, _, precision, _ in found])
+    offsets = np.cumsum([0, *cells]).astype(int).tolist()
+    return Pooled(
+        scopes=[scope for scope, _, _, _ in found],
+        blocks=[slice(a, b) for a, b in pairwise(offsets)],
+        flat=np.concatenate([np.zeros(0), *((weighted / p).ravel() for _, weighted, p, _ in found)]),
+        possible=np.concatenate([np.zeros(0, bool), *(mask.ravel() for _, _, _, mask in found)]),
+        ridges=cells * variances / evidence.total**2 + 1 / evidence.total,
+    )
 
 
 def _consistent_with_zeros(
     cards: Sequence[int],
     scopes: Sequence[tuple[int, ...]],
     values: FloatArray,
-    weights: Sequence[float],
+    weights: FloatArray,
     possible: np.ndarray,
 ) -> FloatArray:
     """Projection on consistent tables that vanish at impossible cells: two subspaces in turn (von Neumann)."""
     current = consistent_projection(
-        cards, scopes, np.where(possible, values, 0.0), weights=weights, total=1.0
+        cards, scopes, np.where(possible, values, 0.0), weights=list(weights), total=1.0
     )
     if possible.all():
         return current
     for _ in range(_ALTERNATIONS):
         inside = np.where(possible, current, 0.0)
-        current = consistent_projection(cards, scopes, inside, weights=weights, total=1.0)
+        current = consistent_projection(cards, scopes, inside, weights=list(weights), total=1.0)
         if np.abs(current[~possible]).max() < _SETTLED:
             break
     return np.where(possible, current, 0.0)
@@ -113,43 +169,13 @@ def _dykstra(
     return current
 
 
-def _pooled(
-    evidence: Evidence,
-) -> tuple[list[tuple[int, ...]], FloatArray, list[float], np.ndarray]:
-    """Tables of equal scope averaged by precision: scopes, flat values, precisions, possible cells."""
-    cards = evidence.specification.cardinalities
-    sums: dict[frozenset[int], tuple[tuple[int, ...], FloatArray, float, np.ndarray]] = {}
-    for position, scope in enumerate(evidence.scopes):
-        block = slice(evidence.offsets[position], evidence.offsets[position + 1])
-        shape = [cards[v] for v in scope]
-        table = evidence.noisy_counts[block].reshape(shape)
-        possible = evidence.possible[block].reshape(shape)
-        precision = 1 / max(evidence.noise[position].variance, 1e-12)
-        key = frozenset(scope)
-        if key not in sums:
-            sums[key] = (scope, precision * table, precision, possible)
-            continue
-        first, weighted, summed, mask = sums[key]
-        axes = [scope.index(v) for v in first]
-        weighted = weighted + precision * table.transpose(axes)
-        sums[key] = (first, weighted, summed + precision, mask & possible.transpose(axes))
-    scopes = [scope for scope, _, _, _ in sums.values()]
-    flat = [(weighted / precision).ravel() for _, weighted, precision, _ in sums.values()]
-    masks = [mask.ravel() for _, _, _, mask in sums.values()]
-    precisions = [precision for _, _, precision, _ in sums.values()]
-    empty = np.zeros(0)
-    return scopes, np.concatenate([empty, *flat]), precisions, np.concatenate([empty, *masks]).astype(bool)
-
-
-def _of_cliques(
-    evidence: Evidence, scopes: Sequence[tuple[int, ...]], flat: FloatArray, blocks: Sequence[slice]
-) -> FloatArray:
+def _of_cliques(evidence: Evidence, pooled: Pooled, flat: FloatArray) -> FloatArray:
     """Tables of the model's cliques out of all pooled tables, axes as the cliques declare them."""
     model = evidence.specification
-    found = {frozenset(scope): (scope, block) for scope, block in zip(scopes, blocks, strict=True)}
+    found = {frozenset(scope): k for k, scope in enumerate(pooled.scopes)}
     parts = [np.zeros(0)]
     for scope in model.scopes:
-        own, block = found[frozenset(scope)]
-        table = flat[block].reshape([model.cardinalities[v] for v in own])
+        own = pooled.scopes[found[frozenset(scope)]]
+        table = flat[pooled.blocks[found[frozenset(scope)]]].reshape([model.cardinalities[v] for v in own])
         parts.append(table.transpose([own.index(v) for v in scope]).ravel())
     return np.concatenate(parts)

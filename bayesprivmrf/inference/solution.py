@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import marginal_engine, marginal_of, sample
+from bayesprivmrf.marginals import MarginalEngine, marginal_engine, marginal_of, sample
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.pgmpy_networks import network_potentials
 from bayesprivmrf.model.tables import label_array, labelled
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["Solution", "Status", "uniform_solution"]
+
+
+_NETWORK_ERROR = 1e-9
+"""Probability that a network's factors may miss a marginal by."""
 
 
 class Status(enum.Enum):
@@ -74,9 +79,11 @@ class Solution:
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
+        return self._engine().marginals(self.potentials.flat)
+
+    def _engine(self) -> MarginalEngine:
         model = self.specification
-        engine = marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
-        return engine.marginals(self.potentials.flat)
+        return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
 
     @property
     def log_partition(self) -> float:
@@ -93,8 +100,28 @@ class Solution:
         """Pgmpy network with exactly this distribution, for VariableElimination and the like.
 
         Its factors multiply to probabilities (under loopy inference, up to the Bethe approximation of A).
+
+        Raises
+        ------
+        ModelError
+            Potentials that cancel are so large that a factor cannot hold their exponentials.
         """
-        return self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
+        network = self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
+        written = network_potentials(self.specification, network).flat
+        vanished = np.isneginf(written) & np.isfinite(self.potentials.flat)
+        if vanished.any() and not self._distance_from(written) <= _NETWORK_ERROR:
+            raise ModelError(
+                "the potentials are too large for a network of factors: their exponentials vanish, and with "
+                "them the distribution; ask `marginal` and `sample`, or fit with a larger ridge."
+            )
+        return network
+
+    def _distance_from(self, potentials: np.ndarray) -> float:
+        """Largest difference of a clique marginal from that of other potentials; infinite if those allow nothing."""
+        try:
+            return float(np.abs(self._engine().marginals(potentials)[1] - self.marginals.flat).max())
+        except ModelError:
+            return np.inf
 
     def marginal(self, variables: Sequence[Variable]) -> xr.DataArray:
         """Probabilities of the joint states of any variables, in one clique or not.

@@ -30,6 +30,9 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["consistent_projection", "minimum_norm_potentials", "split_tables"]
 
+_ALTERNATIONS = 500
+_SETTLED = 1e-10
+
 
 def consistent_projection(
     cardinalities: Sequence[int],
@@ -83,10 +86,21 @@ def consistent_projection(
 def minimum_norm_potentials(
     cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> FloatArray:
-    """Potentials of smallest norm with exactly the same distribution; minus infinity stays."""
+    """Potentials of smallest norm with exactly the same distribution; minus infinity stays.
+
+    What stands in for minus infinity is free, so with structural zeros the projection alternates with setting
+    it to zero, which leads to the smallest norm of the finite potentials.
+    """
     finite = np.isfinite(potentials)
-    projected = consistent_projection(cardinalities, scopes, np.where(finite, potentials, 0.0))
-    return np.where(finite, projected, -np.inf)
+    current = consistent_projection(cardinalities, scopes, np.where(finite, potentials, 0.0))
+    if not finite.all():
+        for _ in range(_ALTERNATIONS):
+            following = consistent_projection(cardinalities, scopes, np.where(finite, current, 0.0))
+            settled = np.abs(following - current)[finite].max(initial=0.0) < _SETTLED
+            current = following
+            if settled:
+                break
+    return np.where(finite, current, -np.inf)
 
 
 def split_tables(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Domain, Label, Variable
 from bayesprivmrf.model.specification import ModelSpecification
@@ -81,7 +81,10 @@ def declare(
 
 
 def read_network(
-    network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
+    network: DiscreteMarkovNetwork | ModelSpecification,
+    states: Mapping[Variable, Any] | None = None,
+    *,
+    warns_of_zeros: bool = True,
 ) -> ModelSpecification:
     """Specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
@@ -100,6 +103,14 @@ def read_network(
     scopes = [tuple(factor.variables) for factor in factors]
     _refuse_uncovered_edges(network, scopes)
     declared = bool(network.graph.get(_DECLARED, True))
+    has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
+    if warns_of_zeros and has_zeros and _IMPOSSIBLE not in network.graph:
+        warnings.warn(
+            "the network's factors hold zeros, which are not taken for structural zeros: pass them to "
+            "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() forgets them).",
+            DeclarationWarning,
+            stacklevel=3,
+        )
     return ModelSpecification(
         domain=domain,
         cliques=tuple(scopes),

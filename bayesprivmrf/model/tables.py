@@ -133,8 +133,11 @@ def label_array(domain: Domain, variable: Variable) -> np.ndarray:
     states = domain.states_of(variable)
     labels = np.empty(len(states), dtype=object)
     labels[:] = states
-    kinds = {type(label) for label in states}
-    return np.array(states) if len(kinds) == 1 and kinds <= {str, int, float, bool} else labels
+    if len({type(label) for label in states}) == 1 and isinstance(states[0], str | int | float | bool):
+        plain = np.array(states)
+        if plain.dtype.kind in "UifbO" and plain.tolist() == list(states):  # nothing rounded or cut
+            return plain
+    return labels
 
 
 def labelled(

@@ -15,7 +15,7 @@ from bayesprivmrf.inference import CGM, NaiveMLE, Status
 from bayesprivmrf.inference.discrepancy import expected_residual
 from bayesprivmrf.inference.e_step import dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 CHAIN = specification({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]}, [("a", "b"), ("b", "c")])
@@ -171,7 +171,7 @@ def test_one_step_is_naive_maximum_likelihood_confined_to_a_box():
     )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_run_to_the_end_em_is_the_l1_projection_of_the_noisy_tables(seed):
     rng = np.random.default_rng(seed)
     counts, _ = simulated_counts(CHAIN, 300, rng)
@@ -300,6 +300,51 @@ def test_loopy_marginals_on_a_tree_give_the_exact_estimate_and_on_a_loop_say_app
     exact = CGM().fit(release)
     np.testing.assert_allclose(loopy.marginals.flat, exact.marginals.flat, atol=0.05)
     assert NaiveMLE(inference="loopy").fit(release).status is Status.APPROXIMATE
+
+
+def test_loopy_marginals_of_several_releases_go_by_the_models_own_factor_graph():
+    states = {v: [0, 1] for v in "abcde"}
+    tree = specification(states, [("a", "b"), ("b", "c"), ("b", "d"), ("d", "e")])
+    nested = specification(states, [("b", "a"), ("c",), ("d",), ("e",)])
+    rng = np.random.default_rng(26)
+    counts, _ = simulated_counts(tree, 2000, rng, scale=1.5)
+    releases = [noisy_release(tree, counts, Laplace(10.0), rng, total=2000) for _ in range(2)]
+    exact = tree.tables(counts)
+    parts = [exact["b", "a"].ravel(), exact["b", "c"].sum(0), exact["d", "e"].sum(1), exact["d", "e"].sum(0)]
+    releases.append(noisy_release(nested, np.concatenate(parts), Laplace(5.0), rng, total=2000))
+    for estimator, loopy in ((CGM(), CGM(inference="loopy")), (NaiveMLE(), NaiveMLE(inference="loopy"))):
+        np.testing.assert_allclose(
+            loopy.fit(releases).marginals.flat, estimator.fit(releases).marginals.flat, atol=5e-4
+        )
+
+
+def test_loopy_propagation_that_does_not_settle_is_not_trusted(monkeypatch):
+    from bayesprivmrf.marginals.loopy import LoopyEngine
+
+    rng = np.random.default_rng(27)
+    counts, _ = simulated_counts(LOOP, 500, rng, scale=0.5)
+    release = noisy_release(LOOP, counts, Laplace(5.0), rng)
+    original = LoopyEngine.marginals_with_status
+
+    def unsettled(self, potentials):
+        value, marginals, _, iterations = original(self, potentials)
+        return value, marginals, False, iterations
+
+    monkeypatch.setattr(LoopyEngine, "marginals_with_status", unsettled)
+    for estimator in (NaiveMLE(inference="loopy"), CGM(inference="loopy")):
+        assert estimator.fit(release).status is Status.NOT_TRUSTED
+
+
+def test_published_e_step_refuses_what_it_cannot_do():
+    rng = np.random.default_rng(28)
+    counts, _ = simulated_counts(LOOP, 500, rng)
+    release = noisy_release(LOOP, counts, Laplace(5.0), rng)
+    with pytest.raises(ArgumentError, match="takes one release"):
+        CGM(e_step="nlbp").fit([release, release])
+    exact = NoisyStatistics.from_tables(LOOP, dict(LOOP.tables(counts)), noise=NoNoise(), total=500)
+    with pytest.raises(ArgumentError, match="needs tables with noise"):
+        CGM(e_step="nlbp").fit(exact)
+    np.testing.assert_allclose(CGM().fit(exact).marginals.flat, counts / 500, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,22 @@
+import contextlib
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from inference.conftest import noisy_release, probabilities, simulated_counts, specification, tables_of
+from inference.conftest import (
+    log_joint,
+    noisy_release,
+    probabilities,
+    simulated_counts,
+    specification,
+    tables_of,
+)
 from scipy.optimize import minimize
 
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import NaiveMLE, Status
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import CGM, NaiveMLE, Status
 from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.projection import project_on_simplex, pseudo_marginals
 from bayesprivmrf.privacy import Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -46,8 +55,6 @@ def test_estimate_maximises_the_papers_objective_on_inconsistent_tables(projecti
 
     def negative(theta):
         p = probabilities(CYCLE, theta)
-        from inference.conftest import log_joint
-
         energies = log_joint(CYCLE, theta)
         log_partition = np.logaddexp.reduce(energies)
         value = log_partition - target @ theta + ridge * theta @ theta
@@ -156,14 +163,104 @@ def test_without_ridge_an_estimate_that_does_not_exist_is_called_diverged():
     assert NaiveMLE(ridge=1e-6).fit(release).status is Status.CONVERGED
 
 
-def test_default_ridge_falls_with_the_noise_and_is_reported():
+def test_default_ridge_is_the_pooled_noise_over_what_the_likelihood_believes():
+    model = specification({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c")])
     rng = np.random.default_rng(8)
-    counts, _ = simulated_counts(CYCLE, 1000, rng)
-    ridges = [
-        NaiveMLE().fit(noisy_release(CYCLE, counts, Laplace(b), rng, total=1000)).stats["ridge"]
-        for b in (1.0, 10.0, 100.0)
-    ]
-    assert ridges[0] < ridges[1] < ridges[2]
+    counts, _ = simulated_counts(model, 1000, rng)
+    tables = dict(model.tables(counts))
+    laws = {("a", "b"): Laplace(3.0), ("b", "c"): Gaussian(4.0)}
+    one = NoisyStatistics.from_tables(model, tables, noise=laws, total=1000)
+    np.testing.assert_allclose(default_ridge(gather(one)), [6 * 18 / 1e6 + 1e-3, 6 * 16 / 1e6 + 1e-3])
+    two = NoisyStatistics.from_tables(model, tables, noise=Laplace(3.0), total=1000)
+    pooled = 1 / (1 / 16 + 1 / 18)
+    np.testing.assert_allclose(
+        default_ridge(gather([one, two])), [6 * 9 / 1e6 + 1e-3, 6 * pooled / 1e6 + 1e-3]
+    )
+
+
+def test_a_second_far_noisier_release_does_no_harm():
+    rng = np.random.default_rng(9)
+    counts, _ = simulated_counts(CYCLE, 5000, rng)
+    good = noisy_release(CYCLE, counts, Laplace(2.0), rng, total=5000)
+    bad = noisy_release(CYCLE, counts, Laplace(2000.0), rng, total=5000)
+    alone, both = NaiveMLE().fit(good), NaiveMLE().fit([good, bad])
+    np.testing.assert_allclose(both.marginals.flat, alone.marginals.flat, atol=1e-3)
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_consistency_projection_changes_no_estimate_with_a_ridge_for_each_table(has_zeros):
+    impossible = [(("a", 0), ("b", 1))] if has_zeros else []
+    model = specification(
+        {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c"), ("c", "a")], impossible
+    )
+    rng = np.random.default_rng(10)
+    counts, _ = simulated_counts(model, 500, rng)
+    laws = {("a", "b"): Laplace(2.0), ("b", "c"): Laplace(15.0), ("c", "a"): Laplace(6.0)}
+    noisy = model.tables(counts + np.repeat([2.0, 15.0, 6.0], [6, 6, 4]) * rng.laplace(size=16))
+    release = NoisyStatistics.from_tables(model, dict(noisy), noise=laws, total=500)
+    evidence = gather(release)
+    free = evidence.possible
+    ridge = np.repeat(default_ridge(evidence), np.diff(model.offsets))[free]
+    target = (release.tables.flat / 500)[free]
+
+    def negative(theta):
+        full = np.full(model.size, -np.inf)
+        full[free] = theta
+        energies = log_joint(model, full)
+        value = np.logaddexp.reduce(energies) - target @ theta + theta @ (ridge * theta)
+        return value, tables_of(model, probabilities(model, full))[free] - target + 2 * ridge * theta
+
+    reference = minimize(negative, np.zeros(free.sum()), jac=True, method="BFGS", options={"gtol": 1e-9})
+    full = np.full(model.size, -np.inf)
+    full[free] = reference.x
+    solution = NaiveMLE(projection="none").fit(release)
+    np.testing.assert_allclose(
+        solution.marginals.flat, tables_of(model, probabilities(model, full)), atol=1e-6
+    )
+
+
+def test_zeros_that_others_imply_are_taken_out_as_well():
+    model = specification(
+        {"a": [0, 1], "b": [0, 1], "c": [0, 1]},
+        [("a", "b"), ("b", "c")],
+        [(("b", 1), ("c", 0)), (("b", 1), ("c", 1))],
+    )
+    rng = np.random.default_rng(11)
+    counts, _ = simulated_counts(model, 1000, rng)
+    assert counts[model.tables(counts).offsets[0] + 1] == 0  # (a, b) = (0, 1) cannot occur either
+    release = noisy_release(model, counts, Laplace(3.0), rng, total=1000)
+    for estimator in (NaiveMLE(ridge=0.0), NaiveMLE()):
+        solution = estimator.fit(release)
+        assert solution.status is Status.CONVERGED
+        np.testing.assert_allclose(solution.marginals.flat, counts / 1000, atol=0.02)
+
+
+def test_an_estimated_total_that_may_be_nothing_is_not_trusted():
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    nothing = NoisyStatistics.from_tables(model, {("a", "b"): [[-9, 3], [2, -20]]}, noise=Laplace(10.0))
+    for estimator in (NaiveMLE(), CGM()):
+        solution = estimator.fit(nothing)
+        assert solution.status is Status.NOT_TRUSTED
+        assert solution.stats["total"] == 1.0
+        assert solution.stats["estimated_total"] == -24.0
+
+
+def test_a_network_that_factors_cannot_hold_is_refused_not_wrong():
+    model = specification({v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+    rng = np.random.default_rng(1)
+    counts, _ = simulated_counts(model, 300, rng)
+    refused = 0
+    for _ in range(4):
+        release = noisy_release(model, counts, Laplace(4.0), rng, total=300)
+        solution = NaiveMLE(ridge=1e-6, projection="none").fit(release)
+        tables = solution.marginals
+        with contextlib.suppress(ModelError):
+            factors = [f.values for f in solution.network.get_factors()]
+            joint = np.einsum("ab,bc,cd,da->abcd", *factors)
+            np.testing.assert_allclose(joint.sum(axis=(2, 3)), tables["a", "b"], atol=1e-8)
+            continue
+        refused += 1
+    assert refused
 
 
 @pytest.mark.parametrize(

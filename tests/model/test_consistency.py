@@ -93,3 +93,21 @@ def test_minimum_norm_potentials_keep_structural_zeros(seed):
     assert np.array_equal(np.isneginf(before), np.isneginf(after))
     finite = np.isfinite(before)
     np.testing.assert_allclose(after[finite], before[finite], atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_minimum_norm_potentials_are_minimal_with_structural_zeros_too(name):
+    cards, scopes = MODELS[name]
+    rng = np.random.default_rng(5)
+    joint = indicator_matrix(cards, scopes)
+    potentials = rng.normal(size=joint.shape[1])
+    potentials[rng.random(potentials.size) < 0.25] = -np.inf
+    free = np.isfinite(potentials)
+    possible = (joint[:, ~free] == 0).all(axis=1)
+    if not possible.any():
+        pytest.skip("every joint state is impossible")
+    smallest = minimum_norm_potentials(cards, scopes, potentials)
+    # moves of the free potentials that the masked ones can make good for every joint state, possible or not
+    keeps = np.linalg.svd(joint)[2][np.linalg.matrix_rank(joint) :]
+    moves = keeps[:, free]
+    np.testing.assert_allclose(moves @ smallest[free], 0, atol=1e-6)

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
 
 
@@ -73,10 +73,20 @@ def test_factor_values_are_ignored_and_a_fitted_zero_is_no_structural_one():
     network = network_class([("a", "b")])
     names = {"a": ["no", "yes"], "b": ["x", "y"]}
     network.add_factors(factor(["a", "b"], [2, 2], [0.5, 0.0, 7.0, 2.0], state_names=names))
-    assert ModelSpecification.from_pgmpy(network).possible is None
+    with pytest.warns(DeclarationWarning, match="not taken for structural zeros"):
+        assert ModelSpecification.from_pgmpy(network).possible is None
     declared = declare(names, [("a", "b")], impossible=[{"a": "no", "b": "y"}])
     assert declared.get_factors()[0].values.tolist() == [[1, 0], [1, 1]]
     assert ModelSpecification.from_pgmpy(declared).possible.tolist() == [True, False, True, True]
+    with pytest.warns(DeclarationWarning, match=r"copy\(\) forgets them"):
+        ModelSpecification.from_pgmpy(declared.copy())
+
+
+def test_labels_that_an_array_would_round_or_cut_stay_what_they_are():
+    model = specification({"a": [2**63, -1, 2**53 + 1], "b": ["x\0", "x "]}, [("a", "b")])
+    table = model.tables(np.zeros(6)).to_xarray(("a", "b"))
+    assert table.coords["a"].values.tolist() == [2**63, -1, 2**53 + 1]
+    assert table.coords["b"].values.tolist() == ["x\0", "x "]
 
 
 def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():

@@ -1,0 +1,44 @@
+"""The status that a solution gets once its estimator has ended."""
+
+from __future__ import annotations
+
+from bayesprivmrf.inference.evidence import Evidence, Inference
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["final_status", "totals"]
+
+_ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
+
+
+def final_status(
+    status: Status,
+    evidence: Evidence,
+    model: ModelSpecification,
+    potentials: FloatArray,
+    inference: Inference,
+) -> Status:
+    """Status after the checks that no optimiser makes.
+
+    An estimate is not trusted where the number of records is not known to be more than its own standard error,
+    or where loopy belief propagation does not settle at the estimate; on loopy marginals it is approximate at
+    best.
+    """
+    if not evidence.has_total:
+        return Status.NOT_TRUSTED
+    if inference == "loopy" and status in _ENDED_WELL:
+        engine = marginal_engine(model.cardinalities, model.scopes, kind="loopy")
+        has_settled = engine.marginals_with_status(potentials)[2]  # pyright: ignore[reportAttributeAccessIssue]
+        return Status.APPROXIMATE if has_settled else Status.NOT_TRUSTED
+    return status
+
+
+def totals(evidence: Evidence) -> dict[str, float]:
+    """The number of records used, and how it was come by, for `Solution.stats`."""
+    return {
+        "total": evidence.total,
+        "estimated_total": evidence.estimated_total,
+        "total_standard_error": evidence.total_standard_error,
+    }
