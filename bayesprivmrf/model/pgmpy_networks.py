@@ -22,6 +22,7 @@ __all__ = ["declare", "network_potentials", "read_network", "write_network"]
 
 _DECLARED = "bayesprivmrf_cliques_declared"
 _IMPOSSIBLE = "bayesprivmrf_impossible"
+_LARGEST_EXPONENT = 600.0
 
 
 def declare(
@@ -158,6 +159,8 @@ def _factor_values(
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
     share = 0.0 if log_partition is None or not tops else (sum(tops) - log_partition) / len(tops)
+    if abs(share) > _LARGEST_EXPONENT:  # the factors could not hold it; queries then need normalising
+        share = 0.0
     return [np.exp(table - top + share) for table, top in zip(tables, tops, strict=True)]
 
 
