@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import random
 import subprocess
 import sys
 import tomllib
@@ -151,15 +152,17 @@ def test_help_loads_no_heavy_library():
 
 
 @pytest.mark.parametrize("mechanism", [LaplaceStatistics(epsilon=0.5), GaussianStatistics(rho=0.1)])
-def test_unseeded_noise_comes_from_no_numpy_generator(mechanism, monkeypatch):
+def test_unseeded_noise_comes_from_no_generator_of_numpy_or_python(mechanism, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("privacy noise must not come from a NumPy generator")
+        raise AssertionError("privacy noise must not come from a generator of NumPy or Python")
 
     model = ModelSpecification(domain=Domain.from_states({"a": list(range(50))}), cliques=(("a",),))
     data = pd.DataFrame({"a": np.arange(50).repeat(100)})
     monkeypatch.setattr(np.random, "default_rng", refuse)
     monkeypatch.setattr(np.random, "Generator", refuse)
     monkeypatch.setattr(np.random, "random", refuse)
+    for name in ("random", "getrandbits", "randint", "randrange", "gauss", "choice", "expovariate", "Random"):
+        monkeypatch.setattr(random, name, refuse)
     first, second = mechanism.release(model, data), mechanism.release(model, data)
     assert not first.provenance.simulated
     assert not np.array_equal(first.tables.flat, second.tables.flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayesprivmrf.audit import audit, audit_noise, gaussian_epsilon, privacy_loss
+from bayesprivmrf.audit import audit, audit_noise, empirical, gaussian_epsilon, privacy_loss
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, StatisticsMechanism
 from bayesprivmrf.mechanisms.randomness import noise_source
@@ -122,6 +123,67 @@ def test_a_mechanism_that_forgets_a_table_in_its_budget_is_caught():
         return lambda runs: sum(np.clip(source.add(counts, law), 0, 1) for law in plan.noise)
 
     assert audit(randomizer(1), randomizer(0), claimed, runs=50_000).is_violated
+
+
+# the level
+
+
+def triple_laplace(seed):
+    """Exact pair of three tables' noise, as randomizers of the log-likelihood ratio, and its curve."""
+    law, source = DiscreteLaplace(3.0), noise_source(seed)
+
+    def randomizer(present):
+        def statistics(runs):
+            noisy = source.add(np.full(3 * runs, present), law).reshape(runs, 3)
+            return np.round((law.log_density(noisy - 1) - law.log_density(noisy)).sum(axis=1), 9)
+
+        return statistics
+
+    return randomizer(1), randomizer(0), functools.cache(privacy_loss([law] * 3, [1] * 3).epsilon)
+
+
+def test_a_true_promise_is_refuted_no_oftener_than_the_confidence_allows():
+    # At so low a confidence half of the true promises may be refuted; measured are 2 % with the error shared between
+    # the deltas and limits, and over 70 % without. Binomial noise of 400 trials is 2.5 % (fixed seed).
+    first, second, curve = triple_laplace(seed=5)
+    refuted = [audit(first, second, curve, runs=2000, confidence=0.5).is_violated for _ in range(400)]
+    assert np.mean(refuted) < 0.1
+
+
+def test_the_runs_that_choose_the_event_are_not_those_that_test_it(monkeypatch):
+    seen = []
+    true_counts = empirical._tail_counts
+
+    def spy(samples, thresholds):
+        seen.append([set(sample.tolist()) for sample in samples])
+        return true_counts(samples, thresholds)
+
+    monkeypatch.setattr(empirical, "_tail_counts", spy)
+    rng = np.random.default_rng(0)
+    audit(rng.permutation, lambda runs: -rng.permutation(runs), lambda delta: 1.0, runs=1001)
+    chosen, tested = seen
+    for choosing, testing in zip(chosen, tested, strict=True):
+        assert not (choosing & testing) - {0.0}
+        assert len(choosing) == 500
+        assert len(testing) == 501
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.9999])
+def test_each_limit_is_clopper_and_pearsons_at_its_share_of_the_error(confidence):
+    # one event: 900 of 1000 runs of A are ones, 300 of B, in both halves alike
+    def ones(share):
+        return lambda runs: np.tile(np.arange(10) < 10 * share, runs // 10).astype(float)
+
+    deltas = (0.0, 0.1, 0.2)
+    found = audit(ones(0.9), ones(0.3), lambda d: 9.0, runs=2000, confidence=confidence, deltas=deltas)
+    level = (1 - confidence) / (2 * len(deltas))
+
+    def limits(hits):
+        return stats.binomtest(hits, 1000).proportion_ci(1 - 2 * level, method="exact")
+
+    events = [(900, 300), (700, 100)]  # "is one" under A against B, "is zero" under B against A
+    expected = [max(math.log((limits(a).low - d) / limits(b).high) for a, b in events) for d in deltas]
+    assert found.epsilon_lower == pytest.approx(expected, rel=1e-9)
 
 
 # the curves

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from bayesprivmrf.errors import DataError, PrivacyError
-from bayesprivmrf.mechanisms import Stamp, StatisticsMechanism
+from bayesprivmrf.mechanisms import Stamp, StatisticsMechanism, base
 from bayesprivmrf.mechanisms.calibration import promised_loss
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -184,6 +185,49 @@ class TablesContract:
             assert release.total is None
             seen.append((stored, repr(release), release._repr_html_(), repr(vars(release)), told))
         assert seen[0] == seen[1] == seen[2]
+
+    def test_release_itself_lets_out_nothing_of_the_data_but_the_noisy_counts(self, tmp_path, monkeypatch):
+        # the whole of `release`, with its provenance and its ledger, and noise that hides everything
+        monkeypatch.setattr(base, "noise_source", lambda rng: Replay())
+        seen = []
+        for size, seed in ((50, 0), (61, 1), (0, 2)):
+            account = Account()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                release = self.make().release(MODEL, sample(size, seed), ledger=account)
+            release.save(tmp_path / "a.release")
+            shown = (repr(release), release._repr_html_(), repr(vars(release)), repr(release.provenance))
+            told = [str(warning.message) for warning in caught]
+            seen.append(((tmp_path / "a.release").read_bytes(), *shown, told, repr(account.spent), release))
+        assert seen[0] == seen[1] == seen[2]
+
+    def test_joint_loss_is_kept_with_redirected_values_impossible_cells_and_lazy_frames(self):
+        public = ModelSpecification(domain=DOMAIN, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+        redirected = {"missing": {"a": "v", 0: 6, "c": False}, "other": {"a": "v", 0: 6}}
+        columns = [["u", "v", None, "zz"], [7, 5, 6, None, 99], [True, False, None]]
+        schema = {"a": pl.String, "0": pl.Int64, "c": pl.Boolean}
+        records = [r for r in itertools.product(*columns) if r[:2] != ("u", 7)]
+        mechanism = self.make(**redirected)
+        plan = mechanism._prepare(public)
+
+        def tables(rows):
+            native = pl.DataFrame(rows, schema=schema, orient="row")
+            eager, lazy = (mechanism._read(plan, given).flat for given in (native, native.lazy()))
+            np.testing.assert_array_equal(eager, lazy)
+            return eager
+
+        alone = [tables([record]) for record in records]
+        np.testing.assert_array_equal(tables(records), sum(alone))  # so a neighbour moves by one of these
+        distinct = np.unique(alone, axis=0)
+        for adjacency in ADJACENCIES:
+            laws = self.make(adjacency=adjacency, **redirected)._prepare(public).noise
+            if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+                moves = list(distinct)
+            else:
+                moves = [one - other for one, other in itertools.permutations(distinct, 2)]
+            parts = [np.split(move, public.offsets[1:-1]) for move in moves]
+            loss = max(sum(map(cost, laws, part)) for part in parts)
+            assert self.budget * (1 - 1e-12) <= loss <= self.budget * (1 + 1e-15)
 
     def test_exact_counts_do_not_print(self):
         exact = self.make()._read(self.make()._prepare(MODEL), sample(50))
