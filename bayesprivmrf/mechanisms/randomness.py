@@ -49,7 +49,7 @@ def _refuse(law: NoiseLaw) -> PrivacyError:
 
 @final
 class SecureNoise(NoiseSource):
-    """Noise from OpenDP: exact arithmetic over the operating system's cryptographic random bytes."""
+    """Noise from OpenDP: exact arithmetic over a cryptographic generator seeded by the operating system."""
 
     is_simulated = False
 
