@@ -127,7 +127,8 @@ def test_weights_that_do_not_fit_the_tables_are_refused(weights, match):
     "shares", [[0.6, 0.6], [1.0 + 1e-9], [0.5, 0.0], [-0.5, 0.5], [math.nan], [math.inf]]
 )
 def test_shares_that_are_no_division_of_one_budget_are_refused(laws, shares):
-    with pytest.raises(ArgumentError, match="shares"):
+    requirement = "must add up" if sum(shares) > 1 and math.isfinite(sum(shares)) else "must be positive"
+    with pytest.raises(ArgumentError, match=f"shares.*{requirement}"):
         laws(shares, 1.0, 1)
 
 
@@ -359,3 +360,26 @@ def test_a_model_without_variables_is_refused():
     empty = ModelSpecification(domain=Domain.from_states({}), cliques=())
     with pytest.raises(ModelError, match="at least one variable"):
         LaplaceStatistics(epsilon=1.0).preview(empty)
+
+
+def test_a_model_too_wide_for_exact_inference_is_warned_of_before_anything_is_spent():
+    from itertools import combinations
+
+    from bayesprivmrf.errors import DeclarationWarning
+
+    names = [f"v{i}" for i in range(40)]
+    wide = ModelSpecification(
+        domain=Domain.from_states({name: [0, 1] for name in names}), cliques=tuple(combinations(names, 2))
+    )
+    data = pd.DataFrame({name: [0, 1] for name in names})
+    with pytest.warns(DeclarationWarning, match="inference='loopy' only"):
+        ExactStatistics().release(wide, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DeclarationWarning):
+            LaplaceStatistics(epsilon=1.0).release(wide, data, ledger=Refusing())
+
+
+class Refusing:
+    def spend(self, guarantee, provenance):
+        raise AssertionError("nothing may be spent")
