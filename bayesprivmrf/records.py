@@ -28,7 +28,7 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Parameters
     ----------
     path
-        ``.csv``, ``.csv.gz`` (a header, then records) or ``.parquet``.
+        ``.csv``, ``.csv.gz`` (a header, then records; UTF-8, fields separated by commas) or ``.parquet``.
 
     Returns
     -------
@@ -40,8 +40,13 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Raises
     ------
     DataError
-        The file is missing, unreadable, cut short, or of another kind. The reader's own message is withheld,
-        because it quotes the data.
+        The file is missing, unreadable, cut short, or of another kind; a CSV row has more fields than the
+        header, or the header has a name twice. The reader's own message is withheld, because it quotes the data.
+
+    Notes
+    -----
+    A CSV row with fewer fields than the header lacks its last values: they are missing, and counting refuses
+    them where the model does not declare a state for them. A column without a name is left out.
     """
     import pandas as pd
 
@@ -50,7 +55,7 @@ def read_records(path: str | Path) -> pd.DataFrame:
     problem = None
     try:
         if "csv" in kinds:
-            return pd.read_csv(file, dtype=str, keep_default_na=False, na_values=[""], encoding="utf-8-sig")
+            return _csv_records(file)
         if "parquet" in kinds:
             return pd.read_parquet(file)
     except ImportError:
@@ -63,11 +68,47 @@ def read_records(path: str | Path) -> pd.DataFrame:
         problem = (
             f"the data file {str(path)!r} does not fit in memory; give a frame of a lazy engine instead."
         )
+    except pd.errors.EmptyDataError:
+        problem = f"the data file {str(path)!r} is empty; it must begin with a header."
+    except UnicodeDecodeError:
+        problem = (
+            f"the data file {str(path)!r} must be encoded in UTF-8; convert it, say with `iconv -t UTF-8`."
+        )
+    except BayesPrivMRFError:
+        raise
     except Exception as error:  # the parsers' and decompressors' own kinds
         kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
-        problem = f"the data file {str(path)!r} is not well-formed{kind}; check its header and rows."
+        remedy = "check its header and rows."
+        if "fields in line" in str(error):
+            remedy = (
+                "a row has more fields than the header. Fields are separated by commas, and one that holds a comma "
+                "stands in double quotes; drop commas at the ends of rows."
+            )
+        problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
     # raised outside the handlers: pandas quotes the offending field, and a context would carry that along
     raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
+
+
+def _csv_records(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    # The header is read as a row among rows: told that it is one, pandas takes a surplus first field for an index
+    # and shifts every column. In one piece, because only then is every row held against the first.
+    whole = pd.read_csv(
+        file,
+        header=None,
+        dtype=str,
+        keep_default_na=False,
+        na_values=[""],
+        encoding="utf-8-sig",
+        low_memory=False,
+    )
+    names = whole.iloc[0]
+    repeated = names[names.notna() & names.duplicated()]
+    if len(repeated):
+        raise _repeated()
+    records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
+    return records.set_axis(names.dropna().tolist(), axis="columns")
 
 
 def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
@@ -137,7 +178,10 @@ def _recoded_frame(declaration: Declaration, data: Any) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for variable, rule in declaration.rules.items():
         if variable not in by_text:
-            raise DataError(f"the data must have the column {variable!r}, which the model declares.")
+            raise DataError(
+                f"the data must have the column {variable!r}, which the model declares; the fields of a CSV file "
+                "must be separated by commas, and its first row must name the columns."
+            )
         if list(frame.columns).count(by_text[variable]) > 1:
             raise _repeated()
         columns[variable] = _recoded(frame[by_text[variable]], rule)

@@ -229,6 +229,62 @@ def test_a_spoilt_data_file_is_one_line_that_quotes_nothing(toy, capsys, kind):
     assert caught.value.__cause__ is None
 
 
+AB_MODEL = 'cliques = [["a", "b"]]\n[variables.a]\nstates = [0, 1]\n[variables.b]\nstates = [0, 1]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n0,1,1\n", "more fields"),  # read as an index, every column would be shifted
+        ("a,b,c\n0,1,0,\n1,1,1,\n", "more fields"),
+        ("a,b\n" + "0,1\n" * 300_000 + "0,1,1\n", "more fields"),  # beyond the first chunk of a reader
+        ("a,b,a\n0,1,1\n", "distinct names"),
+        ("", "empty"),
+    ],
+    ids=["surplus field", "trailing comma", "late surplus field", "repeated name", "empty file"],
+)
+def test_a_ragged_or_ambiguous_csv_is_refused_and_never_shifted(tmp_path, text, message):
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_records(tmp_path / "data.csv")
+    assert caught.value.__context__ is None
+
+
+def test_a_csv_that_is_not_utf8_is_told_its_encoding(tmp_path):
+    (tmp_path / "data.csv").write_bytes("a\nmäßig\n".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8") as caught:
+        read_records(tmp_path / "data.csv")
+    assert caught.value.__context__ is None
+
+
+def test_a_csv_keeps_its_columns_where_they_stand(tmp_path):
+    (tmp_path / "data.csv").write_text('\ufeff,a,"b"\n7,01,"x,y"\n8,NA,\n', encoding="utf-8")
+    records = read_records(tmp_path / "data.csv")
+    assert list(records.columns) == ["a", "b"]  # the column without a name is left out
+    assert list(records["a"]) == ["01", "NA"]
+    assert records["b"][0] == "x,y"
+    assert records["b"].isna().tolist() == [False, True]
+
+
+def test_a_csv_row_with_too_few_fields_lacks_its_last_values(toy, capsys):
+    (toy / "model.toml").write_text(AB_MODEL)
+    (toy / "data.csv").write_text("a,b\n0,1\n1\n")
+    code, out, err = run(capsys, *RELEASE)
+    assert (code, out) == (1, "")
+    assert "'b' must hold no missing value" in err
+    assert "key `missing` in a model file" in err
+
+
+def test_a_semicolon_file_and_truth_values_for_numbers_are_explained(toy, capsys):
+    (toy / "model.toml").write_text(AB_MODEL)
+    (toy / "data.csv").write_text("a;b\n0;1\n")
+    assert "commas" in run(capsys, *RELEASE)[2]
+    (toy / "data.csv").write_text("a,b\n0,True\n")
+    err = run(capsys, *RELEASE)[2]
+    assert "truth values are neither" in err
+    assert "key `other` in a model file" in err
+
+
 def test_repeated_columns_are_refused_by_recoding(toy):
     repeated = pd.DataFrame([["x", "y", 1, "01"]], columns=["a", "a", "b", "c"])
     with pytest.raises(DataError, match="distinct names") as caught:

@@ -169,7 +169,7 @@ def missing_error(coding: Coding) -> UndeclaredStateError:
     """Error for a missing value, without saying where or how many."""
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold no missing value; drop or fill them, or declare a state for them "
-        "and name it in the mechanism's `missing=`."
+        "and name it in the mechanism's `missing=`, or by the key `missing` in a model file."
     )
 
 
@@ -178,8 +178,9 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
     kinds = sorted({type(label).__name__ for label in coding.states})
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "
-        f"{' and '.join(kinds)}; text and numbers are different labels); recode the column, declare the "
-        "missing states, or declare a state for the rest and name it in the mechanism's `other=`."
+        f"{' and '.join(kinds)}; text and numbers are different labels, truth values are neither); recode "
+        "the column, declare the missing states, or declare a state for the rest and name it in the mechanism's "
+        "`other=`, or by the key `other` in a model file."
     )
 
 
