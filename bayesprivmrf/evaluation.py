@@ -82,6 +82,11 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
+    if not isinstance(estimate, Solution) and not hasattr(estimate, "get_factors"):
+        raise ArgumentError(
+            f"`estimate` must be a solution or a pgmpy network, got {type(estimate).__name__}; "
+            "the order is holdout_log_likelihood(estimate, data)."
+        )
     solution = solution_of(estimate)
     model = solution.specification
     counts = count_tables(
@@ -102,6 +107,8 @@ def compare(
     *,
     truth: DiscreteMarkovNetwork | Solution | None = None,
     holdout: Any = None,
+    missing: Any = None,
+    other: Any = None,
 ) -> pd.DataFrame:
     """Methods side by side.
 
@@ -113,6 +120,8 @@ def compare(
         The true distribution, if it is known.
     holdout
         Held-out records, if there are some. Read unprotected: the table is no release.
+    missing, other
+        As in the mechanisms: the declared states for missing and for undeclared values of `holdout`.
 
     Returns
     -------
@@ -127,11 +136,19 @@ def compare(
         raise ArgumentError(
             f"`methods` must be a mapping from name to solution, got {type(methods).__name__}."
         )
+
+    def held_out(solution: Solution) -> float:
+        return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
+
+    for name, solution in methods.items():
+        if not isinstance(solution, Solution):
+            raise ArgumentError(
+                f"`methods` must map names to solutions, got a {type(solution).__name__} for {name!r}; "
+                "fit a release first."
+            )
     rows = [
         {
-            "holdout_log_likelihood": (
-                math.nan if holdout is None else _score(holdout_log_likelihood, solution, holdout)
-            ),
+            "holdout_log_likelihood": (math.nan if holdout is None else _score(held_out, solution)),
             "kl_divergence": math.nan if truth is None else _score(kl_divergence, truth, solution),
             "seconds": float(solution.stats.get("seconds", math.nan)),
             "status": solution.status.value,

@@ -108,3 +108,16 @@ def test_loopy_solutions_are_scored_by_the_exact_log_partition():
     assert bpm.holdout_log_likelihood(loopy, records) == pytest.approx(
         bpm.holdout_log_likelihood(exact, records), abs=1e-12
     )
+
+
+def test_comparison_passes_on_the_states_for_missing_and_other_values():
+    model = specification({"a": ["n", "y", "gone", "else"]}, [("a",)])
+    solution = solution_of(model, 4)
+    raw = pd.DataFrame({"a": ["n", None, "what", "y"]})
+    clean = pd.DataFrame({"a": ["n", "gone", "else", "y"]})
+    row = bpm.compare({"it": solution}, holdout=raw, missing="gone", other="else").iloc[0]
+    assert row["holdout_log_likelihood"] == pytest.approx(bpm.holdout_log_likelihood(solution, clean))
+    with pytest.raises(ArgumentError, match="got a DataFrame for 'it'"):
+        bpm.compare({"it": clean})
+    with pytest.raises(ArgumentError, match="the order is"):
+        bpm.holdout_log_likelihood(clean, solution)

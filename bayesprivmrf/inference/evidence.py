@@ -12,12 +12,15 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference"]
+
+_CONTRADICTION = 8.0
+"""Standard errors between two totals beyond which they are not of one population."""
 
 type Inference = Literal["exact", "loopy"]
 
@@ -156,6 +159,7 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
                 f"`fit` takes releases of noisy statistics, got {type(release).__name__}; "
                 "make one with a mechanism's release(network, data)."
             )
+    _refuse_repeats(given)
     model = _joint_specification(given)
     scopes: list[tuple[int, ...]] = []
     for release in given:
@@ -193,20 +197,43 @@ def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     )
 
 
+def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
+    """Raise if one release is given twice: its noise would be counted as two independent draws."""
+    for position, release in enumerate(releases):
+        for other in releases[:position]:
+            has_noise = any(law.variance > 0 for law in release.noise)
+            if release is other or (has_noise and release == other):
+                raise ArgumentError(
+                    "`fit` was given one release twice, which tells nothing more than once; pass each release once."
+                )
+
+
 def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
     first = releases[0].specification
     if len(releases) == 1:
         return first
     for release in releases[1:]:
-        if release.specification.domain != first.domain:
-            raise ModelError(
-                "releases that are fitted jointly must declare the same variables and states in the same order."
-            )
+        _refuse_other_domain(first.domain, release.specification.domain)
     return ModelSpecification(
         domain=first.domain,
         cliques=tuple(clique for release in releases for clique in release.specification.cliques),
         impossible=tuple(zero for release in releases for zero in release.specification.impossible),
     )
+
+
+def _refuse_other_domain(first: Domain, other: Domain) -> None:
+    remedy = "declare the same variables and states, in the same order, for every release."
+    if first.variables != other.variables:
+        raise ModelError(
+            f"releases that are fitted jointly must have the same variables, got {list(first.variables)!r} "
+            f"and {list(other.variables)!r}; {remedy}"
+        )
+    for variable in first.variables:
+        if first.states_of(variable) != other.states_of(variable):
+            raise ModelError(
+                f"releases that are fitted jointly must have the same states of {variable!r}, got "
+                f"{list(first.states_of(variable))!r} and {list(other.states_of(variable))!r}; {remedy}"
+            )
 
 
 def _supported(model: ModelSpecification) -> np.ndarray | None:
@@ -241,12 +268,26 @@ def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
     if len(public) > 1:
         raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")
     if public:
-        return float(public.pop()), 0.0
+        total = float(public.pop())
+        for release in releases:
+            gap = abs(release.estimated_total - total)
+            if release.total is None and gap > _CONTRADICTION * release.total_standard_error:
+                raise ModelError(
+                    f"releases of one population must agree on its size, got the public total {total:,.0f} and "
+                    f"{release.estimated_total:,.0f} ± {release.total_standard_error:,.0f}; fit them apart."
+                )
+        return total, 0.0
     estimates = np.array([release.estimated_total for release in releases])
     errors = np.array([release.total_standard_error for release in releases])
     if (errors == 0).any():
         return float(estimates[errors == 0][0]), 0.0
     if not np.isfinite(errors).any():  # models without variables
         return math.nan, math.inf
+    low, high = int(np.argmin(estimates)), int(np.argmax(estimates))
+    if estimates[high] - estimates[low] > _CONTRADICTION * math.hypot(errors[low], errors[high]):
+        raise ModelError(
+            f"releases of one population must agree on its size, got {estimates[low]:,.0f} ± {errors[low]:,.0f} and "
+            f"{estimates[high]:,.0f} ± {errors[high]:,.0f}; fit them apart."
+        )
     precisions = 1 / errors**2
     return float(estimates @ precisions / precisions.sum()), float(precisions.sum() ** -0.5)

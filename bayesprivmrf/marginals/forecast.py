@@ -156,8 +156,8 @@ def require_memory(cost: Forecast, memory_limit: int) -> None:
             f"Exact inference would need about {_bytes(cost.memory_bytes)} in cliques of up to "
             f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` "
             f"of {_bytes(memory_limit)}, in which cliques of about {_count(max(memory_limit // 64, 1))} cells "
-            "fit. Use fewer or smaller cliques, raise `memory_limit`, or take the approximation "
-            'kind="loopy", whose memory is that of the declared tables.'
+            "fit. Declare fewer or smaller cliques, or take loopy belief propagation, an approximation whose "
+            'memory is that of the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
         )
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    DeclarationWarning,
+    ModelError,
+    NoiseWarning,
+    PrivacyError,
+)
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.randomness import NoiseSource
@@ -129,6 +137,7 @@ class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")
+        _warn_of_width(specification)
         noise = tuple(self._noise(specification))
         if len(noise) != len(specification.cliques):
             raise ArgumentError(
@@ -218,3 +227,16 @@ def _warn_without_raising(message: str, stacklevel: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("always", NoiseWarning)
             warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
+
+
+def _warn_of_width(specification: ModelSpecification) -> None:
+    """Say before anything is spent that exact inference from the release will not fit."""
+    cost = forecast(specification.cardinalities, specification.scopes)
+    if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
+        warnings.warn(
+            f"exact inference in this model will not fit (cliques of {cost.treewidth + 1} variables once "
+            "triangulated): its release can be fitted with inference='loopy' only, an approximation; declare "
+            "fewer or smaller cliques for exact answers.",
+            DeclarationWarning,
+            stacklevel=4,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,7 +46,9 @@ def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
     for label in labels:
         key, text = label_key(label), str(label)
         if key in seen:
-            raise ModelError(f"{owner} must not repeat a {what}, got {label!r} twice; declare it once.")
+            raise ModelError(
+                f"{owner} must not repeat a {what}, got {seen[key]!r} and {label!r}, which are one; declare it once."
+            )
         if text in printed:
             raise ModelError(
                 f"{owner} must have distinct {what}s when printed, got {printed[text]!r} and {label!r}, "
@@ -112,6 +115,10 @@ class Domain:
             )
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
+            if isinstance(labels, AbstractSet):
+                raise ModelError(
+                    f"the states of {variable!r} must be in an order, got a set; write a list or a tuple."
+                )
             if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
                 raise ModelError(
                     f"the states of {variable!r} must be a sequence of labels, got {labels!r}; "

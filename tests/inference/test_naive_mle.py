@@ -279,6 +279,26 @@ def test_settings_outside_their_range_are_refused(settings, message):
         NaiveMLE(**settings)
 
 
+def test_joint_fit_refuses_one_release_twice_and_populations_of_other_size_or_states():
+    rng = np.random.default_rng(12)
+    counts, _ = simulated_counts(CYCLE, 1000, rng)
+    one, two = (noisy_release(CYCLE, counts, Laplace(5.0), rng) for _ in range(2))
+    with pytest.raises(ArgumentError, match="one release twice"):
+        NaiveMLE().fit([one, two, one])
+    bigger = noisy_release(CYCLE, 3 * counts, Laplace(5.0), rng)
+    with pytest.raises(ModelError, match="agree on its size"):
+        NaiveMLE().fit([one, bigger])
+    with pytest.raises(ModelError, match="agree on its size"):
+        NaiveMLE().fit([one, noisy_release(CYCLE, 3 * counts, Laplace(5.0), rng, total=3000)])
+    states = {v: CYCLE.domain.states_of(v) for v in CYCLE.domain.variables}
+    other = specification({**states, "b": [0, 1, 2]}, CYCLE.cliques)
+    with pytest.raises(ModelError, match="same states of 'b'"):
+        NaiveMLE().fit([one, noisy_release(other, counts, Laplace(5.0), rng)])
+    fewer = specification({"a": [0, 1]}, [("a",)])
+    with pytest.raises(ModelError, match="same variables"):
+        NaiveMLE().fit([one, noisy_release(fewer, np.array([600, 400]), Laplace(5.0), rng)])
+
+
 def test_fit_refuses_what_is_no_release():
     with pytest.raises(ArgumentError, match="a release or a list of releases, got dict"):
         NaiveMLE().fit({"a": 1})

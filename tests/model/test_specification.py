@@ -108,6 +108,7 @@ def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
         ({"a": [float("nan"), 1]}, [("a",)], "missing value"),
         ({"a": [[1], 2]}, [("a",)], "hashable"),
         ({"a": "yes"}, [("a",)], "sequence of labels"),
+        ({"a": {"x", "y"}}, [("a",)], "in an order, got a set"),
         ({"a": [True, 1]}, [("a",)], "True and 1"),
         ({"a": [0, 1]}, ["a"], r"write \('a',\)"),
         ({"a": [0, 1]}, "a", "sequence of tuples"),
