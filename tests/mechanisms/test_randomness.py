@@ -157,7 +157,8 @@ def largest_dependence(noise):
 
 DEPENDENCE = 8.0
 """Standard errors. One of 6143 normal numbers is above it with probability under 1e-11. The largest in 20,000
-simulated vectors of this size is 5.8: the products of two draws have heavier tails, but a false alarm stays far under 1e-6."""
+simulated vectors of this size is 5.8: products of two draws have heavier tails, but a false alarm stays far under
+1e-6."""
 
 
 @pytest.mark.parametrize("law", [DiscreteLaplace(2.6), DiscreteGaussian(5.3)], ids=str)
