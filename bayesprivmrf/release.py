@@ -233,7 +233,9 @@ class NoisyStatistics:
             return "No privacy guarantee is stated for these tables."
         return self.guarantee.sentence()
 
-    def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
+    ) -> None:
         """Write the release to one file (JSON and arrays, format version, checksum; no pickle).
 
         The checksum has no key: it detects accidents, not forgery.
@@ -241,14 +243,19 @@ class NoisyStatistics:
         Parameters
         ----------
         path
-            Where to; an existing file is replaced in one step, so that none is ever half written.
+            Where to; an existing file is replaced in one step, so that none is ever half written. Another
+            release is not replaced: making it again would spend budget.
         allow_unprotected
             Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
+        overwrite
+            Replaces another release, too.
 
         Raises
         ------
         PrivacyError
             The tables are exact and `allow_unprotected` is False.
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
         """
         from bayesprivmrf.release_file import write_release
 
@@ -257,7 +264,7 @@ class NoisyStatistics:
                 "exact tables have no guarantee and are not saved; "
                 "pass `allow_unprotected=True` if the file stays where the data may be."
             )
-        write_release(self, path)
+        write_release(self, path, overwrite=overwrite)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NoisyStatistics):

@@ -28,6 +28,7 @@ __all__ = ["FORMAT_VERSION", "read_release", "require_writable", "write_release"
 FORMAT_NAME = "bayesprivmrf-release"
 FORMAT_VERSION = 1
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
+_ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
 
 
@@ -56,18 +57,25 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_release(release: NoisyStatistics, path: str | os.PathLike[str]) -> None:
-    """Write a release; the file appears whole or not at all. Exact tables are readable by their owner alone."""
+def write_release(release: NoisyStatistics, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a release; the file appears whole or not at all. Exact tables are readable by their owner alone.
+
+    Raises
+    ------
+    ReleaseFileError
+        The path cannot be written, or holds another release and `overwrite` is False.
+    """
     target = require_writable(path)
     array = io.BytesIO()
     np.save(array, release.tables.flat, allow_pickle=False)
     content = _content(release)
-    document = {
-        "format": FORMAT_NAME,
-        "version": FORMAT_VERSION,
-        "sha256": _digest(content, array.getvalue()),
-        "content": content,
-    }
+    digest = _digest(content, array.getvalue())
+    if not overwrite and _holds_another(target, digest):
+        raise ReleaseFileError(
+            f"{str(target)!r} holds another release, which cannot be made again without spending budget; choose "
+            "another name, or pass `overwrite=True`."
+        )
+    document = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "sha256": digest, "content": content}
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -81,34 +89,74 @@ def write_release(release: NoisyStatistics, path: str | os.PathLike[str]) -> Non
         raise
 
 
+def _holds_another(target: Path, digest: str) -> bool:
+    """Whether a whole release of other content, or of a newer format, is at a path."""
+    try:
+        return _read_document(target)[0]["sha256"] != digest
+    except _NewerFormatError:
+        return True
+    except ReleaseFileError:
+        return False
+
+
 def read_release(path: str | os.PathLike[str]) -> NoisyStatistics:
     """Read a release and check its version and checksum."""
     target = Path(path)
+    document, array = _read_document(target)
+    try:
+        return _release(document["content"], np.load(io.BytesIO(array), allow_pickle=False))
+    except BayesPrivMRFError:
+        raise
+    except Exception as error:
+        raise _damaged(target) from error
+
+
+class _NewerFormatError(ReleaseFileError):
+    pass
+
+
+def _read_document(target: Path) -> tuple[dict[str, Any], bytes]:
+    """Document and array of a release file whose version is known and whose checksum holds."""
     if not target.is_file():
         raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
-    damaged = f"{str(target)!r} is not a whole release file: it was cut short or altered; take a fresh copy."
     try:
+        with target.open("rb") as file:
+            head = file.read(len(_ZIP_MAGIC))
+        if not _ZIP_MAGIC.startswith(head):  # a release that was cut short still begins as one
+            raise _foreign(target)
         with zipfile.ZipFile(target) as archive:
+            if _DOCUMENT not in archive.namelist():
+                raise _foreign(target)
             document = json.loads(archive.read(_DOCUMENT))
             array = archive.read(_ARRAY)
         if document["format"] != FORMAT_NAME:
-            raise ReleaseFileError(f"{str(target)!r} is not a release of bayesprivmrf.")
+            raise _foreign(target)
         version = document["version"]
         if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise ReleaseFileError(
+            raise _NewerFormatError(
                 f"{str(target)!r} has format version {version}, newer than {FORMAT_VERSION}, "
                 "the newest that this bayesprivmrf reads; upgrade it."
             )
-        content = document["content"]
-        if document["sha256"] != _digest(content, array):
-            raise ReleaseFileError(damaged)
-        return _release(content, np.load(io.BytesIO(array), allow_pickle=False))
+        if document["sha256"] != _digest(document["content"], array):
+            raise _damaged(target)
     except BayesPrivMRFError:
         raise
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ReleaseFileError(damaged) from error
-    except Exception as error:  # zlib.error and others of the decompressors
-        raise ReleaseFileError(damaged) from error
+    except Exception as error:  # of zip, JSON and the decompressors
+        raise _damaged(target) from error
+    return document, array
+
+
+def _damaged(target: Path) -> ReleaseFileError:
+    return ReleaseFileError(
+        f"{str(target)!r} is not a whole release file: it was cut short or altered; take a fresh copy."
+    )
+
+
+def _foreign(target: Path) -> ReleaseFileError:
+    return ReleaseFileError(
+        f"{str(target)!r} is not a release of bayesprivmrf; give a file that `release.save` or "
+        "`bayesprivmrf release` wrote."
+    )
 
 
 def _digest(content: Any, array: bytes) -> str:

@@ -187,7 +187,9 @@ def test_what_fit_writes_says_that_its_release_was_simulated(toy, capsys):
     specification = read_declaration("model.toml").specification
     data = recode(read_declaration("model.toml"), read_records("data.csv"))
     for rng in (1, None):
-        LaplaceStatistics(epsilon=5.0).release(specification, data, rng=rng).save("toy.release")
+        LaplaceStatistics(epsilon=5.0).release(specification, data, rng=rng).save(
+            "toy.release", overwrite=True
+        )
         printed = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--json")[1])
         written = json.loads((toy / "fitted" / "solution.json").read_text())
         for summary in (printed, written):

@@ -119,15 +119,49 @@ def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     edit(path, lambda document: document.update(version=2))
     with pytest.raises(ReleaseFileError, match="format version 2, newer than 1"):
         load_release(path)
-    release().save(path)
+    release().save(path, overwrite=True)
     edit(path, lambda document: document.update(format="something"))
     with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
         load_release(path)
     path.write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(ReleaseFileError, match="not a whole release file"):
+    with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
+        load_release(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("sheet.xml", "")
+    with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
         load_release(path)
     with pytest.raises(ReleaseFileError, match="there is no release file"):
         load_release(tmp_path / "nowhere")
+
+
+def test_another_release_is_replaced_only_when_told_to(tmp_path):
+    path = tmp_path / "r"
+    release(seed=0).save(path)
+    before = path.read_bytes()
+    release(seed=0).save(path)  # the same content
+    with pytest.raises(ReleaseFileError, match="overwrite=True"):
+        release(seed=1).save(path)
+    assert path.read_bytes() == before
+    release(seed=1).save(path, overwrite=True)
+    assert load_release(path) == release(seed=1)
+    edit(path, lambda document: document.update(version=2))  # of a newer version, and as dear
+    with pytest.raises(ReleaseFileError, match="overwrite=True"):
+        release(seed=1).save(path)
+
+
+def test_a_release_whose_labels_become_text_can_be_saved_again(tmp_path):
+    given = release(specification({"a": [frozenset({1}), b"raw"]}, [("a",)]))
+    given.save(tmp_path / "r")
+    given.save(tmp_path / "r")
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", None], ids=["empty", "foreign", "damaged"])
+def test_a_damaged_or_foreign_file_is_replaced(tmp_path, content):
+    path = tmp_path / "r"
+    release(seed=0).save(path)
+    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
+    release(seed=1).save(path)
+    assert load_release(path) == release(seed=1)
 
 
 def test_unwritable_places_are_refused_and_leave_nothing(tmp_path):

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
         )
     data = recode(declaration, read_records(options.data))
     release = mechanism.release(declaration.specification, data)
-    release.save(target)
+    release.save(target, overwrite=options.force)
     if options.json:
         print(json_text(_summary(release, target)))
         return
