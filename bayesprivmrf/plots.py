@@ -30,6 +30,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY = "#666666"
 _PANELS_A_ROW = 4
+_STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
 
 
 def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Figure:
@@ -99,7 +100,8 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Logarithmic epsilon; a legend names the lines, each level is named on itself.
+        Logarithmic epsilon; the methods stand side by side where there is one only. A legend names the lines,
+        each level is named on itself.
 
     Raises
     ------
@@ -107,21 +109,25 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
         A column is missing, or no row has a finite epsilon and score.
     """
     lines, levels = _scores(results)
+    epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
     figure, (panel,) = _panels(1, width=6.2)
     for position, (name, points) in enumerate(lines.items()):
         colour, mark = _COLOURS[position % len(_COLOURS)], _MARKS[position % len(_MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
-        panel.plot(sorted(points), means, color=colour, marker=mark, markersize=6, label=name)
+        aside = 1.0 if len(epsilons) > 1 else 10 ** (_STEP_ASIDE * (position - (len(lines) - 1) / 2))
+        places = [aside * epsilon for epsilon in sorted(points)]
+        panel.plot(places, means, color=colour, marker=mark, markersize=6, label=name)
         for epsilon, scores in points.items():
             if len(scores) > 1:
-                panel.scatter([epsilon] * len(scores), scores, s=7, color=colour, alpha=0.5)
+                panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=colour, alpha=0.5)
     for name, scores in levels.items():
         level = float(np.mean(scores))
         panel.axhline(level, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         panel.annotate(name, xy=(0, level), xytext=(4, 3), color=_GREY, fontsize=9, **place)
-    epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
     panel.set_xscale("log")
+    if len(epsilons) == 1:
+        panel.set_xlim(epsilons[0] / 10, epsilons[0] * 10)
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     panel.minorticks_off()
     panel.set_xlabel("ε")

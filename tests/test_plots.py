@@ -54,6 +54,18 @@ def test_lines_join_the_means_and_levels_are_named():
     assert panel.get_xscale() == "log"
 
 
+def test_methods_at_one_epsilon_do_not_cover_each_other():
+    results = pd.DataFrame(
+        {"method": ["x", "y", "z"], "epsilon": [1.0] * 3, "holdout_log_likelihood": [-2.0, -2.0, -2.0]}
+    )
+    (panel,) = holdout_against_epsilon(results).axes
+    places = np.array([line.get_xdata()[0] for line in panel.lines])
+    assert np.all(np.diff(np.log10(places)) > 0.1)
+    assert np.mean(np.log10(places)) == pytest.approx(0.0)
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1"]
+    assert panel.get_xlim()[0] < places.min() < places.max() < panel.get_xlim()[1]
+
+
 def test_figures_are_in_no_global_list():
     from matplotlib import pyplot
 
