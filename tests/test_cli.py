@@ -190,7 +190,7 @@ def test_what_fit_writes_says_that_its_release_was_simulated(toy, capsys):
         LaplaceStatistics(epsilon=5.0).release(specification, data, rng=rng).save(
             "toy.release", overwrite=True
         )
-        printed = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--json")[1])
+        printed = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--force", "--json")[1])
         written = json.loads((toy / "fitted" / "solution.json").read_text())
         for summary in (printed, written):
             assert summary["guarantee"]["epsilon"] == 5.0
@@ -460,6 +460,139 @@ def test_the_figure_of_an_evaluation_says_what_it_is():
     figure = _figure(comparison)
     assert NOTE in [text.get_text() for text in figure.texts]
     assert "may be published as private" in NOTE
+
+
+WIDE = [
+    f"v{i}" for i in range(12)
+]  # every pair of twelve variables of eight states: one clique of 8^12 cells
+WIDE_MODEL = f"cliques = {[[v, w] for v in WIDE for w in WIDE if v < w]}\n" + "".join(
+    f"[variables.{v}]\nstates = {list(range(8))}\n" for v in WIDE
+)
+
+
+def test_a_plan_says_whether_exact_inference_fits_and_what_to_do(toy, capsys):
+    code, out, err = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1")
+    assert (code, err) == (0, "")
+    assert "Exact inference fits" in out
+    (toy / "model.toml").write_text(WIDE_MODEL)
+    code, out, err = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1")
+    assert code == 0
+    assert "Exact inference does not fit" in out
+    assert "iB" in out
+    assert "warning" in err
+    assert "`--inference loopy`" in err
+    assert len(err.strip().splitlines()) == 1
+    found = json.loads(run(capsys, "plan", "--model", "model.toml", "--epsilon", "1", "--json")[1])
+    assert found["forecast"]["is_exact_possible"] is False
+
+
+def test_a_model_too_wide_is_told_of_before_spending_and_fitted_loopily(toy, capsys):
+    (toy / "model.toml").write_text(WIDE_MODEL)
+    pd.DataFrame({v: list(range(8)) * 500 for v in WIDE}).to_csv("data.csv", index=False)
+    code, _, err = run(capsys, *RELEASE[:5], "900", *RELEASE[6:])
+    assert code == 0
+    (warning,) = [line for line in err.splitlines() if "will not fit" in line]
+    assert warning.startswith("bayesprivmrf: warning: ")
+    assert "`--inference loopy`" in warning
+    code, out, err = run(capsys, "fit", "toy.release", "--method", "naive-mle")
+    assert (code, out) == (1, "")
+    assert "`--inference loopy`" in err
+    arguments = ("fit", "toy.release", "--method", "naive-mle", "--inference", "loopy", "--json")
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert json.loads(out)["inference"] == "loopy"
+
+
+def test_a_plan_has_one_number_format_a_column_and_whole_cliques(toy, capsys):
+    long = "a_name_that_is_as_long_as_an_unhurried_person_makes_it_" * 2
+    text = MODEL.replace('["b", "c"]', f'["b", "{long}"]').replace("[variables.c]", f"[variables.{long}]")
+    (toy / "model.toml").write_text(text)
+    out = run(capsys, "plan", "--model", "model.toml", "--rho", "0.00001", "--total", "100000")[1]
+    rows = [line.split(maxsplit=5) for line in out.splitlines()[2:4]]
+    assert [row[-1] for row in rows] == ["a, b", f"b, {long}"]
+    for cells in zip(*(row[:-1] for row in rows), strict=True):
+        assert len({len(cell.partition(".")[2]) for cell in cells}) == 1
+        assert not any("e" in cell for cell in cells)
+
+
+def test_epsilon_may_be_given_several_times_and_before_the_data(toy, capsys):
+    base = ("compare", "--model", "model.toml", "--seed", "3", "--json", "--epsilon", "0.5", "--epsilon", "4")
+    code, out, _ = run(capsys, *base, "data.csv")
+    assert code == 0
+    assert [guarantee["epsilon"] for guarantee in json.loads(out)["guarantees"]] == [0.5, 4.0]
+    for wrong in ("0,5", "none.csv"):
+        with pytest.raises(SystemExit) as caught:
+            main((*base, wrong))
+        assert caught.value.code == 2
+        assert "put the data file before" in capsys.readouterr().err
+
+
+def test_a_warning_of_compare_names_its_epsilon(toy, capsys):
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "0.001", "100", "--seed", "3")
+    _, _, err = run(capsys, *arguments)
+    told = [line for line in err.splitlines() if "noise" in line]
+    assert told
+    assert all("at epsilon 0.001: " in line for line in told)
+
+
+def test_a_folder_with_files_is_kept_unless_forced_and_then_loses_only_what_fit_wrote(toy, capsys):
+    run(capsys, *RELEASE)
+    assert run(capsys, "fit", "toy.release", "--out", "fitted")[0] == 0
+    (toy / "fitted" / "marginals" / "07_of_another_model.csv").write_text("stale")
+    (toy / "fitted" / "mine.txt").write_text("mine")
+    before = (toy / "fitted" / "solution.json").read_bytes()
+    code, out, err = run(capsys, "fit", "toy.release", "--out", "fitted", "--method", "naive-mle")
+    assert (code, out) == (1, "")
+    assert "--force" in err
+    assert (toy / "fitted" / "solution.json").read_bytes() == before
+    code, *_ = run(capsys, "fit", "toy.release", "--out", "fitted", "--method", "naive-mle", "--force")
+    assert code == 0
+    assert json.loads((toy / "fitted" / "solution.json").read_text())["method"] == "naive-mle"
+    assert {path.name for path in (toy / "fitted" / "marginals").iterdir()} == {"01_a_b.csv", "02_b_c.csv"}
+    assert (toy / "fitted" / "mine.txt").read_text() == "mine"
+    base = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--epsilon",
+        "4",
+        "--seed",
+        "1",
+        "--out",
+        "fitted",
+    )
+    code, _, err = run(capsys, *base)
+    assert code == 1
+    assert "--force" in err
+
+
+def test_an_out_that_cannot_be_is_named_as_out(toy, capsys):
+    run(capsys, *RELEASE)
+    compare = ("compare", "data.csv", "--model", "model.toml", "--out", "data.csv")
+    for arguments, words in [
+        (("fit", "toy.release", "--out", "data.csv"), "`--out` must name a folder"),
+        (("fit", "toy.release", "--out", "data.csv/x"), "`--out` 'data.csv/x' cannot be made"),
+        (compare, "`--out` must name a folder"),
+        ((*RELEASE[:-1], "nowhere/x"), "`--out` must lie in an existing folder"),
+    ]:
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (1, "")
+        assert words in err
+
+
+def test_a_solution_file_stands_by_itself(toy, capsys):
+    run(capsys, *RELEASE)
+    run(capsys, "fit", "toy.release", "--out", "fitted")
+    found = json.loads((toy / "fitted" / "solution.json").read_text())
+    assert (found["format"], found["version"]) == ("bayesprivmrf-solution", 1)
+    assert found["model"]["cliques"] == [["a", "b"], ["b", "c"]]
+    assert found["model"]["variables"][2] == {"name": "c", "states": ["01", "02", "NA"]}
+    release = load_release("toy.release")
+    assert found["noise"] == [law.as_dict() for law in release.noise]
+    assert found["provenance"]["mechanism"] == "LaplaceStatistics"
+    assert found["provenance"]["simulated"] is False
+    assert found["provenance"]["settings"]["epsilon"] == 5.0
 
 
 def test_compare_without_arguments_is_the_survey(capsys):

@@ -11,8 +11,9 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
-from bayesprivmrf.errors import BayesPrivMRFError
+from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["main"]
 
@@ -41,15 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.command == "compare" and (options.data is None) != (options.model is None):
-        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    if options.command == "compare":
+        _settle_compare(parser, options)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
         try:
             return _run(options)
         except BayesPrivMRFError as error:
-            print(f"bayesprivmrf: error: {error}", file=sys.stderr)
+            remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
+            print(f"bayesprivmrf: error: {error}{remedy}", file=sys.stderr)
             return 1
         except BrokenPipeError:
             # the reader of our output has left (`... | head`); Python must not try to flush to it again
@@ -90,15 +92,43 @@ def _run(options: argparse.Namespace) -> int:
 
 def _keep_own_warnings() -> None:
     """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
-    from bayesprivmrf.errors import NoiseWarning
+    from bayesprivmrf.errors import DeclarationWarning, NoiseWarning
 
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    warnings.simplefilter("always", NoiseWarning)
+    for category in (DeclarationWarning, NoiseWarning):
+        warnings.simplefilter("always", category)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    print(f"bayesprivmrf: warning: {message}", file=sys.stderr)
+    text = " ".join(str(message).split()).replace("inference='loopy'", "`--inference loopy`")
+    print(f"bayesprivmrf: warning: {text}", file=sys.stderr)
+
+
+def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
+    return isinstance(error, ModelTooLargeError) and getattr(options, "inference", None) == "exact"
+
+
+def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Sort out what ``--epsilon``, which takes all that follows it, took of the data file's name."""
+    given = options.epsilon or []
+    strays = [text for text in given if isinstance(text, str)]
+    if len(strays) == 1 and options.data is None and Path(strays[0]).is_file():
+        options.data = strays[0]
+    elif strays:
+        parser.error(
+            f"argument --epsilon: must be numbers, got {strays[0]!r}; put the data file before the options"
+        )
+    options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
+    if (options.data is None) != (options.model is None):
+        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -127,7 +157,15 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.add_argument("data", nargs="?", help=_DATA_HELP)
     command.add_argument("--model", help=_MODEL_HELP)
-    command.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], metavar="E")
+    command.add_argument(
+        "--epsilon",
+        type=_number_or_text,
+        nargs="+",
+        action="extend",
+        metavar="E",
+        help="budgets, by default 0.1 1 10; may be given several times",
+    )
+    _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     command.add_argument(
         "--seed", type=_seed, help="of split and simulated noise; drawn and printed if not given"
@@ -135,6 +173,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument(
         "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
     )
+    command.add_argument("--force", action="store_true", help="write into a folder that is not empty")
     _add_json(command)
 
 
@@ -179,7 +218,11 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     command.add_argument("release", help="file that `bayesprivmrf release` wrote")
     command.add_argument("--method", choices=("cgm", "naive-mle"), default="cgm")
+    _add_inference(command)
     command.add_argument("--out", metavar="DIR", help="write solution.json, network.json and marginals/*.csv")
+    command.add_argument(
+        "--force", action="store_true", help="write into a folder that is not empty, replacing an earlier fit"
+    )
     _add_json(command)
 
 
@@ -194,6 +237,15 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"
+    )
+
+
+def _add_inference(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--inference",
+        choices=("exact", "loopy"),
+        default="exact",
+        help="exact marginals, or loopy belief propagation: an approximation for models too large for them",
     )
 
 

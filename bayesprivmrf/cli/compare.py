@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cli.output import aligned, json_text, number, progress, refuse_to_replace, remark
-from bayesprivmrf.errors import DataError
+from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
+from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning
 from bayesprivmrf.model import ModelSpecification
 
 if TYPE_CHECKING:
@@ -58,14 +60,17 @@ def run(options: argparse.Namespace) -> None:
     from bayesprivmrf.privacy import Adjacency
 
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    folder = None if options.out is None else Path(options.out)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in _FILES:
-            refuse_to_replace(folder / name, options.data, options.model)
+    folder = None
+    if options.out is not None:
+        folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
     comparison = evaluate(
-        specification, data, epsilons=options.epsilon, seed=seed, adjacency=Adjacency(options.adjacency)
+        specification,
+        data,
+        epsilons=options.epsilon,
+        seed=seed,
+        adjacency=Adjacency(options.adjacency),
+        inference=options.inference,
     )
     described = {
         "source": title,
@@ -74,6 +79,7 @@ def run(options: argparse.Namespace) -> None:
         "train": comparison.train,
         "test": comparison.test,
         "seed": seed,
+        "inference": options.inference,
         "note": NOTE,
     }
     if folder is not None:
@@ -88,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
     print(_table(comparison.results))
     print("\nHeld-out log-likelihood in nats a record: higher is better.")
     if folder is not None:
-        remark(f"\nWrote comparison.csv, comparison.json and comparison.png to {folder}.")
+        remark(f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}.")
 
 
 def evaluate(
@@ -98,6 +104,7 @@ def evaluate(
     epsilons: Sequence[float],
     seed: int,
     adjacency: Adjacency,
+    inference: Literal["exact", "loopy"] = "exact",
 ) -> Comparison:
     """Score the uniform model, the non-private MLE, naive MLE and CGM on a quarter of the records.
 
@@ -111,6 +118,8 @@ def evaluate(
         Of the split and of the simulated noise.
     adjacency
         Neighbouring relation of every guarantee.
+    inference
+        Marginals of every method. Scores are exact, so that a model too large for that has none (NaN).
     """
     import pandas as pd
 
@@ -136,12 +145,17 @@ def evaluate(
             None, {"uniform": uniform_solution(specification)}
         )  # first: what it prepares is in nobody's seconds
         bar.update(task, advance=1, description=_NAMES["mle"])
-        score(None, {"mle": NaiveMLE().fit(ExactStatistics().release(specification, train))})
+        exact = ExactStatistics().release(specification, train)
+        score(None, {"mle": NaiveMLE(inference=inference).fit(exact)})
         bar.advance(task)
         for mechanism, stream in zip(mechanisms, streams, strict=True):
-            release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
+            with _noise_warnings_of(mechanism.epsilon):
+                release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
             solutions: dict[str, Any] = {}
-            for name, method in (("naive-mle", NaiveMLE()), ("cgm", CGM())):
+            for name, method in (
+                ("naive-mle", NaiveMLE(inference=inference)),
+                ("cgm", CGM(inference=inference)),
+            ):
                 bar.update(task, description=f"{_NAMES[name]}, epsilon {mechanism.epsilon:g}")
                 solutions[name] = method.fit(release)
                 bar.advance(task)
@@ -154,6 +168,17 @@ def evaluate(
         train=len(train),
         test=len(test),
     )
+
+
+@contextmanager
+def _noise_warnings_of(epsilon: float) -> Iterator[None]:
+    """Say of every warning about noise at which epsilon it was; others were shown with the exact tables."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoiseWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, NoiseWarning):
+            warnings.warn(f"at epsilon {epsilon:g}: {warning.message}", NoiseWarning, stacklevel=2)
 
 
 def _split(data: pd.DataFrame, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -203,7 +228,13 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
     table, whole, picture = (folder / name for name in _FILES)
     comparison.results.assign(note=NOTE).to_csv(table, index=False)
     whole.write_text(_json(described, comparison) + "\n", encoding="utf-8")
-    _figure(comparison).savefig(picture, dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
+    try:
+        figure = _figure(comparison)
+    except ArgumentError:  # no score is finite: the model is too large for exact ones
+        picture.unlink(missing_ok=True)
+        remark(f"\nNo {picture.name}: there is no score to draw.")
+    else:
+        figure.savefig(picture, dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
 
 
 def _figure(comparison: Comparison) -> Figure:

@@ -7,24 +7,30 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bayesprivmrf.cli.output import aligned, json_text, number, remark
+from bayesprivmrf.cli.output import aligned, claim_folder, clear_folder, json_text, number, remark
 from bayesprivmrf.inference import CGM, NaiveMLE
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 __all__ = ["run"]
 
+SOLUTION_FORMAT = "bayesprivmrf-solution"
+SOLUTION_VERSION = 1
+_FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
+
 
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write the solution where asked."""
     release = load_release(options.release)
+    folder = None
     if options.out is not None:
-        (Path(options.out) / "marginals").mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    method = CGM() if options.method == "cgm" else NaiveMLE()
-    solution = method.fit(release)
+        folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.release])
+    kind = CGM if options.method == "cgm" else NaiveMLE
+    solution = kind(inference=options.inference).fit(release)
     summary = _summary(options.method, release, solution)
-    if options.out is not None:
-        _write(Path(options.out), summary, solution)
+    if folder is not None:
+        clear_folder(folder, _FILES)
+        _write(folder, summary, solution)
     if options.json:
         print(json_text({**summary, "marginals": _marginals(solution)}))
         return
@@ -35,14 +41,38 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _summary(name: str, release: NoisyStatistics, solution: Solution) -> dict[str, Any]:
+    """What was fitted to what: it must stand by itself, for a folder and a release part company."""
+    provenance = release.provenance
     return {
+        "format": SOLUTION_FORMAT,
+        "version": SOLUTION_VERSION,
         "method": name,
+        "inference": solution.inference,
         "status": solution.status,
         "log_partition": solution.log_partition,
         "stats": dict(solution.stats),
         "guarantee": _promised(release),
         "statement": release.privacy_statement(),
+        "model": {
+            "variables": _variables(solution),
+            "cliques": [list(clique) for clique in solution.specification.cliques],
+        },
+        "noise": [law.as_dict() for law in release.noise],
+        "provenance": {
+            "mechanism": provenance.mechanism,
+            "settings": dict(provenance.settings),
+            "simulated": provenance.simulated,
+            "versions": dict(provenance.versions),
+        },
     }
+
+
+def _variables(solution: Solution) -> list[dict[str, Any]]:
+    domain = solution.specification.domain
+    return [
+        {"name": variable, "states": list(states)}
+        for variable, states in zip(domain.variables, domain.states, strict=True)
+    ]
 
 
 def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
@@ -77,6 +107,7 @@ def _write(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
     """Files that a statistician can read anywhere: JSON for the model, one CSV a marginal table."""
     (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
     (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
+    (folder / "marginals").mkdir(exist_ok=True)
     for position, clique in enumerate(solution.specification.cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
         table = solution.marginal(list(clique)).to_series()
@@ -85,12 +116,8 @@ def _write(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
 
 def _network(solution: Solution) -> dict[str, Any]:
     """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
-    domain = solution.specification.domain
     return {
-        "variables": [
-            {"name": variable, "states": list(states)}
-            for variable, states in zip(domain.variables, domain.states, strict=True)
-        ],
+        "variables": _variables(solution),
         "factors": [
             {"variables": list(clique), "log_potential": solution.potentials[clique]}
             for clique in solution.specification.cliques

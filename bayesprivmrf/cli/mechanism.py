@@ -19,7 +19,10 @@ def chosen_mechanism(options: argparse.Namespace) -> Any:
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
     available = available_mechanisms()
     if name not in available:
-        raise ArgumentError(f"`--mechanism` must be one of {', '.join(sorted(available))}, got {name!r}.")
+        raise ArgumentError(
+            f"`--mechanism` must be one of {', '.join(sorted(available))}, got {name!r}; another package's mechanism "
+            "is found once that package is installed beside this one."
+        )
     kind: Any = available[name]
     if not issubclass(kind, StatisticsMechanism):
         # what another one releases may have no file format: that must not turn out after the budget is spent

@@ -16,7 +16,18 @@ from bayesprivmrf.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["aligned", "json_text", "number", "progress", "refuse_to_replace", "remark"]
+__all__ = [
+    "aligned",
+    "claim_folder",
+    "clear_folder",
+    "column",
+    "json_text",
+    "memory",
+    "number",
+    "progress",
+    "refuse_to_replace",
+    "remark",
+]
 
 
 def remark(text: str) -> None:
@@ -31,6 +42,65 @@ def refuse_to_replace(target: Path, *sources: str | None) -> None:
             raise ArgumentError(
                 f"`--out` must not write to {str(target)!r}, which is read from; choose another name."
             )
+
+
+def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence[str | None]) -> Path:
+    """Folder of ``--out``, made; before the work, not after it.
+
+    Parameters
+    ----------
+    out
+        As it was given.
+    own
+        Patterns of the files that the command writes there.
+    force
+        Whether the folder may hold files.
+    sources
+        What is read from: none of it may be among the command's own files.
+    """
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError(f"`--out` must name a folder, got the file {out!r}; choose another name.")
+    for pattern in own:
+        for path in folder.glob(pattern):
+            refuse_to_replace(path, *sources)
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise ArgumentError(
+            f"`--out` must name a new or an empty folder, got {out!r}, which holds files; choose another name, or "
+            "pass --force."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"the folder `--out` {out!r} cannot be made: {error.strerror}.") from None
+    return folder
+
+
+def clear_folder(folder: Path, own: Sequence[str]) -> None:
+    """Remove what an earlier run of the same command wrote, and nothing else."""
+    for pattern in own:
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def column(values: Sequence[float]) -> list[str]:
+    """Numbers of one column: whole, or with decimals that give its smallest three digits, six at most."""
+    shown = [abs(value) for value in values if value and math.isfinite(value)]
+    if all(value == round(value) for value in shown):
+        return [f"{value:,.0f}" for value in values]
+    decimals = min(max(2 - math.floor(math.log10(min(shown))), 0), 6) if shown else 0
+    return [f"{value:,.{decimals}f}" for value in values]
+
+
+def memory(size: float) -> str:
+    """Bytes as a person reads them."""
+    if size >= 1024**6:
+        return f"10^{math.log10(size):.0f} bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:,.3g} {unit}"
+        size /= 1024
+    return f"{size:,.3g} PiB"
 
 
 def number(value: Any, digits: int = 4) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
+from typing import TYPE_CHECKING
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import json_text, number
-from bayesprivmrf.marginals import forecast
+from bayesprivmrf.cli.output import aligned, column, json_text, memory
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayesprivmrf.marginals.forecast import Forecast
 
 __all__ = ["run"]
 
@@ -17,15 +22,32 @@ def run(options: argparse.Namespace) -> None:
     """Print the preview of the mechanism and the forecast of exact inference."""
     specification = read_declaration(options.model).specification
     mechanism = chosen_mechanism(options)
-    preview = mechanism.preview(specification, total=options.total)
+    preview = mechanism.preview(
+        specification, total=options.total
+    )  # warns where exact inference will not fit
     cost = forecast(specification.cardinalities, specification.scopes)
+    is_exact = cost.memory_bytes <= DEFAULT_MEMORY_LIMIT
     if options.json:
         rows = preview.to_dict(orient="records")
         costs = {name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")}
+        costs |= {"memory_limit": DEFAULT_MEMORY_LIMIT, "is_exact_possible": is_exact}
         print(json_text({"mechanism": type(mechanism).__name__, "tables": rows, "forecast": costs}))
-        return
-    print(preview.to_string(index=False, float_format=lambda value: number(float(value))))
-    print(
-        f"\nExact inference: treewidth {cost.treewidth}, largest table {cost.largest_table:,} cells, "
-        f"at most {math.ceil(cost.memory_bytes / 1e6):,} MB."
+    else:
+        print(_table(preview))
+        print(f"\nExact inference {'fits' if is_exact else 'does not fit'}: {_cost(cost)}.")
+
+
+def _table(preview: pd.DataFrame) -> str:
+    """The clique last, for it may be long."""
+    names = [name for name in preview.columns if name != "clique"]
+    columns = [column([float(value) for value in preview[name]]) for name in names]
+    cliques = [", ".join(map(str, clique)) for clique in preview["clique"]]
+    return aligned([*names, "clique"], [list(row) for row in zip(*columns, cliques, strict=True)], left=0)
+
+
+def _cost(cost: Forecast) -> str:
+    cells = f"{cost.largest_table:,}" if cost.largest_table < 10**15 else f"{cost.largest_table:.0e}"
+    return (
+        f"treewidth {cost.treewidth}, largest table {cells} cells, at most {memory(cost.memory_bytes)} of the "
+        f"{memory(DEFAULT_MEMORY_LIMIT)} that inference takes"
     )

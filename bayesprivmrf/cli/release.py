@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
-from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release_file import require_writable
@@ -22,10 +23,16 @@ def run(options: argparse.Namespace) -> None:
     refuse_to_replace(target, options.data, options.model)
     if target.exists() and not options.force:
         raise ArgumentError(f"`--out` {options.out!r} exists already; choose another name, or pass --force.")
-    require_writable(target)
+    try:
+        require_writable(target)
+    except ReleaseFileError as error:
+        raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
     declaration = read_declaration(options.model)
     mechanism = chosen_mechanism(options)
-    if mechanism._guarantee(mechanism._prepare(declaration.specification)) is None:  # reads no data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeclarationWarning)  # `release` prepares again, and warns then
+        guarantee = mechanism._guarantee(mechanism._prepare(declaration.specification))  # reads no data
+    if guarantee is None:
         raise PrivacyError(
             f"the mechanism {type(mechanism).__name__} promises nothing, so that there is nothing to release under; "
             "call it from Python."
