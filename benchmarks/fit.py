@@ -128,7 +128,7 @@ def main() -> None:
             print(f"{name}, N = {records:,}: {row}")
     with tempfile.TemporaryDirectory() as folder:
         for records in (10_000, 100_000):
-            path = Path(folder) / "chain.release"
+            path = Path(folder) / f"chain-{records}.release"
             simulated(*chosen["chain of 40, 4 states"], records).save(path)
             for method in ("naive", "cgm"):
                 row = cold(path, method)
