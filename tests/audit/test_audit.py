@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayesprivmrf.audit import audit, audit_noise, empirical, gaussian_epsilon, privacy_loss
+from bayesprivmrf.audit import audit, audit_noise, curves, empirical, gaussian_epsilon, privacy_loss
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, StatisticsMechanism
 from bayesprivmrf.mechanisms.randomness import noise_source
@@ -223,6 +224,34 @@ def test_a_curve_stays_below_what_the_guarantee_implies(law):
     loss = privacy_loss([law, law], [1, 1])
     for delta in (1e-6, 1e-3, 0.1):
         assert loss.epsilon(delta) <= guarantee.to_approximate(delta).epsilon + 1e-9
+
+
+def test_the_curve_of_many_laws_is_an_upper_bound_and_close(monkeypatch):
+    # exact by enumeration of all sums, against the grid that takes over where those are too many
+    laws = [DiscreteGaussian(2.0), DiscreteLaplace(1.7), DiscreteGaussian(3.1)]
+    exact = privacy_loss(laws, [1, -1, 1])
+    monkeypatch.setattr(curves, "_EXACT_PRODUCTS", 1)
+    bound = privacy_loss(laws, [1, -1, 1])
+    steps = 4 * (exact.losses.max() - exact.losses.min()) / curves._GRID
+    assert bound.probabilities.sum() == pytest.approx(1.0, abs=1e-9)
+    for delta in (1e-6, 1e-3, 0.1):
+        excess = bound.epsilon(delta) - exact.epsilon(delta)
+        assert -1e-9 < excess <= steps + 1e-9
+    assert bound.epsilon(0.1) > exact.epsilon(0.1)  # the grid was taken
+
+
+def test_tables_of_many_scales_are_audited_in_seconds():
+    laws = [DiscreteGaussian(3.0 + 0.37 * table) for table in range(8)]
+    source = noise_source(2)
+    begin = time.perf_counter()
+    result = audit_noise(
+        lambda counts, table: source.add(counts, laws[table]), laws, "add-or-remove-one", runs=2_000
+    )
+    assert time.perf_counter() - begin < 20  # it took minutes, and all of the memory
+    assert not result.is_violated
+    mu = math.sqrt(sum(1 / law.scale**2 for law in laws))
+    # discrete noise of these scales is close to the normal's, whose curve has a closed form
+    assert result.epsilon_claimed[-1] == pytest.approx(gaussian_epsilon(mu, result.deltas[-1]), abs=0.02)
 
 
 def test_exchanging_the_neighbours_gives_the_same_curve():
