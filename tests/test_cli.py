@@ -145,6 +145,7 @@ def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkey
         ({"--epsilon": "nan"}, "`epsilon`"),
         ({"--model": "none.toml"}, "none.toml"),
         ({"--mechanism": "magic"}, "laplace"),
+        ({"--mechanism": "magic"}, "another package's mechanism"),
         ({"--mechanism": "gaussian"}, "--rho"),
     ],
 )
@@ -501,6 +502,17 @@ def test_a_model_too_wide_is_told_of_before_spending_and_fitted_loopily(toy, cap
     code, out, _ = run(capsys, *arguments)
     assert code == 0
     assert json.loads(out)["inference"] == "loopy"
+
+
+def test_compare_of_a_model_too_wide_to_score_ends_well_and_draws_nothing(toy, capsys):
+    (toy / "model.toml").write_text(WIDE_MODEL)
+    pd.DataFrame({v: list(range(8)) * 500 for v in WIDE}).to_csv("data.csv", index=False)
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "900", "--seed", "1")
+    code, out, err = run(capsys, *arguments, "--inference", "loopy", "--out", "found", "--json")
+    assert code == 0
+    assert all(row["holdout_log_likelihood"] is None for row in json.loads(out)["results"])
+    assert "no score to draw" in err
+    assert {path.name for path in (toy / "found").iterdir()} == {"comparison.csv", "comparison.json"}
 
 
 def test_a_plan_has_one_number_format_a_column_and_whole_cliques(toy, capsys):
