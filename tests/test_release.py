@@ -152,7 +152,9 @@ def test_another_release_is_replaced_only_when_told_to(tmp_path):
 def test_a_release_whose_labels_become_text_can_be_saved_again(tmp_path):
     given = release(specification({"a": [frozenset({1}), b"raw"]}, [("a",)]))
     given.save(tmp_path / "r")
-    given.save(tmp_path / "r")
+    first = (tmp_path / "r").read_bytes()
+    given.save(tmp_path / "r")  # no other release, though its labels now read as text
+    assert (tmp_path / "r").read_bytes() == first
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", None], ids=["empty", "foreign", "damaged"])
