@@ -42,7 +42,10 @@ GRAPHS = ("third-order chain", "Erdős-Rényi")
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.1, 0.5, 1.0)
 POPULATIONS, DRAWS, STATES = 5, 2, 5
-SEED = 20_170_806  # fresh: no setting of an estimator was chosen on these populations
+SEED = (
+    20_170_806  # CGM's fallback where no model reaches D = 1 was designed on two releases of this seed's grid
+)
+FRESH_SEED = 31_415_926  # its populations were first looked at when everything was settled
 
 ESTIMATORS = {
     "naive, default ridge": NaiveMLE(),
@@ -62,9 +65,9 @@ ESTIMATORS = {
 class Truth:
     """A population: graph, potentials, exact log-partition and marginals."""
 
-    def __init__(self, graph: str, population: int) -> None:
-        seed = [SEED, GRAPHS.index(graph), population]
-        rng = np.random.default_rng(seed)
+    def __init__(self, graph: str, population: int, seed: int = SEED) -> None:
+        entropy = [seed, GRAPHS.index(graph), population]
+        rng = np.random.default_rng(entropy)
         if graph == "third-order chain":
             states, scopes = chain(10, STATES, 3)
         else:
@@ -187,16 +190,18 @@ def references(truth: Truth, counts: np.ndarray, rng: np.random.Generator) -> li
     return rows
 
 
-def population(graph: str, index: int, with_mbi: bool, records: tuple[int, ...]) -> list[dict[str, object]]:
+def population(
+    graph: str, index: int, with_mbi: bool, records: tuple[int, ...], seed: int
+) -> list[dict[str, object]]:
     """All cells of one population, each read from the cache if it is there."""
-    truth = Truth(graph, index)
+    truth = Truth(graph, index, seed)
     rows: list[dict[str, object]] = []
     for size, epsilon in product(records, EPSILONS):
-        slug = f"{GRAPHS.index(graph)}-{index}-{size}-{epsilon}-{int(with_mbi)}"
+        slug = f"{seed}-{GRAPHS.index(graph)}-{index}-{size}-{epsilon}-{int(with_mbi)}"
         path = CACHE / f"{slug}.json"
         found = json.loads(path.read_text()) if path.exists() else []
         known = {row["method"] for row in found}
-        rng = np.random.default_rng([SEED, GRAPHS.index(graph), index, size])
+        rng = np.random.default_rng([seed, GRAPHS.index(graph), index, size])
         if not known >= {*ESTIMATORS, "uniform"} | ({"mbi, L1", "mbi, L2"} if with_mbi else set()):
             counts = truth.counts(size, rng)
             if "uniform" not in known:
@@ -204,7 +209,7 @@ def population(graph: str, index: int, with_mbi: bool, records: tuple[int, ...])
             scale = len(truth.model.cliques) / epsilon
             for draw in range(DRAWS):
                 noise = np.random.default_rng(
-                    [SEED, GRAPHS.index(graph), index, size, int(1e3 * epsilon), draw]
+                    [seed, GRAPHS.index(graph), index, size, int(1e3 * epsilon), draw]
                 )
                 stop = 1 - np.exp(-1 / scale)
                 noisy = counts + noise.geometric(stop, counts.size) - noise.geometric(stop, counts.size)
@@ -272,18 +277,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one population a graph, two sizes")
     parser.add_argument("--no-mbi", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="the populations kept back until the end")
     arguments = parser.parse_args()
     populations = 1 if arguments.quick else POPULATIONS
     records = RECORDS[:2] if arguments.quick else RECORDS
+    seed = FRESH_SEED if arguments.fresh else SEED
     tasks = list(product(GRAPHS, range(populations)))
     work = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")(
-        joblib.delayed(population)(graph, index, not arguments.no_mbi, records) for graph, index in tasks
+        joblib.delayed(population)(graph, index, not arguments.no_mbi, records, seed)
+        for graph, index in tasks
     )
     rows = [row for part in track(work, total=len(tasks), description="populations") for row in part]
     frame = pd.DataFrame(rows)
     RESULTS.mkdir(exist_ok=True)
     if not arguments.quick:
-        frame.to_csv(RESULTS / "quality.csv", index=False, float_format="%.6g")
+        name = "quality-fresh.csv" if arguments.fresh else "quality.csv"
+        frame.to_csv(RESULTS / name, index=False, float_format="%.6g")
     print(report(frame))
 
 
