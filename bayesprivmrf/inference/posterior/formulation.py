@@ -1,0 +1,116 @@
+"""What a way of writing the posterior must offer: a PyMC model, and how its draws become marginals."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+__all__ = ["Finished", "Formulation"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Finished:
+    r"""Draws of everything a posterior speaks of, flat over the model's cliques (`evidence.specification`).
+
+    Parameters
+    ----------
+    marginals
+        μ, probabilities of the population, shape (chain, draw, cells); the cells of the model's cliques one
+        clique after the other, each in C order.
+    counts
+        Latent true counts n of the same cells, records, shape (chain, draw, cells); a continuous relaxation of
+        whole numbers.
+    effects
+        Potentials in the orthonormal zero-sum coordinates of `Effects`, shape (chain, draw, d).
+    total
+        N, records, shape (chain, draw); constant where it is public.
+    scales
+        Prior standard deviation of the effects of each order, shape (chain, draw, orders); None for a prior
+        without them.
+    """
+
+    marginals: FloatArray
+    counts: FloatArray
+    effects: FloatArray
+    total: FloatArray
+    scales: FloatArray | None = None
+
+
+class Formulation(Protocol):
+    """The posterior of one evidence written as a PyMC model, and how its draws become marginals.
+
+    Attributes
+    ----------
+    name
+        ``"hyper-Dirichlet"`` or ``"log-linear"``.
+    judged
+        Variables on which convergence is judged: those that the sampler moves, in a form that the data
+        identify, such as ``("counts", "total")``. Never the draws that `finish` adds, whose fresh independent
+        noise looks better mixed than the chain is.
+    hidden
+        Sampled variables that `finish` needs and nobody should read, such as Gamma variables of which only
+        ratios matter. Judged and hidden variables together are all that the sampler stores.
+    settings
+        The prior's settings, plain numbers and text, by name; they become `constant_data` and attributes.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the formulation."""
+        ...
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Variables on which convergence is judged."""
+        ...
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Variables that are stored for `finish` alone."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The prior's settings, by name."""
+        ...
+
+    @property
+    def structure(self) -> Hashable:
+        """Everything that the compiled model depends on but `data`: formulations of equal structure share it."""
+        ...
+
+    def model(self) -> pm.Model:
+        """A fresh PyMC model of this release; every number of the release and of the prior is a ``pm.Data``."""
+        ...
+
+    def data(self) -> Mapping[str, np.ndarray]:
+        """Values of those ``pm.Data``, by name."""
+        ...
+
+    def start(self) -> Mapping[str, np.ndarray] | None:
+        """Initial values by variable, on the scale of the variable itself; None for PyMC's own."""
+        ...
+
+    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
+        """Marginals, counts and effects of sampled draws.
+
+        Parameters
+        ----------
+        draws
+            The judged and hidden variables, each of shape (chain, draw, ...).
+        rng
+            Source of the draws that follow exactly from the sampled ones.
+        """
+        ...
+
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Exact draws of the prior, shape (1, size, ...): μ, and the counts of a population of N records."""
+        ...
