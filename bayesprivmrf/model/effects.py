@@ -1,0 +1,324 @@
+r"""Orthonormal zero-sum (ANOVA) coordinates of a hierarchical log-linear model.
+
+Potentials on overlapping cliques are over-complete: many of them give one distribution. Every log-linear model
+over cliques has, up to its constant, exactly one expansion
+
+.. math:: \log p(x) = -A + \sum_S e_S(x_S), \qquad \sum_{x_v} e_S(x_S) = 0 \text{ for each } v ∈ S,
+
+S running over the non-empty subsets of the cliques: the main effects, the interactions of pairs, and so on. With
+an orthonormal basis :math:`Q_v` (:math:`K_v × (K_v - 1)`, columns of sum zero) of each variable's contrasts,
+
+.. math:: e_S = \Bigl(\bigotimes_{v ∈ S} Q_v\Bigr) β_S, \qquad \lVert e_S \rVert = \lVert β_S \rVert,
+
+so that the coordinates β are as many as the model has parameters, and a normal prior on them that is the same in
+all directions does not depend on the basis chosen. Here Q is Helmert's: column j compares state j with the mean
+of the states before it.
+
+One clique's potentials are :math:`(\bigotimes_v [1 \mid Q_v])\, b`, b having as many cells as the clique: an
+entry whose index is 0 at some variables is a coordinate of the effect of the others. Axis after axis this takes
+:math:`O(\text{cells} · \sum_v K_v)` steps, however many subsets a clique has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+__all__ = ["Effects", "contrasts"]
+
+_SPARSE = 60_000
+"""Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
+class Effects:
+    """The map between zero-sum coordinates β and potentials on given cliques; make one with `Effects.of`.
+
+    Parameters
+    ----------
+    cardinalities, scopes
+        The model: number of states of each variable; variable positions of each clique, in its axis order.
+    subsets
+        Subset of each effect, variable positions ascending; by size, then in lexicographic order. One with a
+        variable of a single state has no coordinate and is left out.
+    offsets
+        Effect k has the coordinates ``offsets[k]:offsets[k + 1]``, in C order of its (K - 1)'s.
+    orders
+        Number of variables of each coordinate's effect, shape (d,).
+    cells
+        Number of cells of all cliques together.
+    """
+
+    cardinalities: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    subsets: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    orders: IntArray
+    cells: int
+    _member: IntArray  # coordinate of each entry of b; d for the constant and for what is never an effect
+    _mean: FloatArray  # 1 / (number of cells averaged over), for each entry of b
+    _home: IntArray  # entry of b for each coordinate
+    _groups: tuple[tuple[tuple[int, ...], IntArray], ...]  # shape, and the cells of all cliques of that shape
+    _matrices: tuple[Any, Any] | None  # β -> potentials and its transpose, sparse, where that is faster
+
+    @classmethod
+    def of(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Effects:
+        """The coordinates of a model; kept, and given again for the same model.
+
+        Parameters
+        ----------
+        cardinalities
+            Number of states of each variable, at least 1.
+        scopes
+            Variable positions of each clique, in the order of its table's axes; may repeat or nest.
+
+        Examples
+        --------
+        >>> effects = Effects.of([2, 3], [(0, 1)])
+        >>> effects.subsets, effects.size
+        (((0,), (1,), (0, 1)), 5)
+        """
+        return _built(tuple(map(int, cardinalities)), tuple(tuple(map(int, scope)) for scope in scopes))
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates d: the free parameters of the model."""
+        return self.offsets[-1]
+
+    def potentials(self, beta: FloatArray) -> FloatArray:
+        """Potentials of all cliques, each effect in the first clique that holds it.
+
+        Parameters
+        ----------
+        beta
+            Shape (..., d), nats.
+
+        Returns
+        -------
+        ndarray
+            Shape (..., cells), nats: clique after clique, each in C order.
+        """
+        given = _checked("beta", beta, self.size)
+        if self._matrices is not None:
+            return _product(self._matrices[0], given)
+        inner = np.zeros((*given.shape[:-1], self.cells))
+        inner[..., self._home] = given
+        return self._transformed(inner, transposed=False)
+
+    def pull_back(self, flat: FloatArray) -> FloatArray:
+        """The transpose of `potentials`: a derivative by the potentials turned into one by β.
+
+        Parameters
+        ----------
+        flat
+            Shape (..., cells).
+
+        Returns
+        -------
+        ndarray
+            Shape (..., d).
+        """
+        given = _checked("flat", flat, self.cells)
+        if self._matrices is not None:
+            return _product(self._matrices[1], given)
+        return self._transformed(given, transposed=True)[..., self._home]
+
+    def coordinates(self, potentials: FloatArray) -> FloatArray:
+        """Coordinates of the distribution that any finite potentials give.
+
+        Parameters
+        ----------
+        potentials
+            Shape (cells,), nats, finite.
+
+        Returns
+        -------
+        ndarray
+            Shape (d,), nats. ``self.potentials`` of it differs from `potentials` by what changes no probability.
+        """
+        flat = _checked("potentials", potentials, self.cells)
+        if flat.ndim != 1 or not np.isfinite(flat).all():
+            raise ModelError(
+                "`potentials` must be one vector of finite numbers; fill in those of zeros first."
+            )
+        inner = self._transformed(flat, transposed=True) * self._mean
+        return np.bincount(self._member, weights=inner, minlength=self.size + 1)[: self.size]
+
+    def tables(self, beta: FloatArray) -> list[FloatArray]:
+        """Effect tables e_S, of sum zero along each of their own axes, in the order of `subsets`.
+
+        Parameters
+        ----------
+        beta
+            Shape (..., d), nats.
+
+        Returns
+        -------
+        list of ndarray
+            Shape (..., K_v for v in S) each, nats.
+        """
+        given = _checked("beta", beta, self.size)
+        lead, result = given.shape[:-1], []
+        for position, subset in enumerate(self.subsets):
+            start, stop = self.offsets[position : position + 2]
+            table = given[..., start:stop].reshape(*lead, *(self.cardinalities[v] - 1 for v in subset))
+            for axis, v in enumerate(subset, start=len(lead)):
+                basis = contrasts(self.cardinalities[v])
+                table = np.moveaxis(np.moveaxis(table, axis, -1) @ basis.T, -1, axis)
+            result.append(table)
+        return result
+
+    def _transformed(self, values: FloatArray, *, transposed: bool) -> FloatArray:
+        """Kronecker product of [1 | Q], or its transpose, applied to the tables of every clique."""
+        result = np.empty_like(values)
+        lead = values.shape[:-1]
+        for shape, cells in self._groups:
+            count = math.prod(lead) * (len(cells) // math.prod(shape))
+            tables = values[..., cells].reshape(count, *shape)
+            for axis, states in enumerate(shape, start=1):
+                basis = _with_constant(states)
+                moved = np.moveaxis(tables, axis, -1) @ (basis if transposed else basis.T)
+                tables = np.moveaxis(moved, -1, axis)
+            result[..., cells] = tables.reshape(*lead, -1)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Effects({len(self.subsets)} effects, {self.size} coordinates, {self.cells} cells)"
+
+
+@lru_cache(maxsize=256)
+def contrasts(states: int) -> FloatArray:
+    """Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns are of sum zero and norm one.
+
+    Examples
+    --------
+    >>> contrasts(2).round(3).tolist()
+    [[-0.707], [0.707]]
+    """
+    basis = np.zeros((states, states - 1))
+    for j in range(1, states):
+        basis[:j, j - 1] = -1.0
+        basis[j, j - 1] = j
+        basis[:, j - 1] /= math.sqrt(j * (j + 1))
+    basis.flags.writeable = False
+    return basis
+
+
+@lru_cache(maxsize=256)
+def _with_constant(states: int) -> FloatArray:
+    return np.column_stack([np.ones(states), contrasts(states)])
+
+
+@lru_cache(maxsize=32)
+def _built(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
+    subsets = _subsets(cardinalities, scopes)
+    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in subsets]
+    offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
+    member, mean = _members(cardinalities, scopes, dict(zip(subsets, offsets, strict=False)), offsets[-1])
+    home = np.full(offsets[-1] + 1, len(member))
+    np.minimum.at(home, member, np.arange(len(member)))
+    return Effects(
+        cardinalities=cardinalities,
+        scopes=scopes,
+        subsets=subsets,
+        offsets=offsets,
+        orders=np.repeat(np.array([len(s) for s in subsets], dtype=int), sizes),
+        cells=len(member),
+        _member=member,
+        _mean=mean,
+        _home=home[:-1],
+        _groups=_groups(cardinalities, scopes),
+        _matrices=_matrices(cardinalities, scopes, home[:-1]),
+    )
+
+
+def _subsets(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], ...]:
+    found: set[tuple[int, ...]] = set()
+    for scope in scopes:
+        free = sorted(v for v in scope if cardinalities[v] > 1)
+        for size in range(1, len(free) + 1):
+            found.update(combinations(free, size))
+    return tuple(sorted(found, key=lambda subset: (len(subset), subset)))
+
+
+def _members(
+    cardinalities: tuple[int, ...],
+    scopes: tuple[tuple[int, ...], ...],
+    starts: dict[tuple[int, ...], int],
+    size: int,
+) -> tuple[IntArray, FloatArray]:
+    """Coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
+    members, means = [np.zeros(0, int)], [np.zeros(0)]
+    for scope in scopes:
+        shape = tuple(cardinalities[v] for v in scope)
+        member, mean = np.full(shape, size), np.ones(shape)
+        for count in range(len(scope) + 1):
+            for axes in combinations(range(len(scope)), count):
+                subset = tuple(sorted(scope[a] for a in axes))
+                index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
+                mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)
+                if subset in starts:
+                    free = [cardinalities[v] - 1 for v in subset]
+                    own = starts[subset] + np.arange(math.prod(free)).reshape(free)
+                    member[index] = own.transpose([subset.index(scope[a]) for a in axes])
+        members.append(member.ravel())
+        means.append(mean.ravel())
+    return np.concatenate(members), np.concatenate(means)
+
+
+def _groups(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[tuple[int, ...], IntArray], ...]:
+    found: dict[tuple[int, ...], list[IntArray]] = {}
+    start = 0
+    for scope in scopes:
+        shape = tuple(cardinalities[v] for v in scope)
+        stop = start + math.prod(shape)
+        found.setdefault(shape, []).append(np.arange(start, stop))
+        start = stop
+    return tuple((shape, np.concatenate(cells)) for shape, cells in found.items())
+
+
+def _matrices(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], home: IntArray
+) -> tuple[Any, Any] | None:
+    """The map as one sparse matrix with its transpose, unless it holds too many numbers."""
+    from scipy import sparse
+
+    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
+    if not shapes or sum(math.prod((k * (k + 3) - 2) // 2 for k in shape) for shape in shapes) > _SPARSE:
+        return None
+    blocks = {}
+    for shape in set(shapes):
+        block = sparse.csr_array(np.ones((1, 1)))
+        for states in shape:
+            block = sparse.kron(block, sparse.csr_array(_with_constant(states)), format="csr")
+        blocks[shape] = block
+    forward = sparse.block_diag([blocks[shape] for shape in shapes], format="csc")[:, home].tocsr()
+    return forward, forward.T.tocsr()
+
+
+def _product(matrix: Any, values: FloatArray) -> FloatArray:
+    """Sparse matrix times each row of the values."""
+    if values.ndim == 1:
+        return matrix @ values
+    rows = matrix @ values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).T
+    return np.ascontiguousarray(rows.T).reshape(*values.shape[:-1], matrix.shape[0])
+
+
+def _checked(name: str, values: FloatArray, size: int) -> FloatArray:
+    array = np.asarray(values, dtype=float)
+    if array.ndim == 0 or array.shape[-1] != size:
+        raise ModelError(f"`{name}` must have {size} entries along its last axis, got shape {array.shape}.")
+    return array
