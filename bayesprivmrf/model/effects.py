@@ -188,7 +188,7 @@ class Effects:
                 basis = _with_constant(states)
                 moved = np.moveaxis(tables, axis, -1) @ (basis if transposed else basis.T)
                 tables = np.moveaxis(moved, -1, axis)
-            result[..., cells] = tables.reshape(*lead, -1)
+            result[..., cells] = tables.reshape(*lead, len(cells))
         return result
 
     def __repr__(self) -> str:
