@@ -111,7 +111,7 @@ def test_latent_records_of_a_chain_have_the_enumerated_posterior(law, total):
     ("total", "spread"), [(3, 0.0), (None, 0.8)], ids=["public", "private, learnt scale"]
 )
 def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(total, spread):
-    states = {v: BINARY for v in "abcd"}
+    states = dict.fromkeys("abcd", BINARY)
     model = specification(states, [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
     cells, (design, order) = joint_cells(model), effect_design(model)
     rng = np.random.default_rng(13)
