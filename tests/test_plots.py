@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Solution, Status, uniform_solution
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.plots import edge_marginals, holdout_against_epsilon
+from bayesprivmrf.plots import (
+    calibration_ranks,
+    edge_marginals,
+    holdout_against_epsilon,
+    marginal_forest,
+    noisy_against_posterior,
+)
+from bayesprivmrf.plots.ranks import _band
 
 SPECIFICATION = ModelSpecification(
     domain=Domain.from_states({"a": [0, 1], "b": [0, 1, 2]}), cliques=(("a", "b"),)
@@ -25,6 +34,43 @@ def solution(seed: int) -> Solution:
         potentials=SPECIFICATION.tables(potentials),
         method="x",
         status=Status.CONVERGED,
+    )
+
+
+def interval(estimate: Solution, variables, prob):
+    """Stand-in for an interval: a tenth of `prob` to either side."""
+    centre = np.asarray(estimate.marginal(list(variables))).ravel()
+    return pd.DataFrame({"estimate": centre, "lower": centre - prob / 10, "upper": centre + prob / 10})
+
+
+def with_interval(seed: int) -> SimpleNamespace:
+    """What `NoiseAwareMAP` gives, as far as a figure asks: a solution with an interval."""
+    own = solution(seed)
+    return SimpleNamespace(
+        specification=SPECIFICATION, interval=lambda variables, prob: interval(own, variables, prob)
+    )
+
+
+def posterior(seed: int) -> SimpleNamespace:
+    """Draws of what a posterior of the one table holds: true counts around 50, noise of a given size."""
+    rng = np.random.default_rng(seed)
+    coords = {"a": ["0", "1"], "b": ["0", "1", "2"]}
+    dims = ("chain", "draw", "a", "b")
+    counts = 50 + rng.normal(scale=2.0, size=(2, 400, 2, 3))
+    noisy = counts + rng.normal(scale=5.0, size=counts.shape)
+    released = np.array([[50.0, 51.0, 49.0], [50.0, 90.0, np.nan]])
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset({"counts[a,b]": (dims, counts)}, coords=coords),
+            "posterior_predictive": xr.Dataset({"noisy_counts[a,b]": (dims, noisy)}, coords=coords),
+            "observed_data": xr.Dataset({"noisy_counts[a,b]": (("a", "b"), released)}, coords=coords),
+        }
+    )
+    return SimpleNamespace(
+        tree=tree,
+        solution=solution(seed),
+        specification=SPECIFICATION,
+        interval=lambda variables, prob: interval(solution(seed), variables, prob),
     )
 
 
@@ -66,12 +112,158 @@ def test_methods_at_one_epsilon_do_not_cover_each_other():
     assert panel.get_xlim()[0] < places.min() < places.max() < panel.get_xlim()[1]
 
 
+def test_a_forest_has_a_point_for_each_method_and_cell_and_intervals_where_there_are_some():
+    methods = {"point": solution(0), "map": with_interval(1), "posterior": posterior(2)}
+    figure = marginal_forest(methods, ["b", "a"], prob=0.5)
+    (panel,) = figure.axes
+    cells = [np.asarray(drawn.get_offsets()) for drawn in panel.collections]
+    for seed, drawn in enumerate(cells):
+        np.testing.assert_allclose(drawn[:, 0], np.asarray(solution(seed).marginal(["b", "a"])).ravel())
+    assert np.all(np.diff([drawn[0, 1] for drawn in cells]) > 0)  # beside each other, in the order given
+    assert np.ptp([drawn[0, 1] for drawn in cells]) < 0.5
+    strokes = [line.get_xdata() for line in panel.lines if np.isfinite(line.get_xdata()).any()]
+    assert len(strokes) == 2
+    np.testing.assert_allclose(strokes[1][0::3], cells[2][:, 0] - 0.05)
+    np.testing.assert_allclose(strokes[1][1::3], cells[2][:, 0] + 0.05)
+    labels = [text.get_text() for text in panel.get_yticklabels()]
+    assert labels == ["b × a", "0, 0", "0, 1", "1, 0", "1, 1", "2, 0", "2, 1"]
+    assert panel.get_ylim()[0] > panel.get_ylim()[1]  # read downwards
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "point",
+        "map, 50 % interval (approximate)",
+        "posterior, 50 % interval",
+    ]
+
+
+def test_a_forest_marks_truth_and_held_out_frequencies_whatever_the_order_of_the_truths_states():
+    reversed_domain = Domain.from_states({"b": [2, 1, 0], "a": [0, 1]})
+    model = ModelSpecification(domain=reversed_domain, cliques=(("b", "a"),))
+    truth = Solution(
+        specification=model,
+        potentials=model.tables(np.log(np.arange(1.0, 7.0))),
+        method="x",
+        status=Status.CONVERGED,
+    )
+    data = pd.DataFrame({"a": [0, 0, 1, 1], "b": [0, 0, 2, 1]})
+    figure = marginal_forest({"one": solution(0)}, [["a", "b"], "b"], truth=truth, holdout=data)
+    (panel,) = figure.axes
+    _, true, held_out = (np.asarray(drawn.get_offsets())[:, 0] for drawn in panel.collections)
+    np.testing.assert_allclose(true, np.array([5, 3, 1, 6, 4, 2, 11, 7, 3]) / 21)
+    np.testing.assert_allclose(held_out, [0.5, 0, 0, 0, 0.25, 0.25, 0.5, 0.25, 0.25])
+    assert [text.get_text() for text in panel.get_yticklabels()][7] == "b"
+    assert "4 records" in figure.legends[0].get_texts()[-1].get_text()
+
+
+def test_a_forest_takes_any_names_and_states():
+    domain = Domain.from_states({0: [True, "x"], ("t", 1): ["only"], 2: [3, 1]})
+    model = ModelSpecification(domain=domain, cliques=((0, ("t", 1)), (2,)))
+    for asked in ([0, ("t", 1)], [[0], [("t", 1), 2]], 2):
+        (panel,) = marginal_forest({"uniform": uniform_solution(model)}, asked).axes
+        assert np.asarray(panel.collections[0].get_offsets())[0, 0] in (0.5, 1.0)
+
+
+def test_noisy_tables_stand_against_true_and_replicated_counts():
+    drawn = posterior(3)
+    figure = noisy_against_posterior(drawn, [("b", "a")], prob=0.8, is_centred=False)
+    (panel,) = figure.axes
+    mean, released = (np.asarray(points.get_offsets()) for points in panel.collections)
+    np.testing.assert_allclose(
+        released, [[0, 50], [1, 51], [2, 49], [3, 50], [4, 90]]
+    )  # the impossible one left out
+    counts = drawn.tree["posterior"]["counts[a,b]"].values.reshape(-1, 6)
+    np.testing.assert_allclose(mean[:, 1], counts.mean(axis=0)[:5])
+    bars = np.array([line.get_ydata() for line in panel.lines])
+    np.testing.assert_allclose(bars[5:], np.quantile(counts, [0.1, 0.9], axis=0).T[:5])
+    assert np.all(np.ptp(bars[:5], axis=1) > np.ptp(bars[5:], axis=1))
+    assert "1 of 5 outside" in panel.get_title(loc="left")
+    assert [text.get_text() for text in panel.get_xticklabels()][1] == "0, 1"
+    (centred,) = noisy_against_posterior(drawn, prob=0.8).axes
+    shifted = np.asarray(centred.collections[1].get_offsets())
+    np.testing.assert_allclose(shifted[:, 1], released[:, 1] - counts.mean(axis=0)[:5])
+    np.testing.assert_allclose(np.asarray(centred.collections[0].get_offsets())[:, 1], 0, atol=1e-9)
+    assert "1 of 5 outside" in centred.get_title(loc="left")
+
+
+def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
+    rng = np.random.default_rng(4)
+    draws, replications, quantities = 63, 150, 1000
+    ranks = rng.integers(0, draws + 1, size=(replications, quantities))
+    figure = calibration_ranks({"uniform": ranks, "low": ranks // 2}, draws=draws, prob=0.9)
+    leaving = [int(panel.get_title(loc="left").split("\n")[2].split(" of ")[0]) for panel in figure.axes]
+    # 0.1 of 1000 at most, for the law is discrete: Binomial sd 9.5, and about as much from the simulated band
+    assert 60 < leaving[0] < 145
+    assert leaving[1] == quantities
+    line = figure.axes[1].collections[1].get_segments()[0]
+    assert line[len(line) // 2, 1] == pytest.approx(0.5, abs=0.02)  # all ranks lie in the lower half
+    assert len(figure.axes[0].collections[1].get_segments()) == quantities
+
+
+def test_the_band_of_few_ranks_is_exact():
+    # one replication: the distribution function jumps at one rank, so that nothing narrower than [0, 1] is left
+    places = np.arange(5) / 4
+    lower, upper = _band(1, places, 0.95)
+    np.testing.assert_array_equal(lower[:-1], 0)
+    np.testing.assert_array_equal(upper[1:], 1)
+
+
+def test_arguments_of_the_new_figures_are_checked():
+    with pytest.raises(ArgumentError, match="at least one solution or posterior"):
+        marginal_forest({}, ["a"])
+    with pytest.raises(ArgumentError, match="fit a release"):
+        marginal_forest({"x": SPECIFICATION.domain}, ["a"])
+    with pytest.raises(ModelError, match="not declared"):
+        marginal_forest({"x": solution(0)}, ["a", "z"])
+    with pytest.raises(ModelError, match="each once"):
+        marginal_forest({"x": solution(0)}, ["a", "a"])
+    with pytest.raises(ArgumentError, match="at least one variable"):
+        marginal_forest({"x": solution(0)}, [])
+    for prob in (0.0, 1.0, 90, math.nan, "0.9", True):
+        with pytest.raises(ArgumentError, match="`prob`"):
+            marginal_forest({"x": solution(0)}, ["a"], prob=prob)
+    other = ModelSpecification(domain=Domain.from_states({"a": [1, 0]}), cliques=(("a",),))
+    with pytest.raises(ArgumentError, match="same variables and states"):
+        marginal_forest({"x": solution(0), "y": uniform_solution(other)}, ["a"])
+    big = ModelSpecification(domain=Domain.from_states({"a": range(301)}), cliques=(("a",),))
+    with pytest.raises(ArgumentError, match="at most 300 rows"):
+        marginal_forest({"x": uniform_solution(big)}, ["a"])
+    strange = ModelSpecification(domain=Domain.from_states({"a": [0, 2]}), cliques=(("a",),))
+    with pytest.raises(ArgumentError, match="`truth`"):
+        marginal_forest({"x": solution(0)}, ["a"], truth=uniform_solution(strange))
+    with pytest.raises(ArgumentError, match="at least one record"):
+        marginal_forest({"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)}))
+    with pytest.raises(ArgumentError, match="measured ones are a,b"):
+        noisy_against_posterior(posterior(0), [("a", "c")])
+    with pytest.raises(ArgumentError, match="list of measured cliques"):
+        noisy_against_posterior(posterior(0), [])
+    for ranks, draws, message in (
+        ({}, 9, "at least one name"),
+        ({"x": [10]}, 9, "from 0 to 9"),
+        ({"x": [0.5]}, 9, "from 0 to 9"),
+        ({"x": [math.nan]}, 9, "from 0 to 9"),
+        ({"x": []}, 9, "shape"),
+        ({"x": ["1"]}, 9, "shape"),
+        ({"x": [1]}, 0, "`draws`"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            calibration_ranks(ranks, draws=draws)
+
+
 def test_figures_are_in_no_global_list():
     from matplotlib import pyplot
 
     figure = edge_marginals(solution(0), {"one": solution(1)})
     assert figure._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for
+    marginal_forest({"posterior": posterior(0)}, ["a"])
+    noisy_against_posterior(posterior(0))
+    calibration_ranks({"x": [0, 1, 2]}, draws=2)
     assert pyplot.get_fignums() == []
+
+
+def test_a_posterior_is_drawn_by_the_mean_of_its_marginals():
+    (panel,) = edge_marginals(solution(0), {"posterior": posterior(1)}).axes
+    np.testing.assert_allclose(
+        np.asarray(panel.collections[0].get_offsets())[:, 1], solution(1).marginals.flat
+    )
 
 
 def test_wrong_input_is_a_clear_error():

@@ -1,14 +1,7 @@
-"""Pictures that a statistician wants: edge marginals against a reference, and held-out score against budget.
-
-Every function returns its own matplotlib Figure and touches no global state; save it with
-``figure.savefig("name.png")``. Colours are those of Okabe and Ito, told apart by colour-blind readers, and every
-method has a mark of its own besides.
-"""
+"""How near estimates come: edge marginals against a reference, and held-out score against budget."""
 
 from __future__ import annotations
 
-import functools
-import io
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,24 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, point_estimate, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bayesprivmrf.inference.solution import Solution
+    from bayesprivmrf.inference import Posterior, Solution
 
 __all__ = ["edge_marginals", "holdout_against_epsilon"]
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKS = ("o", "s", "^", "D", "v", "P")
-_GREY = "#666666"
-_PANELS_A_ROW = 4
 _STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
 
 
-def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Figure:
+def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
     """Each inferred cell probability of the measured cliques against the reference's, a panel a method.
 
     Parameters
@@ -41,7 +30,7 @@ def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Fi
     reference
         The truth, or the non-private estimate that stands for it.
     solutions
-        Estimates by name, of models with the reference's cliques.
+        Estimates by name, of models with the reference's cliques; of a posterior, the mean of its marginals.
 
     Returns
     -------
@@ -59,19 +48,21 @@ def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Fi
     Bernstein et al., "Differentially Private Learning of Undirected Graphical Models Using Collective Graphical
     Models", ICML 2017, Figure 3(a).
     """
-    names = _checked_names(reference, solutions)
+    reference = point_estimate(reference)
+    estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
+    names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
-    estimates = {name: solutions[name].marginals.flat for name in names}
+    estimates = {name: solution.marginals.flat for name, solution in estimated.items()}
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
-    figure, axes = _panels(len(names))
+    figure, axes = panels(len(names))
     for position, (panel, name) in enumerate(zip(axes, names, strict=True)):
-        panel.plot([0, top], [0, top], color=_GREY, linewidth=0.8, zorder=1)
+        panel.plot([0, top], [0, top], color=GREY, linewidth=0.8, zorder=1)
         panel.scatter(
             truth,
             estimates[name],
             s=16,
-            marker=_MARKS[position % len(_MARKS)],
-            color=_COLOURS[position % len(_COLOURS)],
+            marker=MARKS[position % len(MARKS)],
+            color=COLOURS[position % len(COLOURS)],
             alpha=0.6,
             linewidths=0,
             zorder=2,
@@ -82,7 +73,7 @@ def edge_marginals(reference: Solution, solutions: Mapping[str, Solution]) -> Fi
         panel.set_ylim(-0.02 * top, top)
         panel.set_box_aspect(1)
         panel.set_xlabel("reference probability")
-        _tidy(panel)
+        tidy(panel)
     axes[0].set_ylabel("inferred probability")
     return figure
 
@@ -110,9 +101,9 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     """
     lines, levels = _scores(results)
     epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
-    figure, (panel,) = _panels(1, width=6.2)
+    figure, (panel,) = panels(1, width=6.2)
     for position, (name, points) in enumerate(lines.items()):
-        colour, mark = _COLOURS[position % len(_COLOURS)], _MARKS[position % len(_MARKS)]
+        colour, mark = COLOURS[position % len(COLOURS)], MARKS[position % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
         aside = 1.0 if len(epsilons) > 1 else 10 ** (_STEP_ASIDE * (position - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
@@ -122,9 +113,9 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
                 panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=colour, alpha=0.5)
     for name, scores in levels.items():
         level = float(np.mean(scores))
-        panel.axhline(level, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
+        panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=_GREY, fontsize=9, **place)
+        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GREY, fontsize=9, **place)
     panel.set_xscale("log")
     if len(epsilons) == 1:
         panel.set_xlim(epsilons[0] / 10, epsilons[0] * 10)
@@ -134,40 +125,8 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     panel.set_ylabel("held-out log-likelihood\n(nats a record)")
     panel.margins(x=0.12, y=0.1)
     panel.legend(frameon=False, fontsize=9, loc="best")
-    _tidy(panel)
+    tidy(panel)
     return figure
-
-
-def _panels(number: int, width: float = 3.4) -> tuple[Figure, list[Axes]]:
-    """Figure of `number` panels, four a row, made without pyplot so that no global list keeps it."""
-    columns = min(number, _PANELS_A_ROW)
-    rows = math.ceil(number / columns)
-    figure = _figure_class()(figsize=(width * columns, 4.0 * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
-    for unused in axes[number:]:
-        unused.set_visible(False)
-    return figure, axes[:number]
-
-
-@functools.cache
-def _figure_class() -> type[Figure]:
-    """Figure that a notebook shows by itself: without pyplot nothing else would tell it how."""
-    from matplotlib.figure import Figure
-
-    class ShownFigure(Figure):
-        def _repr_png_(self) -> bytes:
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=110)
-            return buffer.getvalue()
-
-    return ShownFigure
-
-
-def _tidy(panel: Axes) -> None:
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize=9)
-    panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
 
 
 def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,289 @@
+"""Marginals by method, cell for cell, with intervals where a method has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.plots.style import (
+    COLOURS,
+    GREY,
+    MARKS,
+    checked_probability,
+    new_figure,
+    plot_collection,
+    share,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pgmpy.models import DiscreteMarkovNetwork
+
+    from bayesprivmrf.inference import Posterior, Solution
+    from bayesprivmrf.model import Domain
+    from bayesprivmrf.model.domain import Variable
+    from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["marginal_forest"]
+
+_MOST_ROWS = 300
+_WIDTH = 6.8  # inches
+_SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side
+_SPREAD = 0.6  # of a row's height, between the first and the last method
+_ROW = 0.09  # inches a method within a row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Estimate:
+    """Cells of all marginals one after the other; bounds are NaN for a method without an interval."""
+
+    label: str
+    values: FloatArray
+    bounds: FloatArray
+
+
+def marginal_forest(
+    methods: Mapping[str, Solution | Posterior],
+    variables: Sequence[Any],
+    *,
+    truth: DiscreteMarkovNetwork | Solution | None = None,
+    holdout: Any = None,
+    prob: float = 0.9,
+) -> Figure:
+    """Forest of the cells of one or several marginals: a point a method, an interval where it has one.
+
+    Parameters
+    ----------
+    methods
+        Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
+        interval; a `NoiseAwareMAP` solution with its quick interval, which the legend calls approximate;
+        anything else is a point alone.
+    variables
+        The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
+    truth
+        The true distribution, where it is known: a stroke in each row.
+    holdout
+        Records that were held out, in any data frame that a mechanism takes: their frequencies are crosses. Read
+        unprotected, so that the figure is no release.
+    prob
+        Probability of the intervals.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One row a cell, in C order of each marginal's variables; probabilities across.
+
+    Raises
+    ------
+    ArgumentError
+        No method or no marginal is given, the methods' variables or states differ, `prob` is no probability
+        between 0 and 1, or there are more than 300 cells.
+    ModelError
+        A variable is unknown, or repeated.
+    """
+    prob = checked_probability(prob)
+    domain = _common_domain(methods)
+    marginals = _marginals_asked(domain, variables)
+    estimates = [_estimate(name, method, marginals, prob) for name, method in methods.items()]
+    marks: list[tuple[str, FloatArray, dict[str, Any]]] = []
+    if truth is not None:
+        marks.append(("truth", _true_cells(domain, marginals, truth), {"marker": "|", "color": "black"}))
+    if holdout is not None:
+        cells, records = _frequencies(domain, marginals, holdout)
+        marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
+    headings, rows, labels = _rows(domain, marginals)
+    figure = new_figure(_WIDTH, 1.6 + (len(rows) + len(headings)) * max(_ROW * len(estimates), 0.2))
+    panel = figure.subplots()
+    _draw(panel, estimates, rows)
+    for _, cells, mark in marks:
+        panel.scatter(cells, rows, s=70 if mark["marker"] == "|" else 30, linewidths=1.4, zorder=4, **mark)
+    _label_rows(panel, headings, dict(zip(rows, labels, strict=True)))
+    panel.set_xlabel("probability")
+    tidy(panel)
+    panel.grid(visible=False, axis="y")
+    handles = [*_handles(estimates), *(_mark(name, **mark) for name, _, mark in marks)]
+    columns = 2 if max(len(handle.get_label()) for handle in handles) <= _SHORT_LABEL else 1
+    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=columns)
+    return figure
+
+
+def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> None:
+    """Intervals and points, each method a little beside the others, in its own colour and mark."""
+    import xarray as xr
+    from arviz_plots.visuals import line_x, scatter_x
+
+    number = len(estimates)
+    aside = _SPREAD * ((np.arange(number) + 0.5) / number - 0.5)
+    places = np.asarray(rows) + aside[:, None]
+    method = [estimate.label for estimate in estimates]
+
+    def dataset(array: np.ndarray, dim: str) -> xr.Dataset:
+        return xr.Dataset({"probability": (("method", dim), array)}, coords={"method": method})
+
+    # an interval is a stroke between its bounds; a NaN lifts the pen before the next
+    strokes = np.stack([np.column_stack([e.bounds, np.full(len(rows), np.nan)]).ravel() for e in estimates])
+    points = dataset(np.stack([estimate.values for estimate in estimates]), "cell")
+    collection = plot_collection(
+        points,
+        {"probability": panel},
+        aes={"color": ["method"], "marker": ["method"]},
+        color=[COLOURS[n % len(COLOURS)] for n in range(number)],
+        marker=[MARKS[n % len(MARKS)] for n in range(number)],
+    )
+    collection.map(
+        line_x,
+        "interval",
+        data=dataset(strokes, "stroke"),
+        y=dataset(np.repeat(places, 3, axis=1), "stroke"),
+        ignore_aes=frozenset({"marker"}),
+        width=1.6,
+    )
+    collection.map(scatter_x, "estimate", y=dataset(places, "cell"), size=18, zorder=3)
+
+
+def _label_rows(panel: Axes, headings: Mapping[int, str], labels: Mapping[int, str]) -> None:
+    ticks = sorted([*headings, *labels])
+    texts = panel.set_yticks(ticks, [headings.get(tick) or labels[tick] for tick in ticks])
+    for tick, text in zip(ticks, texts, strict=True):
+        if tick in headings:
+            text.label1.set_fontweight("bold")
+            text.tick1line.set_visible(False)
+    panel.set_ylim(max(ticks) + 0.7, min(ticks) - 0.5)  # the first row at the top
+
+
+def _handles(estimates: Sequence[_Estimate]) -> list[Any]:
+    return [
+        _mark(
+            estimate.label,
+            marker=MARKS[n % len(MARKS)],
+            color=COLOURS[n % len(COLOURS)],
+            linestyle="-" if np.isfinite(estimate.bounds).any() else "none",
+        )
+        for n, estimate in enumerate(estimates)
+    ]
+
+
+def _mark(label: str, *, marker: str, color: str, linestyle: Any = "none") -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, marker=marker, color=color, linestyle=linestyle, markersize=6)
+
+
+def _rows(
+    domain: Domain, marginals: Sequence[tuple[Variable, ...]]
+) -> tuple[dict[int, str], list[int], list[str]]:
+    """Headings by row, the rows of the cells, and what these are called."""
+    headings: dict[int, str] = {}
+    rows: list[int] = []
+    labels: list[str] = []
+    row = 0
+    for marginal in marginals:
+        headings[row] = " × ".join(map(str, marginal))
+        states = [domain.states_of(v) for v in marginal]
+        for cell in np.ndindex(*map(len, states)):
+            row += 1
+            rows.append(row)
+            labels.append(", ".join(str(own[code]) for own, code in zip(states, cell, strict=True)))
+        row += 1
+    return headings, rows, labels
+
+
+def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) -> _Estimate:
+    if not hasattr(method, "interval"):
+        cells = [np.asarray(method.marginal(list(marginal))).ravel() for marginal in marginals]
+        values = np.concatenate(cells)
+        return _Estimate(label=name, values=values, bounds=np.full((len(values), 2), np.nan))
+    tables = [method.interval(list(marginal), prob=prob) for marginal in marginals]
+    found = np.concatenate([table[["estimate", "lower", "upper"]].to_numpy(dtype=float) for table in tables])
+    kind = "interval" if hasattr(method, "tree") else "interval (approximate)"
+    return _Estimate(label=f"{name}, {share(prob)} {kind}", values=found[:, 0], bounds=found[:, 1:])
+
+
+def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:
+    """The truth's cells in the order of the methods' states, whatever the order of its own."""
+    from bayesprivmrf.evaluation import solution_of
+
+    solution = solution_of(truth)
+    own = solution.specification.domain
+    cells = []
+    for marginal in marginals:
+        for v in marginal:
+            if v not in own or set(own.codes_of(v)) != set(domain.codes_of(v)):
+                raise ArgumentError(
+                    f"`truth` must have the variable {v!r} with the states of the methods; compare estimates of "
+                    "one declared network."
+                )
+        codes = [[own.code(v, label) for label in domain.states_of(v)] for v in marginal]
+        cells.append(np.asarray(solution.marginal(list(marginal)))[np.ix_(*codes)].ravel())
+    return np.concatenate(cells)
+
+
+def _frequencies(
+    domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any
+) -> tuple[FloatArray, int]:
+    from bayesprivmrf.mechanisms.counting import count_tables
+    from bayesprivmrf.model import Domain, ModelSpecification
+
+    cells, records = [], 0
+    for marginal in marginals:  # one by one: a specification would drop a marginal inside another
+        own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
+        model = ModelSpecification(domain=own, cliques=(marginal,))
+        counts = count_tables(model, holdout)
+        if counts.records == 0:
+            raise ArgumentError("`holdout` must hold at least one record, got none.")
+        records = counts.records
+        cells.append(counts.flat / records)
+    return np.concatenate(cells), records
+
+
+def _common_domain(methods: Mapping[str, Any]) -> Domain:
+    if not isinstance(methods, Mapping) or not methods:
+        raise ArgumentError("`methods` must map names to at least one solution or posterior, got none.")
+    for name, method in methods.items():
+        if not hasattr(method, "specification"):
+            raise ArgumentError(
+                f"`methods` must map names to solutions or posteriors, got a {type(method).__name__} for {name!r}; "
+                "fit a release first."
+            )
+    domains = {name: method.specification.domain for name, method in methods.items()}
+    first, domain = next(iter(domains.items()))
+    for name, other in domains.items():
+        if other != domain:
+            raise ArgumentError(
+                f"the methods {first!r} and {name!r} must have the same variables and states; fit releases of "
+                "one declared network."
+            )
+    return domain
+
+
+def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
+    """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
+    if variables in domain or isinstance(variables, str) or not isinstance(variables, Sequence):
+        variables = [variables]
+    if not len(variables):
+        raise ArgumentError("`variables` must name at least one variable, got none.")
+    entries = [variables] if all(entry in domain for entry in variables) else variables
+    asked = [_as_marginal(domain, entry) for entry in entries]
+    shapes = [[domain.cardinalities[domain.index(v)] for v in marginal] for marginal in asked]
+    cells = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
+    if cells > _MOST_ROWS:
+        raise ArgumentError(
+            f"a forest must have at most {_MOST_ROWS} rows to be read, got {cells} cells; ask for fewer or smaller "
+            "marginals, or use `edge_marginals`."
+        )
+    return asked
+
+
+def _as_marginal(domain: Domain, entry: Any) -> tuple[Variable, ...]:
+    is_name = entry in domain or isinstance(entry, str) or not isinstance(entry, Sequence)
+    positions = [domain.index(v) for v in ([entry] if is_name else entry)]
+    if not positions or len(set(positions)) != len(positions):
+        raise ModelError(f"a marginal must name one or more variables, each once, got {entry!r}.")
+    return tuple(domain.variables[position] for position in positions)

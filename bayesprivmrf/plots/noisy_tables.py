@@ -1,0 +1,206 @@
+"""What was released against what the posterior makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.plots.style import COLOURS, checked_probability, panels, plot_collection, share, tidy
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bayesprivmrf.inference import Posterior
+
+__all__ = ["noisy_against_posterior"]
+
+_LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
+_REPLICATED = "#bdbdbd"
+_MOST_LABELS = 30
+_MOST_CELLS = 1000
+
+
+def noisy_against_posterior(
+    posterior: Posterior,
+    cliques: Sequence[Any] | None = None,
+    *,
+    prob: float = 0.9,
+    is_centred: bool = True,
+) -> Figure:
+    """Each released noisy count against the posterior of the true count, and against noisy counts drawn anew.
+
+    Parameters
+    ----------
+    posterior
+        Its tree holds ``counts[...]``, and ``noisy_counts[...]`` both observed and predicted.
+    cliques
+        Measured cliques to draw, each a sequence of variables; all by default.
+    prob
+        Probability of the equal-tailed intervals.
+    is_centred
+        Whether the posterior mean of the true count is taken off every cell, so that noise shows beside large
+        counts; otherwise the counts themselves are drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A panel a table, a column a cell (C order), records up: a wide grey bar for a replicated noisy count, a
+        narrow one with a point for the latent true count, a cross for the count as released. The title says how
+        many released counts lie outside the grey bars; about one minus `prob` of them do where the model fits.
+        Cells declared impossible are left out.
+
+    Raises
+    ------
+    ArgumentError
+        A clique was not measured, `prob` is no probability between 0 and 1, or there are more than 1,000 cells.
+    """
+    prob = checked_probability(prob)
+    names = _chosen(posterior, cliques)
+    observed = {name: _flat(posterior.tree["observed_data"][f"noisy_counts[{name}]"]) for name in names}
+    _refuse_too_many(observed)
+    latent = _drawn(posterior, "posterior", "counts", names)
+    replicated = _drawn(posterior, "posterior_predictive", "noisy_counts", names)
+    widest = max(table.size for table in observed.values())
+    width = min(max(4.5, 0.16 * widest + 1.2), 14.0)
+    columns = 2 if width <= 7 else 1
+    figure, axes = panels(len(names), width=width, height=3.2, columns=columns, is_shared=False)
+    by_name = dict(zip(names, axes, strict=True))
+    centres = {name: latent[name].mean("sample") * float(is_centred) for name in names}
+    outside = _draw(
+        by_name,
+        {name: observed[name] - centres[name] for name in names},
+        {name: latent[name] - centres[name] for name in names},
+        {name: replicated[name] - centres[name] for name in names},
+        prob,
+    )
+    for name, panel in by_name.items():
+        _label_cells(panel, observed[name])
+        cells = int(np.isfinite(observed[name]).sum())
+        panel.set_title(
+            f"{name.replace(',', ' × ')}\n{outside[name]} of {cells} outside", fontsize=10, loc="left"
+        )
+        panel.set_ylabel("records, less the posterior mean" if is_centred else "records")
+        tidy(panel)
+        panel.grid(visible=False, axis="x")
+    figure.legend(handles=_handles(prob), loc="outside upper left", frameon=False, fontsize=9, ncols=3)
+    return figure
+
+
+def _draw(
+    axes: dict[str, Axes],
+    observed: dict[str, xr.DataArray],
+    latent: dict[str, xr.DataArray],
+    replicated: dict[str, xr.DataArray],
+    prob: float,
+) -> dict[str, int]:
+    """Draw the three layers; by table, the number of released counts outside their replicated interval."""
+    import xarray as xr
+    from arviz_plots.visuals import ci_line_y, point_y
+
+    tails = [(1 - prob) / 2, (1 + prob) / 2]
+    points, means, true_bars, noisy_bars, outside = {}, {}, {}, {}, {}
+    for position, (name, released) in enumerate(observed.items()):
+        dim = f"cell {position}"  # tables have different numbers of cells
+        kept = np.flatnonzero(np.isfinite(released.values))
+        of_true = latent[name].quantile(tails, "sample").values[:, kept]
+        of_noisy = replicated[name].quantile(tails, "sample").values[:, kept]
+        counts = released.values[kept]
+        points[name] = ((dim,), counts)
+        means[name] = ((dim,), latent[name].mean("sample").values[kept])
+        true_bars[name] = (("plot_axis", dim), np.vstack([kept, of_true]))
+        noisy_bars[name] = (("plot_axis", dim), np.vstack([kept, of_noisy]))
+        outside[name] = int(np.sum((counts < of_noisy[0]) | (counts > of_noisy[1])))
+    axis = {"plot_axis": ["x", "y_bottom", "y_top"]}
+    places = xr.Dataset({name: (bar[0][1:], bar[1][0]) for name, bar in true_bars.items()})
+    released = xr.Dataset(points)
+    collection = plot_collection(released, axes)
+    for label, bars, colour, line in (
+        ("replicated", noisy_bars, _REPLICATED, 5.0),
+        ("latent", true_bars, _LATENT, 1.8),
+    ):
+        data = xr.Dataset(bars, coords=axis)
+        collection.map(ci_line_y, label, data=data, color=colour, width=line, solid_capstyle="butt")
+    collection.map(
+        point_y, "mean", data=xr.Dataset(means), x=places, color=_LATENT, marker="o", size=12, zorder=3
+    )
+    collection.map(point_y, "released", x=places, color=_OBSERVED, marker="x", size=22, width=1.2, zorder=4)
+    return outside
+
+
+def _label_cells(panel: Axes, table: xr.DataArray) -> None:
+    if table.size <= _MOST_LABELS:
+        panel.set_xticks(range(table.size), table.coords["label"].values.tolist(), rotation=90)
+    else:
+        panel.set_xlabel("cell, C order")
+    panel.set_xlim(-0.7, table.size - 0.3)
+
+
+def _handles(prob: float) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], color=_OBSERVED, marker="x", linestyle="none", label="noisy count as released"),
+        Line2D([], [], color=_LATENT, marker="o", markersize=4, label=f"true count, {share(prob)} interval"),
+        Line2D(
+            [], [], color=_REPLICATED, linewidth=5, label=f"noisy count drawn anew, {share(prob)} interval"
+        ),
+    ]
+
+
+def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
+    """Tables to draw, by the variables' names as the tree has them."""
+    observed = posterior.tree["observed_data"].data_vars
+    held = [
+        str(name)[len("noisy_counts[") : -1] for name in observed if str(name).startswith("noisy_counts[")
+    ]
+    if cliques is None:
+        if not held:
+            raise ArgumentError("`posterior` must hold at least one measured table to draw, and holds none.")
+        return held
+    if isinstance(cliques, str) or not isinstance(cliques, Sequence) or not len(cliques):
+        raise ArgumentError(f"`cliques` must be a list of measured cliques, got {cliques!r}.")
+    by_members = {frozenset(name.split(",")): name for name in held}
+    chosen = []
+    for clique in cliques:
+        members = [clique] if isinstance(clique, str) or not isinstance(clique, Sequence) else clique
+        name = by_members.get(frozenset(",".join(map(str, members)).split(",")))
+        if name is None:
+            raise ArgumentError(
+                f"`cliques` must hold measured cliques, got {clique!r}; the measured ones are {', '.join(held)}."
+            )
+        chosen.append(name)
+    return chosen
+
+
+def _drawn(posterior: Posterior, group: str, kind: str, names: Sequence[str]) -> dict[str, xr.DataArray]:
+    dataset = posterior.tree[group]
+    return {name: _flat(dataset[f"{kind}[{name}]"]) for name in names}
+
+
+def _flat(table: xr.DataArray) -> xr.DataArray:
+    """Cells in C order along ``cell``; draws, if there are any, along ``sample``."""
+    import xarray as xr
+
+    over = [dim for dim in table.dims if dim in ("chain", "draw")]
+    own = [dim for dim in table.dims if dim not in over]
+    cells = list(np.ndindex(*(table.sizes[dim] for dim in own)))
+    labels = np.empty(len(cells), dtype=object)
+    for position, cell in enumerate(cells):
+        states = [str(table.coords[dim].values[code]) for dim, code in zip(own, cell, strict=True)]
+        labels[position] = ", ".join(states)
+    shape, dims = ((-1, len(cells)), ("sample", "cell")) if over else ((len(cells),), ("cell",))
+    values = table.transpose(*over, *own).values.reshape(shape)
+    return xr.DataArray(values, dims=dims, coords={"label": ("cell", labels)})
+
+
+def _refuse_too_many(observed: dict[str, xr.DataArray]) -> None:
+    cells = sum(table.size for table in observed.values())
+    if cells > _MOST_CELLS:
+        raise ArgumentError(
+            f"the figure must have at most {_MOST_CELLS:,} cells to be read, got {cells:,}; choose some `cliques`."
+        )

@@ -1,0 +1,136 @@
+"""What all figures share: colours, marks, and figures of one's own that no global list keeps."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from arviz_plots.plot_collection import PlotCollection
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bayesprivmrf.inference.solution import Solution
+
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "MARKS",
+    "checked_probability",
+    "new_figure",
+    "panels",
+    "plot_collection",
+    "point_estimate",
+    "share",
+    "tidy",
+]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKS = ("o", "s", "^", "D", "v", "P")
+GREY = "#666666"
+_PANELS_A_ROW = 4
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Empty figure, inches, made without pyplot so that no global list keeps it."""
+    return _figure_class()(figsize=(width, height), layout="constrained")
+
+
+def panels(
+    number: int,
+    *,
+    width: float = 3.4,
+    height: float = 4.0,
+    columns: int = _PANELS_A_ROW,
+    is_shared: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """Figure of `number` panels of the given size, inches, so many a row; on shared axes or on their own."""
+    columns = min(number, columns)
+    rows = math.ceil(number / columns)
+    figure = new_figure(width * columns, height * rows)
+    axes = list(figure.subplots(rows, columns, sharex=is_shared, sharey=is_shared, squeeze=False).ravel())
+    for unused in axes[number:]:
+        unused.set_visible(False)
+    return figure, axes[:number]
+
+
+@functools.cache
+def _figure_class() -> type[Figure]:
+    """Figure that a notebook shows by itself: without pyplot nothing else would tell it how."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    return ShownFigure
+
+
+def plot_collection(data: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
+    """Collection of arviz-plots over panels that exist already: one a variable of `data`, or one for all.
+
+    Parameters
+    ----------
+    data
+        What is mapped to the aesthetics.
+    axes
+        Panel of each variable.
+    aesthetics
+        ``aes``, and the values of each aesthetic, as `arviz_plots.PlotCollection` takes them.
+    """
+    import xarray as xr
+    from arviz_plots.plot_collection import PlotCollection
+
+    def held(thing: Any) -> np.ndarray:
+        cell = np.empty((), dtype=object)
+        cell[()] = thing
+        return cell
+
+    figure = next(iter(axes.values())).figure
+    leaves = {"plot": lambda _, panel: held(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
+    children = {
+        leaf: xr.DataTree(
+            xr.Dataset({name: ((), value(n, panel)) for n, (name, panel) in enumerate(axes.items())})
+        )
+        for leaf, value in leaves.items()
+    }
+    tree = xr.DataTree(xr.Dataset({"figure": ((), held(figure))}), children=children)
+    return PlotCollection(data, tree, backend="matplotlib", **aesthetics)
+
+
+def point_estimate(estimate: Any) -> Solution:
+    """The solution itself, or the mean of a posterior's marginals as one."""
+    return estimate.solution if hasattr(estimate, "tree") else estimate
+
+
+def tidy(panel: Axes) -> None:
+    """Take off what a reader does not need, and put a faint grid behind."""
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=9)
+    panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
+    panel.set_axisbelow(True)
+
+
+def checked_probability(prob: float) -> float:
+    """Probability of an interval, strictly between 0 and 1."""
+    is_number = isinstance(prob, float | int | np.floating) and not isinstance(prob, bool)
+    if not is_number or not 0 < prob < 1:
+        raise ArgumentError(
+            f"`prob` must be a probability above 0 and below 1, got {prob!r}; 0.9 asks for 90 % intervals."
+        )
+    return float(prob)
+
+
+def share(prob: float) -> str:
+    """Probability as a person writes it."""
+    return f"{100 * prob:.4g} %"
