@@ -16,6 +16,7 @@ __all__ = [
     "NoiseWarning",
     "PrivacyError",
     "ReleaseFileError",
+    "SamplingWarning",
     "UndeclaredStateError",
 ]
 
@@ -58,3 +59,7 @@ class DeclarationWarning(UserWarning):
 
 class NoiseWarning(UserWarning):
     """The noise that privacy asks for is as large as what it is to protect."""
+
+
+class SamplingWarning(UserWarning):
+    """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""

@@ -1,0 +1,196 @@
+r"""Draws of a posterior as distributions: the marginal of any variables, and a solution for each draw.
+
+Potentials of a draw are written from its marginals where the model is decomposable, exactly,
+
+.. math:: θ_C = \log μ_C - \log μ_{S(C)}, \qquad A = 0,
+
+S(C) being what C shares with its parent in the junction forest; elsewhere from the zero-sum effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.marginals import marginal_of
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Draws", "positions_of"]
+
+_SMALLEST = 1e-300
+"""Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draws:
+    """Posterior draws of one model.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    supported
+        Mask of the cells that may occur; None where all may.
+    finished
+        The draws.
+    is_simulated
+        Whether the noise of a release behind them was seeded.
+    """
+
+    model: ModelSpecification
+    supported: np.ndarray | None
+    finished: Finished
+    is_simulated: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of chains, and of draws of each."""
+        chains, draws = self.finished.total.shape
+        return chains, draws
+
+    @cached_property
+    def _forest(self) -> JunctionForest | None:
+        return junction_forest(self.model.cardinalities, self.model.scopes, self.supported)
+
+    def mean_potentials(self) -> tuple[FloatArray, Status]:
+        """Potentials of the model that has the mean of the marginals: exact, or of maximum likelihood."""
+        from bayesprivmrf.inference.naive_mle import match_marginals
+
+        mean = self.finished.marginals.mean(axis=(0, 1))
+        if self._forest is not None:
+            return self._product_form(mean), Status.CONVERGED
+        model = self.model
+        start = Effects.of(model.cardinalities, model.scopes).potentials(
+            np.nan_to_num(self.finished.effects.mean(axis=(0, 1)))
+        )
+        potentials, status, _ = match_marginals(
+            model.cardinalities, model.scopes, mean, possible=self.supported, tolerance=1e-8, start=start
+        )
+        return potentials, status
+
+    def potentials(self, chain: int, draw: int) -> FloatArray:
+        """Potentials of one draw, shape (cells,), nats."""
+        if self._forest is not None:
+            return self._product_form(self.finished.marginals[chain, draw])
+        effects = Effects.of(self.model.cardinalities, self.model.scopes)
+        flat = effects.potentials(np.nan_to_num(self.finished.effects[chain, draw]))
+        if self.supported is not None:
+            flat[~self.supported] = -np.inf
+        return flat
+
+    def solution(self, chain: int, draw: int) -> Solution:
+        """The distribution of one draw."""
+        return Solution(
+            specification=self.model,
+            potentials=self.model.tables(self.potentials(chain, draw)),
+            method=f"posterior draw {draw} of chain {chain}",
+            status=Status.CONVERGED,
+            is_simulated=self.is_simulated,
+        )
+
+    def thinned(self, most: int) -> np.ndarray:
+        """Indices of at most about `most` draws of each chain together, evenly spaced; the same in every chain."""
+        chains, draws = self.shape
+        each = min(draws, max(1, most // chains))
+        return np.linspace(0, draws - 1, each).round().astype(int)
+
+    def pairs(self, most: int) -> Iterator[tuple[int, int]]:
+        """Chain and draw of each thinned draw."""
+        kept = self.thinned(most)
+        for chain in range(self.shape[0]):
+            for draw in kept:
+                yield chain, int(draw)
+
+    def table(self, query: Sequence[int], kind: Literal["marginals", "counts"]) -> FloatArray | None:
+        """Draws of the table of variables that one clique holds, axes as asked; None where none does.
+
+        Returns
+        -------
+        ndarray or None
+            Shape (chain, draw, K_v for v in query).
+        """
+        model, flat = self.model, getattr(self.finished, kind)
+        for position, scope in enumerate(model.scopes):
+            if set(query) <= set(scope):
+                start, stop = model.offsets[position : position + 2]
+                table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
+                outside = tuple(axis for axis, v in enumerate(scope, start=2) if v not in query)
+                inside = [v for v in scope if v in query]
+                table = table.sum(axis=outside) if outside else table
+                return table.transpose([0, 1, *(2 + inside.index(v) for v in query)])
+        return None
+
+    def joint(self, query: Sequence[int], most: int) -> FloatArray:
+        """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.
+
+        Returns
+        -------
+        ndarray
+            Shape (chain, kept draws, K_v for v in query).
+        """
+        table = self.table(query, "marginals")
+        if table is not None:
+            return table
+        model = self.model
+        kept = self.thinned(most)
+        return np.array(
+            [
+                [
+                    marginal_of(model.cardinalities, model.scopes, self.potentials(chain, int(draw)), query)
+                    for draw in kept
+                ]
+                for chain in range(self.shape[0])
+            ]
+        )
+
+    def _product_form(self, marginals: FloatArray) -> FloatArray:
+        """Potentials of a decomposable model from its clique marginals; A is 0."""
+        forest, model = self._forest, self.model
+        assert forest is not None
+        flat = np.log(np.maximum(marginals, _SMALLEST))
+        for clique, separator in enumerate(forest.separators):
+            if separator:
+                start, stop = model.offsets[clique : clique + 2]
+                states = forest.separator_states(clique, separator)
+                sums = np.bincount(states, weights=marginals[start:stop])
+                flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
+        if self.supported is not None:
+            flat[~self.supported] = -np.inf
+        return flat
+
+
+def positions_of(
+    model: ModelSpecification, variables: Variable | Sequence[Variable]
+) -> tuple[list[Variable], list[int]]:
+    """Declared names and positions of the variables asked for.
+
+    Raises
+    ------
+    ModelError
+        None is named, or one is unknown or repeated.
+    """
+    given: Any = variables
+    names = [given] if isinstance(given, str) or given in model.domain else list(given)
+    if not names:
+        raise ModelError("`variables` must name at least one variable, got none.")
+    query = [model.domain.index(v) for v in names]
+    if len(set(query)) != len(query):
+        raise ModelError(f"`variables` must name each variable once, got {names!r}.")
+    return [model.domain.variables[v] for v in query], query
+
+
+def require_share(name: str, value: float) -> None:
+    """Raise unless a number lies strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise ArgumentError(f"`{name}` must lie between 0 and 1, got {value!r}.")
