@@ -1,0 +1,342 @@
+r"""Marginals and their derivatives in zero-sum coordinates, as functions that other compiled code can call.
+
+With D the matrix of `Effects.potentials` and t(x) the sufficient statistics, one for each coordinate β_i: the
+value of its contrast at x, the model is :math:`p(x) = \exp(β·t(x) - A(β))`. `evaluate` gives
+
+.. math:: μ, \qquad A, \qquad E\,t_i = (D^T μ)_i, \qquad E\,t_i^2 = \bigl((D ∘ D)^T μ\bigr)_i ;
+
+the last two make the variances of t, the diagonal of Fisher's information of one record. `pull_back` is its
+vector-Jacobian product, by one product with Σ, the covariance of the cells' indicators, which is symmetric.
+
+`evaluate` hands its sweeps' workspace to `pull_back`, so that no inference is done twice and nothing is kept
+between calls: threads share a `Plan` freely, and neither function holds Python's lock.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals import compiled, kernels, marginal_engine
+from bayesprivmrf.marginals.exact import CompiledEngine
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition", "pull_back"]
+
+CHECKSUM = zlib.crc32(Path(__file__).read_bytes(), compiled._checksum()) if Path(__file__).exists() else 0
+"""Of all sources that the compiled functions come from: numba keeps them until the function's own file changes."""
+_collect, _distribute, _prepare, _tangent = (
+    compiled.collect,
+    compiled.distribute,
+    compiled.prepare,
+    compiled.tangent,
+)
+_STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES = range(7)
+_CODE, _MAPS, _BOUNDS, _CONSTANTS, _SUPPORT, _ENTRIES, _SIZE = range(8, 15)
+_CHUNK = 1 << 22  # numbers of the dense matrix of coordinates held at once
+
+
+class Tape(NamedTuple):
+    """The arrays of a plan, in the order in which the compiled functions take them."""
+
+    code: NDArray[np.int64]
+    maps: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    constants: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    rooms: NDArray[np.int64]
+    support: NDArray[np.uint8]
+    blocked: FloatArray  # 0, or minus infinity at impossible cells; the constant part of A last
+    rows: NDArray[np.int64]  # D by rows: where each cell's entries begin
+    columns: NDArray[np.int64]
+    entries: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What `evaluate` needs of one model; make it with `Plan.of`.
+
+    Parameters
+    ----------
+    effects
+        The coordinates.
+    possible
+        Cells of the cliques that may occur; None where all may.
+    """
+
+    effects: Effects
+    possible: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, effects: Effects, possible: NDArray[np.bool_] | None = None) -> Plan:
+        """Plan of a model, kept for the process.
+
+        Raises
+        ------
+        ModelError
+            The mask's shape is not (cells,), or no joint state is possible.
+        ModelTooLargeError
+            Exact marginals would need too much memory.
+        """
+        if possible is None or possible.all():
+            return _plan(effects.cardinalities, effects.scopes, None)
+        if possible.shape != (effects.cells,):
+            raise ModelError(f"`possible` must have shape ({effects.cells},), got {possible.shape}.")
+        return _plan(effects.cardinalities, effects.scopes, possible.astype(bool).tobytes())
+
+    @cached_property
+    def tape(self) -> Tape:
+        """The plan's arrays."""
+        engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
+        if not isinstance(engine, CompiledEngine):
+            raise ModelError(
+                "the log-linear posterior needs numba's compiled marginals; see `numba`'s set-up."
+            )
+        blocked = np.zeros(self.effects.cells)
+        support = np.zeros(0, dtype=np.uint8)
+        if self.possible is not None:
+            blocked[~self.possible] = -np.inf
+            support = engine._support(blocked)
+        program = engine._program
+        rows, columns, entries = _sparse(self.effects)
+        sizes = [program.steps, program.cells, program.messages, program.tables, program.workspace]
+        return Tape(
+            code=program.code,
+            maps=program.maps,
+            bounds=engine._bounds,
+            constants=engine._constants,
+            sizes=np.array(
+                [
+                    *sizes,
+                    program.scratch,
+                    kernels.LINEAR,  # a value, as a literal would be compiled apart
+                    kernels.LOGARITHMIC,
+                    program.code.size,
+                    program.maps.size,
+                    engine._bounds.size,
+                    engine._constants.size,
+                    support.size,
+                    entries.size,
+                    self.effects.size,
+                ],
+                dtype=np.int64,
+            ),
+            rooms=engine._rooms,
+            support=support,
+            blocked=np.append(blocked, engine._free),
+            rows=rows,
+            columns=columns,
+            entries=entries,
+        )
+
+    def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+        """A, μ, E t and E t² at one point."""
+        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.tape)
+        return log_partition_, mu, mean, square
+
+
+@lru_cache(maxsize=32)
+def _plan(
+    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], possible: bytes | None
+) -> Plan:
+    mask = None if possible is None else np.frombuffer(possible, dtype=bool)
+    return Plan(Effects.of(cardinalities, scopes), mask)
+
+
+def _sparse(effects: Effects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+    """D by rows, from its dense columns a chunk at a time."""
+    from scipy.sparse import csr_array, hstack
+
+    step = max(_CHUNK // max(effects.cells, 1), 1)
+    parts = [csr_array((effects.cells, 0))]
+    for start in range(0, effects.size, step):
+        stop = min(start + step, effects.size)
+        unit = np.zeros((stop - start, effects.size))
+        unit[np.arange(stop - start), np.arange(start, stop)] = 1.0
+        parts.append(csr_array(effects.potentials(unit).T))
+    matrix = csr_array(hstack(parts, format="csr"))
+    return (
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int64),
+        np.ascontiguousarray(matrix.data, dtype=float),
+    )
+
+
+@njit(nogil=True)
+def _forward(beta, blocked, rows, columns, entries, cells):
+    """D β, with minus infinity at impossible cells."""
+    flat = np.empty(cells)
+    for c in range(cells):
+        total = blocked[c]
+        for k in range(rows[c], rows[c + 1]):
+            total += entries[k] * beta[columns[k]]
+        flat[c] = total
+    return flat
+
+
+@njit(nogil=True)
+def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
+    """Collect; A, and the domain in which it was computed."""
+    flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
+    tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
+    mode = sizes[_MODES]
+    rest, is_trusted = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], mode)
+    if not is_trusted:
+        mode = sizes[_MODES + 1]
+        tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] < 0)
+        everything = np.zeros(0, dtype=np.uint8)
+        rest, _ = _collect(code, sizes[_STEPS], maps, work, scales, everything, sizes[_CELLS], mode)
+    return tops + rest + blocked[-1], mode
+
+
+@njit(nogil=True)
+def _log_partition(
+    beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+):
+    """A(β), nats."""
+    work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
+    value, _ = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
+    return value
+
+
+@njit(nogil=True)
+def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+    """μ, A, E t, E t² at β, and the state that `pull_back` and `product` need."""
+    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
+    both = cells + sizes[_MESSAGES]
+    state = np.empty(workspace + steps + both + 1)
+    work, scales = state[:workspace], state[workspace : workspace + steps]
+    mu = state[workspace + steps : workspace + steps + both]
+    value, mode = _sweep(
+        beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales
+    )
+    state[-1] = mode
+    for c in constants:
+        mu[c] = 1.0
+    _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
+    mean, square = np.zeros(beta.size), np.zeros(beta.size)
+    for c in range(cells):
+        weight = mu[c]
+        for k in range(rows[c], rows[c + 1]):
+            moved = entries[k] * weight
+            mean[columns[k]] += moved
+            square[columns[k]] += entries[k] * moved
+    return mu[:cells].copy(), value, mean, square, state
+
+
+@njit(nogil=True)
+def _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms):
+    """Σ v over the cells."""
+    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
+    both = cells + sizes[_MESSAGES]
+    work, scales = state[:workspace], state[workspace : workspace + steps]
+    mu = state[workspace + steps : workspace + steps + both]
+    gain, change = np.empty(both + sizes[_TABLES]), np.empty(both)
+    for c in constants:
+        change[c] = 0.0
+    scratch = np.empty(2 * rooms[0] + 3 * rooms[1])
+    _tangent(
+        code, steps, maps, work, scales, scratch, rooms, int(state[-1]), mu, bounds, vector, gain, change
+    )
+    return change
+
+
+@njit(nogil=True)
+def _pull_back(
+    state, by_mu, by_log_partition, by_mean, by_square,
+    code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
+):  # fmt: skip
+    """Derivative by β of a function of `evaluate`'s first four answers, from its derivatives by those."""
+    cells, start = sizes[_CELLS], sizes[_WORKSPACE] + sizes[_STEPS]
+    mu = state[start : start + cells]
+    vector = np.empty(cells)
+    for c in range(cells):
+        total = by_mu[c]
+        for k in range(rows[c], rows[c + 1]):
+            total += entries[k] * (by_mean[columns[k]] + entries[k] * by_square[columns[k]])
+        vector[c] = total
+    change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms)
+    result = np.zeros(by_mean.size)
+    for c in range(cells):
+        weight = change[c] + by_log_partition * mu[c]
+        for k in range(rows[c], rows[c + 1]):
+            result[columns[k]] += entries[k] * weight
+    return result
+
+
+@njit(nogil=True)
+def _fisher_information(
+    beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+):
+    """Covariance of t at β, shape (d, d): Fisher's information of one record."""
+    _, _, _, _, state = _evaluate(
+        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    )
+    size, cells = beta.size, sizes[_CELLS]
+    result, vector = np.zeros((size, size)), np.empty(cells)
+    for i in range(size):
+        for c in range(cells):
+            total = 0.0
+            for k in range(rows[c], rows[c + 1]):
+                if columns[k] == i:
+                    total += entries[k]
+            vector[c] = total
+        change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms)
+        for c in range(cells):
+            for k in range(rows[c], rows[c + 1]):
+                result[i, columns[k]] += entries[k] * change[c]
+    return result
+
+
+def _entry_points(checksum: int) -> tuple[Any, ...]:
+    """The functions above, kept by numba between processes under a key that the checksum is part of."""
+
+    @njit(cache=True, nogil=True)
+    def log_partition(
+        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    ):
+        assert checksum >= 0
+        return _log_partition(
+            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+        )
+
+    @njit(cache=True, nogil=True)
+    def evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+        assert checksum >= 0
+        return _evaluate(
+            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+        )
+
+    @njit(cache=True, nogil=True)
+    def pull_back(
+        state, by_mu, by_log_partition, by_mean, by_square,
+        code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
+    ):  # fmt: skip
+        assert checksum >= 0
+        return _pull_back(
+            state, by_mu, by_log_partition, by_mean, by_square,
+            code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
+        )  # fmt: skip
+
+    @njit(cache=True, nogil=True)
+    def fisher_information(
+        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    ):
+        assert checksum >= 0
+        return _fisher_information(
+            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+        )
+
+    return log_partition, evaluate, pull_back, fisher_information
+
+
+log_partition, evaluate, pull_back, fisher_information = _entry_points(CHECKSUM)
