@@ -232,6 +232,8 @@ def test_arguments_of_the_new_figures_are_checked():
     with pytest.raises(ArgumentError, match="at least one record"):
         marginal_forest({"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)}))
     with pytest.raises(ArgumentError, match="measured ones are a,b"):
+        noisy_against_posterior(posterior(0), ["a"])
+    with pytest.raises(ModelError, match="not declared"):
         noisy_against_posterior(posterior(0), [("a", "c")])
     with pytest.raises(ArgumentError, match="list of measured cliques"):
         noisy_against_posterior(posterior(0), [])

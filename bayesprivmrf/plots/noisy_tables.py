@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.names import dimension_names
 from bayesprivmrf.plots.style import COLOURS, checked_probability, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ def noisy_against_posterior(
     Raises
     ------
     ArgumentError
-        A clique was not measured, `prob` is no probability between 0 and 1, or there are more than 1,000 cells.
+        `cliques` is no list, a clique was not measured, `prob` is no probability between 0 and 1, or there are
+        more than 1,000 cells.
+    ModelError
+        A variable is unknown.
     """
     prob = checked_probability(prob)
     names = _chosen(posterior, cliques)
@@ -84,7 +88,7 @@ def noisy_against_posterior(
         panel.set_title(
             f"{name.replace(',', ' × ')}\n{outside[name]} of {cells} outside", fontsize=10, loc="left"
         )
-        panel.set_ylabel("records, less the posterior mean" if is_centred else "records")
+        panel.set_ylabel("records less\nposterior mean" if is_centred else "records")
         tidy(panel)
         panel.grid(visible=False, axis="x")
     figure.legend(handles=_handles(prob), loc="outside upper left", frameon=False, fontsize=9, ncols=3)
@@ -164,16 +168,18 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
         return held
     if isinstance(cliques, str) or not isinstance(cliques, Sequence) or not len(cliques):
         raise ArgumentError(f"`cliques` must be a list of measured cliques, got {cliques!r}.")
+    domain = posterior.specification.domain
+    dims = dimension_names(domain)
     by_members = {frozenset(name.split(",")): name for name in held}
     chosen = []
     for clique in cliques:
-        members = [clique] if isinstance(clique, str) or not isinstance(clique, Sequence) else clique
-        name = by_members.get(frozenset(",".join(map(str, members)).split(",")))
-        if name is None:
+        is_name = clique in domain or isinstance(clique, str) or not isinstance(clique, Sequence)
+        members = frozenset(dims[domain.index(v)] for v in ([clique] if is_name else clique))
+        if members not in by_members:
             raise ArgumentError(
                 f"`cliques` must hold measured cliques, got {clique!r}; the measured ones are {', '.join(held)}."
             )
-        chosen.append(name)
+        chosen.append(by_members[members])
     return chosen
 
 
