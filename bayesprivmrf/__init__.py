@@ -14,7 +14,17 @@ from bayesprivmrf.citation import citation
 
 if TYPE_CHECKING:
     from bayesprivmrf.evaluation import compare, holdout_log_likelihood, kl_divergence
-    from bayesprivmrf.inference import CGM, NaiveMLE, Solution, Status, uniform_solution
+    from bayesprivmrf.inference import (
+        CGM,
+        LatentCounts,
+        NaiveMLE,
+        NoiseAwareMAP,
+        Posterior,
+        Solution,
+        Status,
+        combine_estimates,
+        uniform_solution,
+    )
     from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
     from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, compose
     from bayesprivmrf.release import NoisyStatistics, load_release
@@ -24,13 +34,17 @@ __all__ = [
     "Adjacency",
     "CliqueTables",
     "Domain",
+    "LatentCounts",
     "ModelSpecification",
     "NaiveMLE",
+    "NoiseAwareMAP",
     "NoisyStatistics",
+    "Posterior",
     "PrivacyGuarantee",
     "Solution",
     "Status",
     "citation",
+    "combine_estimates",
     "compare",
     "compose",
     "declare",
@@ -45,7 +59,17 @@ __version__ = "0.1.0"
 # Loaded when first used: importing the package takes a fraction of a second.
 _HOMES = {
     "evaluation": ("compare", "holdout_log_likelihood", "kl_divergence"),
-    "inference": ("CGM", "NaiveMLE", "Solution", "Status", "uniform_solution"),
+    "inference": (
+        "CGM",
+        "LatentCounts",
+        "NaiveMLE",
+        "NoiseAwareMAP",
+        "Posterior",
+        "Solution",
+        "Status",
+        "combine_estimates",
+        "uniform_solution",
+    ),
     "model": ("CliqueTables", "Domain", "ModelSpecification", "declare"),
     "privacy": ("Adjacency", "PrivacyGuarantee", "compose"),
     "release": ("NoisyStatistics", "load_release"),

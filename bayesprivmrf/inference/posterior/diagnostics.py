@@ -20,7 +20,8 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.sampling import Sampled, Sampler
+from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.sampling import Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.solution import Solution, Status
@@ -188,9 +188,3 @@ def positions_of(
     if len(set(query)) != len(query):
         raise ModelError(f"`variables` must name each variable once, got {names!r}.")
     return [model.domain.variables[v] for v in query], query
-
-
-def require_share(name: str, value: float) -> None:
-    """Raise unless a number lies strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise ArgumentError(f"`{name}` must lie between 0 and 1, got {value!r}.")

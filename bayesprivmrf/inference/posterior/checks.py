@@ -1,0 +1,92 @@
+"""Tables that criticise or summarise a posterior: edges by probability, and the noise-aware predictive check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import (
+    latent_tables,
+    noisy_table,
+    possible_cells,
+    table_labels,
+)
+from bayesprivmrf.inference.posterior.noise_draws import draw_noise
+from bayesprivmrf.inference.posterior.quantities import equal_tailed, require_share
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["edge_presence", "predictive_check"]
+
+
+def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
+    """Edges of the model by the posterior probability that they are stronger than a threshold."""
+    import pandas as pd
+
+    if not (isinstance(threshold, int | float | np.number) and threshold >= 0 and np.isfinite(threshold)):
+        raise ArgumentError(f"`threshold` must be a finite number of nats, at least 0, got {threshold!r}.")
+    require_share("prob", prob)
+    model = evidence.specification
+    effects = Effects.of(model.cardinalities, model.scopes)
+    largest = [
+        np.abs(table).max(axis=tuple(range(2, table.ndim))) for table in effects.tables(finished.effects)
+    ]
+    rows, index = [], []
+    for pair in [subset for subset in effects.subsets if len(subset) == 2]:
+        held = [
+            size for subset, size in zip(effects.subsets, largest, strict=True) if set(pair) <= set(subset)
+        ]
+        strength: FloatArray = np.max(held, axis=0)
+        estimate, lower, upper = equal_tailed(strength, prob)
+        known = np.isfinite(strength).all()
+        rows.append(
+            {
+                "estimate": float(estimate),
+                "lower": float(lower),
+                "upper": float(upper),
+                "probability": float((strength > threshold).mean()) if known else np.nan,
+            }
+        )
+        index.append(tuple(model.domain.variables[v] for v in pair))
+    frame = pd.DataFrame(
+        rows,
+        columns=pd.Index(["estimate", "lower", "upper", "probability"]),
+        index=pd.MultiIndex.from_tuples(index, names=["first", "second"]) if index else None,
+    )
+    return frame.sort_values("probability", ascending=False, kind="stable")
+
+
+def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> pd.DataFrame:
+    """Distance of each released table from its latent counts, against what the noise alone makes."""
+    import pandas as pd
+
+    rows = []
+    for position, latent in enumerate(latent_tables(evidence, finished.counts)):
+        law, mask = evidence.noise[position], possible_cells(evidence, position)
+        counts = np.maximum(np.rint(latent), 0.0) if law.is_discrete else latent
+        residual = (noisy_table(evidence, position) - counts)[..., mask]
+        noise = draw_noise(law, residual.shape, rng)
+        is_laplace = isinstance(law, Laplace | DiscreteLaplace)
+        realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
+        rows.append(
+            {
+                "discrepancy": "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2",
+                "realised": float(realised.mean()),
+                "replicated": float(replicated.mean()),
+                "p_value": float((replicated >= realised).mean()),
+            }
+        )
+    columns = pd.Index(["discrepancy", "realised", "replicated", "p_value"])
+    return pd.DataFrame(rows, columns=columns, index=pd.Index(table_labels(evidence), name="table"))
+
+
+def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:
+    return np.abs(scaled).sum(axis=-1) if is_laplace else (scaled**2).sum(axis=-1)

@@ -1,0 +1,287 @@
+"""The posterior of a release, over its latent true counts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.judgement import totals
+from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior.draws import Draws
+from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.room import require_room
+from bayesprivmrf.inference.posterior.sampling import (
+    Sampler,
+    check_settings,
+    draw_posterior,
+    prior_as_sampled,
+)
+from bayesprivmrf.inference.posterior.tree import build_tree
+from bayesprivmrf.inference.threads import with_one_blas_thread
+from bayesprivmrf.release import NoisyStatistics
+
+__all__ = ["LatentCounts"]
+
+type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear"]
+_FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentCounts:
+    r"""Full posterior of a Markov random field given noisy tables, with the true tables as latent variables.
+
+    .. math:: p(θ, n \mid y) ∝ p(θ)\, p(n \mid θ)\, \prod_i p(y_i \mid n_i)
+
+    with the law of the mechanism's noise in the last factor. Intervals hold sampling noise, the mechanism's noise
+    and, where the number of records is private, what is unknown of that.
+
+    Parameters
+    ----------
+    formulation
+        ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
+        integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
+        learnt. ``"auto"`` takes the first where it can.
+    concentration
+        α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex.
+    scale
+        Prior standard deviation of the log-linear effects, nats; None learns one for each order of effect.
+    total_range
+        Ends of the log-uniform prior of a private number of records. It never looks at the tables.
+    smoothing
+        δ ≥ 0, in noise scales: a Laplace likelihood's :math:`|r|` becomes :math:`\sqrt{r^2 + (δb)^2}`. Faster where
+        the noise is small beside the counts, and another likelihood than the mechanism's; 0 is the exact one.
+
+    References
+    ----------
+    Dawid and Lauritzen (1993). Hyper Markov laws in the statistical analysis of decomposable graphical models.
+    Annals of Statistics 21, 1272-1317.
+    Bernstein and Sheldon (2018). Differentially private Bayesian inference for exponential families. NeurIPS.
+
+    Examples
+    --------
+    ::
+
+        posterior = LatentCounts().fit(release, rng=1)
+        posterior.interval(["smokes", "ill"], prob=0.9)
+    """
+
+    formulation: FormulationName = "auto"
+    concentration: float = 1.0
+    scale: float | None = None
+    total_range: tuple[float, float] = (1.0, 1e10)
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.formulation not in _FORMULATIONS:
+            raise ArgumentError(
+                f"`formulation` must be one of {', '.join(_FORMULATIONS)}, got {self.formulation!r}."
+            )
+        for name in ("concentration", "scale"):
+            value = getattr(self, name)
+            if value is not None and not _is_positive(value):
+                raise ArgumentError(
+                    f"`{name}` must be positive and finite, got {value!r}: a prior without variance leaves nothing "
+                    "to infer."
+                )
+        if not (isinstance(self.smoothing, int | float) and 0 <= self.smoothing < np.inf):
+            raise ArgumentError(f"`smoothing` must be at least 0 and finite, got {self.smoothing!r}.")
+        ends = tuple(self.total_range)
+        if len(ends) != 2 or not all(_is_positive(end) for end in ends) or not 1 <= ends[0] < ends[1]:
+            raise ArgumentError(
+                f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
+            )
+
+    @with_one_blas_thread
+    def fit(
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        rng: int | np.random.Generator | None = None,
+        prior: bool = False,
+        sampler: Sampler = "nutpie",
+        draws: int = 1000,
+        tune: int = 1000,
+        chains: int = 4,
+        **settings: Any,
+    ) -> Posterior:
+        """Sample the posterior of a release, or of several releases of one population.
+
+        Parameters
+        ----------
+        releases
+            Releases with noise.
+        rng
+            Seed or generator; equal seeds give equal posteriors. None draws a seed, which `stats` keeps.
+        prior
+            Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
+        sampler
+            ``"nutpie"``, which compiles a structure once a process; or ``"pymc"``, PyMC's own NUTS.
+        draws, tune, chains
+            Draws kept and draws of adaptation in each chain, and the number of chains.
+        **settings
+            Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
+            and others.
+
+        Raises
+        ------
+        ArgumentError
+            Something else than a release was given, a release has tables without noise, or the sampler refuses a
+            setting.
+        ModelError
+            The formulation does not fit the model.
+        ModelTooLargeError
+            The draws, or the model, would not fit.
+
+        Warns
+        -----
+        SamplingWarning
+            The chains have not mixed, diverged, or were stopped early. An interrupted sampling keeps what was
+            drawn.
+        """
+        begin = time.perf_counter()
+        check_settings(sampler, draws, tune, chains, settings)
+        evidence = gather(releases)
+        _refuse_exact(evidence)
+        formulation = self._formulation(evidence, chains * draws)
+        seeds = np.random.default_rng(rng)
+        seed = int(seeds.integers(2**31 - 1))
+        afterwards, replicating, before = seeds.spawn(3)
+        if evidence.specification.size:
+            sampled = draw_posterior(
+                formulation,
+                sampler=sampler,
+                draws=draws,
+                tune=tune,
+                chains=chains,
+                seed=seed,
+                settings=settings,
+            )
+            finished = formulation.finish(sampled.draws, afterwards)
+        else:
+            sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
+        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler)
+        stats = {
+            **diagnosis.as_stats(),
+            **sampled.stats,
+            "seconds": time.perf_counter() - begin,
+            "seed": seed,
+            "formulation": formulation.name,
+            **formulation.settings,
+            **totals(evidence),
+            "total": float(finished.total.mean()),
+        }
+        tree = build_tree(
+            evidence,
+            formulation,
+            finished,
+            sampled,
+            prior=formulation.prior_draws(draws, before) if prior else None,
+            rng=replicating,
+            attributes=_attributes(releases, evidence, stats, diagnosis.status.value),
+        )
+        warn_of(diagnosis)
+        return Posterior(
+            tree=tree,
+            status=diagnosis.status,
+            stats=stats,
+            _evidence=evidence,
+            _formulation=formulation,
+            _draws=Draws(
+                model=evidence.specification,
+                supported=evidence.supported,
+                finished=finished,
+                is_simulated=evidence.is_simulated,
+            ),
+        )
+
+    def _formulation(self, evidence: Evidence, draws: int) -> Formulation:
+        """The formulation asked for, or the first that fits; its size is forecast before anything is made."""
+        model = evidence.specification
+        is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
+        name = self.formulation
+        if name == "auto":
+            name = "hyper-dirichlet" if is_decomposable else "log-linear"
+        if name == "hyper-dirichlet" and not is_decomposable:
+            raise ModelError(
+                "the hyper-Dirichlet formulation needs a decomposable model, whose cliques are the bags of a "
+                "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
+            )
+        if name == "hyper-dirichlet" and self.scale is not None:
+            raise ArgumentError(
+                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet one; set "
+                "formulation='log-linear', or leave `scale` out."
+            )
+        if name == "log-linear" and self.concentration != 1.0:
+            raise ArgumentError(
+                "`concentration` is of the hyper-Dirichlet formulation, and this model takes the log-linear one; "
+                "leave it out."
+            )
+        require_room(evidence, draws, name)
+        # a public total has no error; tables without noise, which have none either, are refused before
+        total = evidence.estimated_total if evidence.total_standard_error == 0 else None
+        if name == "hyper-dirichlet":
+            from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+
+            return HyperDirichlet(
+                evidence=evidence,
+                concentration=float(self.concentration),
+                total=total,
+                total_range=self.total_range,
+                smoothing=float(self.smoothing),
+            )
+        from bayesprivmrf.inference.posterior.log_linear import LogLinear
+
+        return LogLinear(
+            evidence=evidence,
+            scale=self.scale,
+            total=total,
+            total_range=self.total_range,
+            smoothing=float(self.smoothing),
+        )
+
+
+def _is_positive(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return bool(0 < value < np.inf)
+
+
+def _refuse_exact(evidence: Evidence) -> None:
+    for scope, law in zip(evidence.scopes, evidence.noise, strict=True):
+        if not law.variance > 0:
+            clique = tuple(evidence.specification.domain.variables[v] for v in scope)
+            raise ArgumentError(
+                f"`fit` integrates over what noise hides, and the table of {clique!r} has none; use NaiveMLE, or "
+                "NoiseAwareMAP for a prior and an interval."
+            )
+
+
+def _attributes(
+    releases: NoisyStatistics | Sequence[NoisyStatistics],
+    evidence: Evidence,
+    stats: dict[str, Any],
+    status: str,
+) -> dict[str, Any]:
+    """What a file of the tree must say by itself."""
+    given = [releases] if isinstance(releases, NoisyStatistics) else list(releases)
+    return {
+        "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
+        "privacy": "\n".join(release.privacy_statement() for release in given),
+        "simulated": int(evidence.is_simulated),
+        "status": status,
+        "formulation": stats["formulation"],
+        "stats": json.dumps(stats, default=str),
+        "versions": json.dumps(
+            {name: version(name) for name in ("pymc", "pytensor", "nutpie", "arviz", "numpy")}
+        ),
+    }

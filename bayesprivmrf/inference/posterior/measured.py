@@ -1,0 +1,79 @@
+"""The measured tables of an evidence: their latent counts, names, and replicates under the same noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.noise_draws import draw_noise
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["latent_tables", "replicated_tables", "table_labels"]
+
+
+def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
+    """Name of each measured table; a scope that several releases measured gets a number from the second on."""
+    names = dimension_names(evidence.specification.domain)
+    labels: list[str] = []
+    seen: dict[frozenset[int], int] = {}
+    for scope in evidence.scopes:
+        count = seen[frozenset(scope)] = seen.get(frozenset(scope), 0) + 1
+        labels.append(table_name(kind, names, scope) + (f" {count}" if count > 1 else ""))
+    return labels
+
+
+def latent_tables(evidence: Evidence, counts: FloatArray) -> list[FloatArray]:
+    """Latent counts of each measured table, summed from the first clique that holds it.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    counts
+        Flat over the model's cliques, shape (..., cells), records.
+
+    Returns
+    -------
+    list of ndarray
+        Shape (..., K_v for v in the table's scope) each.
+    """
+    model, lead = evidence.specification, counts.ndim - 1
+    tables = []
+    for scope in evidence.scopes:
+        home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
+        start, stop = model.offsets[home : home + 2]
+        table = counts[..., start:stop].reshape(*counts.shape[:-1], *model.shapes[home])
+        outside = tuple(lead + axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
+        inside = [v for v in model.scopes[home] if v in scope]
+        table = table.sum(axis=outside) if outside else table
+        tables.append(table.transpose([*range(lead), *(lead + inside.index(v) for v in scope)]))
+    return tables
+
+
+def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
+    """Noisy tables that the same mechanisms might have released instead; cells that cannot occur are 0.
+
+    Under an integer law the counts are rounded first, and the noise is of whole numbers.
+    """
+    replicated = []
+    for position, table in enumerate(latent_tables(evidence, counts)):
+        law = evidence.noise[position]
+        exact = np.maximum(np.rint(table), 0.0) if law.is_discrete else table
+        noisy = exact + draw_noise(law, table.shape, rng)
+        replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
+    return replicated
+
+
+def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
+    """Mask of a measured table's cells that may occur, in its own shape."""
+    start, stop = evidence.offsets[position : position + 2]
+    shape = [evidence.specification.cardinalities[v] for v in evidence.scopes[position]]
+    return evidence.possible[start:stop].reshape(shape)
+
+
+def noisy_table(evidence: Evidence, position: int) -> FloatArray:
+    """One measured table as it was released."""
+    start, stop = evidence.offsets[position : position + 2]
+    shape = [evidence.specification.cardinalities[v] for v in evidence.scopes[position]]
+    return evidence.noisy_counts[start:stop].reshape(shape)

@@ -1,0 +1,290 @@
+"""What `LatentCounts` returns: draws of the model, and every question one can ask of them."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
+from bayesprivmrf.inference.posterior.draws import Draws, positions_of
+from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.quantities import (
+    Quantity,
+    interval_frame,
+    quantity_of,
+    require_share,
+)
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.tables import labelled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pymc as pm
+    import xarray as xr
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["Posterior"]
+
+THINNED = 1000
+"""Draws, over all chains, at which a question that takes inference in each draw is answered."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Posterior:
+    r"""The posterior of a Markov random field given its releases.
+
+    Everything speaks of the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"``
+    is asked: intervals hold sampling noise as well as the mechanism's.
+
+    Parameters
+    ----------
+    tree
+        ArviZ DataTree: groups `posterior` (``marginal[a,b]``, ``counts[a,b]``, ``potentials[a,b]`` in the zero-sum
+        gauge, `total` if private), `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`, and
+        `prior` and `prior_predictive` if asked for. Dims are variables and coords are states, as text.
+    status
+        How the sampling ended.
+    stats
+        Diagnostics, seconds, seed, the number of records, and the formulation's settings.
+    """
+
+    tree: xr.DataTree
+    status: Status
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    _evidence: Evidence
+    _formulation: Formulation
+    _draws: Draws
+
+    method = "posterior"
+    inference: Literal["exact"] = "exact"
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The declared model."""
+        return self._evidence.specification
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a release behind it had seeded noise, and so protects nobody."""
+        return self._evidence.is_simulated
+
+    @property
+    def pymc_model(self) -> pm.Model:
+        """A fresh PyMC model of this release, to read, to extend and to sample in one's own way."""
+        return self._formulation.model()
+
+    @cached_property
+    def solution(self) -> Solution:
+        """The model whose clique marginals are the posterior means of the marginals.
+
+        In a decomposable model that is exact; in any other the mean is matched by maximum likelihood.
+        """
+        potentials, status = self._draws.mean_potentials()
+        return Solution(
+            specification=self.specification,
+            potentials=self.specification.tables(potentials),
+            method="posterior mean",
+            status=status if self.status is Status.CONVERGED else self.status,
+            stats=self.stats,
+            is_simulated=self.is_simulated,
+        )
+
+    @property
+    def network(self) -> DiscreteMarkovNetwork:
+        """Pgmpy network of `solution`: the mean of the marginals."""
+        return self.solution.network
+
+    def network_at(self, chain: int, draw: int) -> DiscreteMarkovNetwork:
+        """Pgmpy network of one draw."""
+        return self.solution_at(chain, draw).network
+
+    def solution_at(self, chain: int, draw: int) -> Solution:
+        """One draw of the model."""
+        for name, value, size in zip(("chain", "draw"), (chain, draw), self._draws.shape, strict=True):
+            if not isinstance(value, int | np.integer) or not 0 <= value < size:
+                raise ArgumentError(f"`{name}` must be a whole number from 0 to {size - 1}, got {value!r}.")
+        return self._draws.solution(chain, draw)
+
+    @property
+    def marginals(self) -> CliqueTables:
+        """Posterior means of the cliques' probability tables."""
+        return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
+
+    def marginal(self, variables: Variable | Sequence[Variable]) -> xr.DataArray:
+        """Posterior mean of the joint marginal of any variables.
+
+        Outside the cliques it takes inference in each draw, and is the mean over about 1000 of them.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated.
+        """
+        names, query = positions_of(self.specification, variables)
+        mean = self._draws.joint(query, THINNED).mean(axis=(0, 1))
+        return labelled(self.specification.domain, names, mean, "probability")
+
+    def interval(
+        self,
+        variables: Variable | Sequence[Variable],
+        prob: float = 0.9,
+        *,
+        of: Literal["population", "records"] = "population",
+    ) -> pd.DataFrame:
+        """Equal-tailed intervals of a joint marginal.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables.
+        prob
+            Posterior probability of each interval.
+        of
+            ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
+            it, in records, rounded to whole numbers; only for variables that share a clique.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
+            as given.
+        """
+        require_share("prob", prob)
+        names, query = positions_of(self.specification, variables)
+        if of == "population":
+            drawn = self._draws.joint(query, THINNED)
+        elif of == "records":
+            table = self._draws.table(query, "counts")
+            if table is None:
+                raise ModelError(
+                    f"the counts of {names!r} are in no table: no clique holds these variables together; "
+                    'ask of="population".'
+                )
+            drawn = np.maximum(np.rint(table), 0.0)
+        else:
+            raise ArgumentError(f"`of` must be 'population' or 'records', got {of!r}.")
+        return interval_frame(self.specification.domain, names, drawn, prob)
+
+    def quantity(
+        self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
+    ) -> Quantity:
+        """Draws and interval of any function of the model.
+
+        Parameters
+        ----------
+        function
+            Takes one draw as a `Solution`, with `marginal`, `marginals`, `potentials` and `network`; gives a number,
+            an array or a DataArray, of one shape in every draw.
+        prob
+            Probability of the interval.
+        draws
+            At how many draws, over all chains, the function is computed.
+
+        Examples
+        --------
+        An odds ratio::
+
+            def odds_ratio(draw):
+                table = draw.marginal(["smokes", "ill"]).values
+                return table[0, 0] * table[1, 1] / (table[0, 1] * table[1, 0])
+
+            posterior.quantity(odds_ratio)
+        """
+        return quantity_of(self._draws, function, prob, draws)
+
+    def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
+        r"""Edges by the probability that they are stronger than a threshold.
+
+        The strength of the edge {a, b} is :math:`\max_{S ⊇ \{a, b\}} \max_x |e_S(x)|`, the largest entry of all
+        zero-sum effects that hold both, nats. It is 0 exactly where a and b are independent given the others.
+        Between two-state variables that meet in no larger clique it is a quarter of the log odds ratio.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Index: the two variables. `estimate`, `lower`, `upper` of the strength, and `probability` that it is
+            above the threshold, by which the rows fall. NaN beside structural zeros, where effects are not defined.
+        """
+        return edge_presence(self._evidence, self._draws.finished, threshold, prob)
+
+    def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
+        r"""Whether each released table lies as far from its latent counts as its noise would put it.
+
+        The discrepancy is :math:`\sum_i |y_i - n_i| / b` for Laplace noise, :math:`\sum_i (y_i - n_i)^2 / s^2` for
+        normal noise, of the released y and of replicates. The tail probability says how often a replicate is at
+        least as far: near 0 says that no table of the declared model is as close to the release as it should be.
+
+        References
+        ----------
+        Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
+        Statistica Sinica 6, 733-807.
+        """
+        return predictive_check(self._evidence, self._draws.finished, np.random.default_rng(rng))
+
+    def synthetic(
+        self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
+    ) -> list[pd.DataFrame]:
+        """Synthetic data sets, each from its own draw of the posterior.
+
+        Analyse each by itself and give the estimates to `combine_estimates`: one data set alone understates what the
+        release leaves uncertain.
+
+        Parameters
+        ----------
+        number
+            How many data sets; at most one a draw.
+        size
+            Records in each; by default the posterior mean of N.
+        rng
+            Seed or generator.
+        """
+        chains, draws = self._draws.shape
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= chains * draws:
+            raise ArgumentError(
+                f"`number` must be a whole number from 1 to {chains * draws}, got {number!r}."
+            )
+        records = round(float(self._draws.finished.total.mean())) if size is None else size
+        generator = np.random.default_rng(rng)
+        places = np.linspace(0, chains * draws - 1, number).round().astype(int)
+        return [
+            self._draws.solution(int(place // draws), int(place % draws)).sample(records, rng=generator)
+            for place in places
+        ]
+
+    def sample(self, size: int, *, rng: int | np.random.Generator) -> pd.DataFrame:
+        """Independent records drawn from `solution`, the mean; `synthetic` draws what intervals can be made of."""
+        return self.solution.sample(size, rng=rng)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tree as a netCDF file, which ``arviz.from_netcdf`` reads back."""
+        self.tree.to_netcdf(path, engine="h5netcdf")
+
+    def _facts(self) -> list[tuple[str, str]]:
+        facts = [("status", self.status.value), ("model", repr(self.specification))]
+        for name, value in self.stats.items():
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            facts.append((name.replace("_", " "), text))
+        return facts
+
+    def __repr__(self) -> str:
+        mark = " (from SIMULATED noise: protects nobody)" if self.is_simulated else ""
+        return "\n".join([f"Posterior{mark}", *(f"  {name:<22} {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        mark = " (from simulated noise: protects nobody)" if self.is_simulated else ""
+        return f"<div><strong>Posterior</strong>{mark}<table>{rows}</table></div>"

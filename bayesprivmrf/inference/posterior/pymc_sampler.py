@@ -1,0 +1,89 @@
+"""PyMC's own NUTS: a second opinion.
+
+It compiles its functions in each call and has no way to keep them together with its initialisation, so that a
+second fit costs what the first did.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, is_watched
+
+__all__ = ["refuse_unknown_of_pymc", "sample_with_pymc"]
+
+
+def sample_with_pymc(
+    formulation: Formulation, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
+) -> Sampled:
+    """Draw with PyMC's own sampler; the arguments are those of `draw_posterior`."""
+    import pymc as pm
+
+    stored = [*formulation.judged, *formulation.hidden]
+    settings.setdefault("progressbar", is_watched())
+    settings.setdefault("cores", 1)  # a worker process would compile all over again
+    start = formulation.start()
+    begin = time.perf_counter()
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(
+        logging.ERROR
+    )  # what it says of convergence is said by `diagnostics`, of the judged variables
+    try:
+        with formulation.model(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sample: Any = pm.sample  # its overloads do not know settings that are passed on
+            tree = sample(
+                draws=draws,
+                tune=tune,
+                chains=chains,
+                random_seed=seed,
+                nuts_sampler="pymc",
+                var_names=stored,
+                initvals=None if start is None else dict(start),
+                compute_convergence_checks=False,
+                **settings,
+            )
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"PyMC refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}"
+        ) from error
+    finally:
+        logger.setLevel(level)
+    statistics = {name: tree["sample_stats"][name].values for name in STATISTICS}
+    values = {name: tree["posterior"][name].values for name in stored}
+    shape = statistics["lp"].shape
+    return Sampled(
+        draws=values,
+        statistics=statistics,
+        is_interrupted=shape != (chains, draws),
+        stats={
+            "sampler": f"PyMC {pm.__version__}",
+            "compiled": True,
+            "sampling_seconds": time.perf_counter() - begin,
+        },
+    )
+
+
+def refuse_unknown_of_pymc(settings: Mapping[str, Any], reserved: Collection[str]) -> None:
+    """Raise at a setting that PyMC does not have; it would take some of them without a word."""
+    if not settings:
+        return
+    import pymc as pm
+    from pymc.step_methods.hmc.base_hmc import BaseHMC
+
+    known = {
+        name
+        for function in (pm.sample, pm.NUTS.__init__, BaseHMC.__init__)
+        for name in inspect.signature(function).parameters
+    } - {"self", "kwargs", "vars", *reserved}
+    for name in settings:
+        if name not in known:
+            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(sorted(known))}.")

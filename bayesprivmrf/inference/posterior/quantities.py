@@ -1,0 +1,112 @@
+"""Draws of a number or table with their equal-tailed interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.draws import Draws
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.model import Domain
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_of", "require_share"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Quantity:
+    """A function of the model over the posterior.
+
+    Parameters
+    ----------
+    draws
+        Its value in each draw, dims chain and draw, then the value's own.
+    estimate
+        Mean over the draws.
+    lower, upper
+        Equal-tailed interval.
+    prob
+        Probability of the interval.
+    """
+
+    draws: xr.DataArray
+    estimate: xr.DataArray
+    lower: xr.DataArray
+    upper: xr.DataArray
+    prob: float
+
+    def __repr__(self) -> str:
+        if self.estimate.ndim == 0:
+            return (
+                f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
+                f"{float(self.lower):.4g} to {float(self.upper):.4g})"
+            )
+        return f"Quantity(shape {self.estimate.shape}, {self.prob:.0%} interval)"
+
+
+def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, most: int) -> Quantity:
+    """Evaluate a function at each thinned draw."""
+    import xarray as xr
+
+    require_share("prob", prob)
+    if not callable(function):
+        raise ArgumentError(f"`function` must be callable, got {type(function).__name__}; see `quantity`.")
+    values, template = [], None
+    for chain, draw in draws.pairs(most):
+        value = function(draws.solution(chain, draw))
+        template = value if isinstance(value, xr.DataArray) else template
+        values.append(np.asarray(value, dtype=float))
+        if values[-1].shape != values[0].shape:
+            raise ArgumentError(
+                f"`function` must give one shape in every draw, got {values[0].shape} and {values[-1].shape}."
+            )
+    kept = draws.thinned(most)
+    array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
+    own = [f"value_{axis}" for axis in range(array.ndim - 2)] if template is None else list(template.dims)
+    coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
+    if template is not None:
+        coords |= {name: template.coords[name] for name in template.coords if name not in coords}
+    drawn = xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
+    tail = 0.5 * (1 - prob)
+    return Quantity(
+        draws=drawn,
+        estimate=drawn.mean(("chain", "draw")),
+        lower=drawn.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
+        upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
+        prob=prob,
+    )
+
+
+def equal_tailed(draws: FloatArray, prob: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, lower and upper quantile over the first two axes."""
+    tail = 0.5 * (1 - prob)
+    lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1))
+    return draws.mean(axis=(0, 1)), lower, upper
+
+
+def interval_frame(
+    domain: Domain, variables: Sequence[Hashable], draws: FloatArray, prob: float
+) -> pd.DataFrame:
+    """Table of estimate, lower and upper, a row for each joint state of the variables, in C order."""
+    import pandas as pd
+
+    estimate, lower, upper = equal_tailed(draws, prob)
+    states = [list(domain.states_of(variable)) for variable in variables]
+    return pd.DataFrame(
+        {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()},
+        index=pd.MultiIndex.from_product(states, names=list(variables)),
+    )
+
+
+def require_share(name: str, value: float) -> None:
+    """Raise unless a number lies strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise ArgumentError(f"`{name}` must lie between 0 and 1, got {value!r}.")

@@ -1,0 +1,44 @@
+"""What a posterior would take, before anything of it is made."""
+
+from __future__ import annotations
+
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model.effects import Effects
+
+__all__ = ["require_room"]
+
+_MEMORY = 4 * 2**30
+"""Bytes that the draws may take."""
+_TABLES_A_DRAW = 6
+"""Marginals, counts, effects, potentials, replicates and the sampler's own, each about a number a cell."""
+LARGEST_DIMENSION = 5000
+"""Effects of a log-linear model, whose preconditioner is dense."""
+
+
+def require_room(evidence: Evidence, draws: int, name: str) -> None:
+    """Refuse a model whose draws, effects or inference would not fit, and name what would."""
+    model = evidence.specification
+    cells = max(model.size, evidence.offsets[-1])
+    needed = 8 * _TABLES_A_DRAW * cells * draws
+    if not needed <= _MEMORY:
+        raise ModelTooLargeError(
+            f"{draws:,} draws of {cells:,} cells would need about {needed / 2**30:.1f} GiB, more than "
+            f"{_MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
+            "which keeps none."
+        )
+    if name == "log-linear" and cells:
+        cost = forecast(model.cardinalities, model.scopes)
+        if not cost.memory_bytes <= _MEMORY:
+            raise ModelTooLargeError(
+                f"the log-linear formulation needs exact inference in every step, here with a table of "
+                f"{cost.largest_table:,} cells; use CGM(inference='loopy') or NaiveMLE(inference='loopy'), or fewer "
+                "or smaller cliques."
+            )
+        size = Effects.of(model.cardinalities, model.scopes).size
+        if not size <= LARGEST_DIMENSION:
+            raise ModelTooLargeError(
+                f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
+                "NoiseAwareMAP, or fewer or smaller cliques."
+            )

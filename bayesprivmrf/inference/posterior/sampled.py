@@ -1,0 +1,51 @@
+"""What a sampler hands on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["STATISTICS", "Sampled", "is_watched"]
+
+STATISTICS = (
+    "diverging",
+    "tree_depth",
+    "reached_max_treedepth",
+    "n_steps",
+    "energy",
+    "lp",
+    "acceptance_rate",
+    "step_size",
+)
+"""What both samplers report, by ArviZ's names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Sampled:
+    """What a sampler drew after tuning.
+
+    Parameters
+    ----------
+    draws
+        Stored variables, each of shape (chain, draw, ...).
+    statistics
+        Of the sampler, by ArviZ's names, each of shape (chain, draw).
+    is_interrupted
+        Whether fewer draws are here than were asked for.
+    stats
+        Numbers and text on the way: sampler and version, seconds to compile and to sample.
+    """
+
+    draws: Mapping[str, np.ndarray]
+    statistics: Mapping[str, np.ndarray]
+    is_interrupted: bool
+    stats: Mapping[str, Any]
+
+
+def is_watched() -> bool:
+    """Whether somebody could see a progress bar: at a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -1,0 +1,170 @@
+"""The ArviZ tree of a posterior: variables are dimensions, states are coordinates, both as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.measured import noisy_table, replicated_tables, table_labels
+from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
+from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["build_tree"]
+
+_DRAWN = ("chain", "draw")
+_COUNTS_NOTE = (
+    "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
+    "over more than the exact posterior of the counts is, which the marginals are not"
+)
+_PREDICTIVE_NOTE = (
+    "under integer noise the latent counts are rounded, and whole-number noise is added to them"
+)
+
+
+def build_tree(
+    evidence: Evidence,
+    formulation: Formulation,
+    finished: Finished,
+    sampled: Sampled,
+    *,
+    prior: Finished | None,
+    rng: np.random.Generator,
+    attributes: Mapping[str, Any],
+) -> xr.DataTree:
+    """Tree of the groups `posterior`, `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`.
+
+    Parameters
+    ----------
+    evidence, formulation, finished, sampled
+        What was observed, the model, and its draws.
+    prior
+        Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
+    rng
+        Source of the replicated noise.
+    attributes
+        Of the root: text and numbers.
+    """
+    import xarray as xr
+
+    groups = {
+        "posterior": _draws(evidence, finished),
+        "posterior_predictive": _replicates(evidence, finished, rng),
+        "sample_stats": xr.Dataset(
+            {name: (_DRAWN, values) for name, values in sampled.statistics.items()},
+            coords=_drawn_coordinates(finished),
+        ),
+        "observed_data": _tables(
+            evidence, [noisy_table(evidence, p) for p in range(len(evidence.scopes))], ()
+        ),
+        "constant_data": _constants(evidence, formulation),
+    }
+    if prior is not None:
+        groups["prior"] = _draws(evidence, prior)
+        groups["prior_predictive"] = _replicates(evidence, prior, rng)
+    tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in groups.items()})
+    tree.attrs.update(attributes)
+    return tree
+
+
+def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
+    """Marginals and counts of each clique, potentials of each effect, and the sampled numbers."""
+    model = evidence.specification
+    names = dimension_names(model.domain)
+    tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
+    for kind in ("marginal", "counts"):
+        flat = finished.marginals if kind == "marginal" else finished.counts
+        for position, scope in enumerate(model.scopes):
+            start, stop = model.offsets[position : position + 2]
+            table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
+            tables[table_name(kind, names, scope)] = (scope, table)
+    effects = Effects.of(model.cardinalities, model.scopes)
+    for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
+        if np.isfinite(table).all():  # not identified beside structural zeros
+            tables[table_name("potentials", names, subset)] = (subset, table)
+    dataset = _dataset(evidence, tables, _DRAWN, _drawn_coordinates(finished))
+    if evidence.total_standard_error > 0:
+        dataset["total"] = (_DRAWN, finished.total)
+        dataset["total"].attrs["units"] = "records"
+    if finished.scales is not None:
+        orders = np.arange(1, finished.scales.shape[-1] + 1)
+        dataset = dataset.assign_coords(order=("order", orders))
+        dataset["scale"] = ((*_DRAWN, "order"), finished.scales)
+    dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
+    return dataset
+
+
+def _replicates(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> xr.Dataset:
+    tables = replicated_tables(evidence, finished.counts, rng)
+    dataset = _tables(evidence, tables, _DRAWN, _drawn_coordinates(finished))
+    dataset.attrs.update({"sample_dims": list(_DRAWN), "noise": _PREDICTIVE_NOTE})
+    return dataset
+
+
+def _tables(
+    evidence: Evidence,
+    tables: Sequence[FloatArray],
+    lead: tuple[str, ...],
+    coordinates: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Dataset of the measured tables."""
+    labels = table_labels(evidence)
+    named = {
+        label: (scope, table) for label, scope, table in zip(labels, evidence.scopes, tables, strict=True)
+    }
+    return _dataset(evidence, named, lead, coordinates or {})
+
+
+def _dataset(
+    evidence: Evidence,
+    tables: Mapping[str, tuple[tuple[int, ...], FloatArray]],
+    lead: tuple[str, ...],
+    coordinates: Mapping[str, Any],
+) -> xr.Dataset:
+    import xarray as xr
+
+    domain = evidence.specification.domain
+    names = dimension_names(domain)
+    used = sorted({v for scope, _ in tables.values() for v in scope})
+    return xr.Dataset(
+        {name: ((*lead, *(names[v] for v in scope)), table) for name, (scope, table) in tables.items()},
+        coords={**coordinates, **{names[v]: (names[v], state_labels(domain, v)) for v in used}},
+    )
+
+
+def _drawn_coordinates(finished: Finished) -> dict[str, Any]:
+    chains, draws = finished.total.shape
+    return {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
+
+
+def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
+    """Noise of each table, a public total, and the prior's settings."""
+    import xarray as xr
+
+    labels = np.array(table_labels(evidence, "table"), dtype=object)
+    dataset = xr.Dataset(
+        {
+            "noise_scale": ("table", np.array([law.scale for law in evidence.noise], dtype=float)),
+            "noise_law": ("table", np.array([law.name for law in evidence.noise], dtype=object)),
+        },
+        coords={"table": labels},
+    )
+    dataset["noise_scale"].attrs["units"] = "records"
+    if evidence.total_standard_error == 0 and evidence.scopes:
+        dataset["total"] = evidence.total
+    for name, value in formulation.settings.items():
+        numbers = np.asarray(value) if not isinstance(value, str) else None
+        if numbers is not None and numbers.dtype.kind in "iuf" and numbers.ndim == 0:
+            dataset[name] = float(numbers)
+        else:
+            dataset.attrs[name] = value if isinstance(value, str) else json.dumps(value)
+    return dataset
