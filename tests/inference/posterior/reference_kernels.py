@@ -25,7 +25,8 @@ class Gauss(NamedTuple):
     whitening: np.ndarray  # (d, d): θ = whitening @ z
     order: np.ndarray  # (d,): which scale a coordinate has
     log_location: float
-    spread: float  # 0: the scales stay at exp(log_location)
+    covariance: np.ndarray  # of the scales' logarithms, (orders, orders); all zero: they stay where they are
+    precision: np.ndarray
 
 
 @njit(cache=True)
@@ -209,19 +210,19 @@ def _hamiltonian_step(rng, prior, histogram, total, log_scales, theta, step):
 
 @njit(cache=True)
 def _sweep_scales(rng, prior, theta, log_scales):
-    for g in range(len(log_scales) if prior.spread > 0 else 0):
+    """Random-walk steps on each log τ_g given the effects."""
+    for g in range(len(log_scales) if prior.covariance[0, 0] > 0 else 0):
         square, size = 0.0, 0
         for j in range(len(theta)):
             if prior.order[j] == g:
                 square += theta[j] ** 2
                 size += 1
         for _ in range(5):
-            old = log_scales[g]
-            new = old + rng.standard_normal() * min(prior.spread, 1.5 / np.sqrt(size))
-            ratio = -size * (new - old) - 0.5 * square * (np.exp(-2 * new) - np.exp(-2 * old))
-            ratio -= ((new - prior.log_location) ** 2 - (old - prior.log_location) ** 2) / (
-                2 * prior.spread**2
-            )
+            away = log_scales - prior.log_location
+            step = rng.standard_normal() * min(np.sqrt(prior.covariance[g, g]), 1.5 / np.sqrt(size))
+            old, new = log_scales[g], log_scales[g] + step
+            ratio = -size * step - 0.5 * square * (np.exp(-2 * new) - np.exp(-2 * old))
+            ratio -= step * (prior.precision[g] @ away) + 0.5 * step**2 * prior.precision[g, g]
             if np.log(rng.random()) < ratio:
                 log_scales[g] = new
 

@@ -61,16 +61,27 @@ def hyper_dirichlet_draws(release, *, concentration=1.0, total_range=None, **set
     return _run(release, hyper_dirichlet_chain, prior, 0, total_range, **settings)
 
 
-def log_linear_draws(release, *, location, spread=0.0, total_range=None, **settings) -> ReferenceDraws:
-    """Posterior under effects β_S ~ N(0, τ_|S|² I), log τ_g ~ N(log location, spread²)."""
+def log_linear_draws(
+    release, *, location, in_common=0.0, between=0.0, total_range=None, **settings
+) -> ReferenceDraws:
+    """Posterior under β_S ~ N(0, τ_|S|² I), log τ ~ N(log location, in_common² 11' + between² I)."""
     model = release.specification
     design, order = effect_design(model)
     records = max(float(release.estimated_total), 10.0)
     centred = design - design.mean(0)
     precision = records * centred.T @ centred / len(design) + np.eye(design.shape[1]) / location**2
     whitening = np.linalg.inv(np.linalg.cholesky(precision)).T
-    prior = Gauss(design, np.ascontiguousarray(whitening), order, math.log(location), float(spread))
-    return _run(release, log_linear_chain, prior, int(order.max()) + 1, total_range, **settings)
+    scales = int(order.max()) + 1
+    covariance = np.full((scales, scales), in_common**2) + between**2 * np.eye(scales)
+    prior = Gauss(
+        design=design,
+        whitening=np.ascontiguousarray(whitening),
+        order=order,
+        log_location=math.log(location),
+        covariance=covariance,
+        precision=np.linalg.pinv(covariance),
+    )
+    return _run(release, log_linear_chain, prior, scales, total_range, **settings)
 
 
 def moments(draws: np.ndarray, batches: int = 10) -> Moments:

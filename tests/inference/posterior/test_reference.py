@@ -108,9 +108,11 @@ def test_latent_records_of_a_chain_have_the_enumerated_posterior(law, total):
 
 
 @pytest.mark.parametrize(
-    ("total", "spread"), [(3, 0.0), (None, 0.8)], ids=["public", "private, learnt scale"]
+    ("total", "in_common", "between"),
+    [(3, 0.0, 0.0), (None, 0.6, 0.4)],
+    ids=["public", "private, learnt scale"],
 )
-def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(total, spread):
+def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(total, in_common, between):
     states = dict.fromkeys("abcd", BINARY)
     model = specification(states, [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
     cells, (design, order) = joint_cells(model), effect_design(model)
@@ -120,7 +122,8 @@ def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(to
 
     low, high = (total, total) if total else (1, 4)
     size = 40_000
-    scales = 1.3 * np.exp(spread * rng.normal(size=(size, 2)))
+    log_scales = in_common * rng.normal(size=(size, 1)) + between * rng.normal(size=(size, 2))
+    scales = 1.3 * np.exp(log_scales)
     log_p = (scales[:, order] * rng.normal(size=(size, len(order)))) @ design.T
     log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
     histograms = joint_histograms(16, low, high)
@@ -152,7 +155,14 @@ def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(to
 
     assert weights.sum() ** 2 / (weights @ weights) > 5_000
     draws = log_linear_draws(
-        release, location=1.3, spread=spread, total_range=(low, high), seed=8, sweeps=100_000, thin=5
+        release,
+        location=1.3,
+        in_common=in_common,
+        between=between,
+        total_range=(low, high),
+        seed=8,
+        sweeps=100_000,
+        thin=5,
     )
     require_equal(draws.marginals, *weighted(marginals, marginals**2))
     if total is None:
