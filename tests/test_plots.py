@@ -58,7 +58,8 @@ def posterior(seed: int) -> SimpleNamespace:
     dims = ("chain", "draw", "a", "b")
     counts = 50 + rng.normal(scale=2.0, size=(2, 400, 2, 3))
     noisy = counts + rng.normal(scale=5.0, size=counts.shape)
-    released = np.array([[50.0, 51.0, 49.0], [50.0, 90.0, np.nan]])
+    noisy[..., 1, 2] = 0.0  # a cell that cannot occur
+    released = np.array([[50.0, 51.0, 49.0], [50.0, 90.0, 3.0]])
     tree = xr.DataTree.from_dict(
         {
             "posterior": xr.Dataset({"counts[a,b]": (dims, counts)}, coords=coords),
@@ -184,6 +185,20 @@ def test_noisy_tables_stand_against_true_and_replicated_counts():
     assert "1 of 5 outside" in centred.get_title(loc="left")
 
 
+def test_tables_inside_a_clique_and_measured_twice_are_drawn():
+    drawn = posterior(3)
+    tree = drawn.tree.copy(deep=True)
+    for group in ("observed_data", "posterior_predictive"):
+        noisy = tree[group]["noisy_counts[a,b]"]
+        tree[group] = xr.Dataset({"noisy_counts[b]": noisy.sum("a"), "noisy_counts[b] 2": 2 * noisy.sum("a")})
+    drawn = SimpleNamespace(tree=tree, specification=SPECIFICATION)
+    one, two = noisy_against_posterior(drawn, ["b"], is_centred=False).axes
+    counts = tree["posterior"]["counts[a,b]"].values.sum(axis=2).reshape(-1, 3)
+    for panel in (one, two):
+        np.testing.assert_allclose(np.asarray(panel.collections[0].get_offsets())[:, 1], counts.mean(axis=0))
+    assert two.get_title(loc="left").startswith("b 2")
+
+
 def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
     rng = np.random.default_rng(4)
     draws, replications, quantities = 63, 150, 1000
@@ -231,7 +246,7 @@ def test_arguments_of_the_new_figures_are_checked():
         marginal_forest({"x": solution(0)}, ["a"], truth=uniform_solution(strange))
     with pytest.raises(ArgumentError, match="at least one record"):
         marginal_forest({"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)}))
-    with pytest.raises(ArgumentError, match="measured ones are a,b"):
+    with pytest.raises(ArgumentError, match="measured ones are \\[a,b\\]"):
         noisy_against_posterior(posterior(0), ["a"])
     with pytest.raises(ModelError, match="not declared"):
         noisy_against_posterior(posterior(0), [("a", "c")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = ["noisy_against_posterior"]
 
 _LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
 _REPLICATED = "#bdbdbd"
+_HEADING = str.maketrans({",": " × ", "[": None, "]": None})
 _MOST_LABELS = 30
 _MOST_CELLS = 1000
 
@@ -52,8 +53,8 @@ def noisy_against_posterior(
     matplotlib.figure.Figure
         A panel a table, a column a cell (C order), records up: a wide grey bar for a replicated noisy count, a
         narrow one with a point for the latent true count, a cross for the count as released. The title says how
-        many released counts lie outside the grey bars; about one minus `prob` of them do where the model fits.
-        Cells declared impossible are left out.
+        many released counts lie outside the grey bars: fewer than one minus `prob` of them where the model fits,
+        for the posterior has seen them. Cells declared impossible are left out.
 
     Raises
     ------
@@ -65,10 +66,13 @@ def noisy_against_posterior(
     """
     prob = checked_probability(prob)
     names = _chosen(posterior, cliques)
-    observed = {name: _flat(posterior.tree["observed_data"][f"noisy_counts[{name}]"]) for name in names}
+    tree: Any = posterior.tree
+    observed = {name: _flat(tree["observed_data"][name]) for name in names}
     _refuse_too_many(observed)
-    latent = _drawn(posterior, "posterior", "counts", names)
-    replicated = _drawn(posterior, "posterior_predictive", "noisy_counts", names)
+    replicated = {name: _flat(tree["posterior_predictive"][name]) for name in names}
+    for name in names:  # a cell that cannot occur has no noise
+        observed[name] = observed[name].where(np.ptp(replicated[name].values, axis=0) > 0)
+    latent = {name: _flat(_true_counts(posterior, tree["observed_data"][name].dims)) for name in names}
     widest = max(table.size for table in observed.values())
     width = min(max(4.5, 0.16 * widest + 1.2), 14.0)
     columns = 2 if width <= 7 else 1
@@ -85,9 +89,8 @@ def noisy_against_posterior(
     for name, panel in by_name.items():
         _label_cells(panel, observed[name])
         cells = int(np.isfinite(observed[name]).sum())
-        panel.set_title(
-            f"{name.replace(',', ' × ')}\n{outside[name]} of {cells} outside", fontsize=10, loc="left"
-        )
+        title = name.removeprefix("noisy_counts").translate(_HEADING)
+        panel.set_title(f"{title}\n{outside[name]} of {cells} outside", fontsize=10, loc="left")
         panel.set_ylabel("records less\nposterior mean" if is_centred else "records")
         tidy(panel)
         panel.grid(visible=False, axis="x")
@@ -157,35 +160,41 @@ def _handles(prob: float) -> list[Any]:
 
 
 def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
-    """Tables to draw, by the variables' names as the tree has them."""
-    observed = posterior.tree["observed_data"].data_vars
-    held = [
-        str(name)[len("noisy_counts[") : -1] for name in observed if str(name).startswith("noisy_counts[")
-    ]
+    """Names of the tables to draw; a clique that several releases measured has several."""
+    observed: Any = posterior.tree["observed_data"].data_vars
+    members = {str(name): frozenset(observed[name].dims) for name in observed}
     if cliques is None:
-        if not held:
+        if not members:
             raise ArgumentError("`posterior` must hold at least one measured table to draw, and holds none.")
-        return held
+        return list(members)
     if isinstance(cliques, str) or not isinstance(cliques, Sequence) or not len(cliques):
         raise ArgumentError(f"`cliques` must be a list of measured cliques, got {cliques!r}.")
     domain = posterior.specification.domain
     dims = dimension_names(domain)
-    by_members = {frozenset(name.split(",")): name for name in held}
-    chosen = []
+    chosen: list[str] = []
     for clique in cliques:
         is_name = clique in domain or isinstance(clique, str) or not isinstance(clique, Sequence)
-        members = frozenset(dims[domain.index(v)] for v in ([clique] if is_name else clique))
-        if members not in by_members:
+        asked = frozenset(dims[domain.index(v)] for v in ([clique] if is_name else clique))
+        found = [name for name, own in members.items() if own == asked]
+        if not found:
             raise ArgumentError(
-                f"`cliques` must hold measured cliques, got {clique!r}; the measured ones are {', '.join(held)}."
+                f"`cliques` must hold measured cliques, got {clique!r}; the measured ones are "
+                f"{', '.join(name.removeprefix('noisy_counts') for name in members)}."
             )
-        chosen.append(by_members[members])
+        chosen += [name for name in found if name not in chosen]
     return chosen
 
 
-def _drawn(posterior: Posterior, group: str, kind: str, names: Sequence[str]) -> dict[str, xr.DataArray]:
-    dataset = posterior.tree[group]
-    return {name: _flat(dataset[f"{kind}[{name}]"]) for name in names}
+def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray:
+    """Draws of the true counts of variables that a clique holds together, which that clique may hold with others."""
+    drawn: Any = posterior.tree["posterior"]
+    table = next(
+        drawn[name]
+        for name in drawn.data_vars
+        if str(name).startswith("counts[") and set(dims) <= set(drawn[name].dims)
+    )
+    outside = [dim for dim in table.dims if dim not in ("chain", "draw", *dims)]
+    return table.sum(outside).transpose("chain", "draw", *dims)
 
 
 def _flat(table: xr.DataArray) -> xr.DataArray:
