@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference import Solution, Status
+from bayesprivmrf.inference import Posterior, Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.pgmpy_networks import network_potentials, read_network
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
+MIXTURE = 500
+"""Draws over which the predictive probability of a posterior is averaged, about."""
+
 
 def kl_divergence(
-    truth: DiscreteMarkovNetwork | Solution, estimate: DiscreteMarkovNetwork | Solution
+    truth: DiscreteMarkovNetwork | Solution | Posterior,
+    estimate: DiscreteMarkovNetwork | Solution | Posterior,
 ) -> float:
     r"""Kullback-Leibler divergence of an estimate from the truth, exact, in nats.
 
@@ -39,7 +43,8 @@ def kl_divergence(
     Parameters
     ----------
     truth, estimate
-        Solutions, or pgmpy networks with factors, over the same variables and states (in any order).
+        Solutions, or pgmpy networks with factors, over the same variables and states (in any order). A posterior
+        stands for the mean of its marginals, `Posterior.solution`.
 
     Raises
     ------
@@ -59,14 +64,21 @@ def kl_divergence(
 
 
 def holdout_log_likelihood(
-    estimate: DiscreteMarkovNetwork | Solution, data: Any, *, missing: Any = None, other: Any = None
+    estimate: DiscreteMarkovNetwork | Solution | Posterior,
+    data: Any,
+    *,
+    missing: Any = None,
+    other: Any = None,
 ) -> float:
     r"""Mean log probability of a record, nats: :math:`\sum_C \hatμ_C'θ_C - A(θ)` on the records' tables.
+
+    A posterior is scored by its predictive, the mean over the records of :math:`\log E[p(x; θ)]`, the expectation
+    being over about 500 of its draws.
 
     Parameters
     ----------
     estimate
-        A solution, or a pgmpy network with factors.
+        A solution, a posterior, or a pgmpy network with factors.
     data
         Held-out records, in any data frame that a mechanism takes. Read unprotected.
     missing, other
@@ -82,28 +94,30 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
-    if not isinstance(estimate, Solution) and not hasattr(estimate, "get_factors"):
+    if not isinstance(estimate, Solution | Posterior) and not hasattr(estimate, "get_factors"):
         raise ArgumentError(
-            f"`estimate` must be a solution or a pgmpy network, got {type(estimate).__name__}; "
+            f"`estimate` must be a solution, a posterior or a pgmpy network, got {type(estimate).__name__}; "
             "the order is holdout_log_likelihood(estimate, data)."
         )
-    solution = solution_of(estimate)
-    model = solution.specification
-    counts = count_tables(
-        model,
-        data,
-        missing=redirect_codes("missing", checked_redirect("missing", missing), model),
-        other=redirect_codes("other", checked_redirect("other", other), model),
-    )
+    judged = estimate if isinstance(estimate, Posterior) else solution_of(estimate)
+    model = judged.specification
+    redirects = {
+        "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
+        "other": redirect_codes("other", checked_redirect("other", other), model),
+    }
+    counts = count_tables(model, data, **redirects)
     if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
-    return _expectation(solution.potentials.flat, counts.flat / counts.records) - _exact_log_partition(
-        solution
-    )
+    if isinstance(judged, Posterior):
+        from bayesprivmrf.inference.posterior.predictive import log_predictive
+
+        records = _coded(model, data, **redirects)
+        return float(log_predictive(judged._draws, records, MIXTURE).mean())
+    return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 
 
 def compare(
-    methods: Mapping[str, Solution],
+    methods: Mapping[str, Solution | Posterior],
     *,
     truth: DiscreteMarkovNetwork | Solution | None = None,
     holdout: Any = None,
@@ -115,7 +129,7 @@ def compare(
     Parameters
     ----------
     methods
-        Solutions by name.
+        Solutions and posteriors by name.
     truth
         The true distribution, if it is known.
     holdout
@@ -137,13 +151,13 @@ def compare(
             f"`methods` must be a mapping from name to solution, got {type(methods).__name__}."
         )
 
-    def held_out(solution: Solution) -> float:
+    def held_out(solution: Solution | Posterior) -> float:
         return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
 
     for name, solution in methods.items():
-        if not isinstance(solution, Solution):
+        if not isinstance(solution, Solution | Posterior):
             raise ArgumentError(
-                f"`methods` must map names to solutions, got a {type(solution).__name__} for {name!r}; "
+                f"`methods` must map names to solutions or posteriors, got a {type(solution).__name__} for {name!r}; "
                 "fit a release first."
             )
     rows = [
@@ -159,8 +173,10 @@ def compare(
     return pd.DataFrame(rows, index=pd.Index(list(methods), name="method"), columns=columns)
 
 
-def solution_of(network: DiscreteMarkovNetwork | Solution) -> Solution:
-    """The solution itself, or a pgmpy network's distribution as one."""
+def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior) -> Solution:
+    """The solution itself, a posterior's mean, or a pgmpy network's distribution."""
+    if isinstance(network, Posterior):
+        return network.solution
     if isinstance(network, Solution):
         return network
     model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
@@ -170,6 +186,32 @@ def solution_of(network: DiscreteMarkovNetwork | Solution) -> Solution:
         method="given network",
         status=Status.CONVERGED,
     )
+
+
+def _coded(
+    model: ModelSpecification,
+    data: Any,
+    missing: Mapping[Any, int] | None,
+    other: Mapping[Any, int] | None,
+) -> np.ndarray:
+    """State codes of records that `count_tables` has found sound, shape (records, variables)."""
+    import narwhals as nw
+
+    from bayesprivmrf.mechanisms.columns import Coding, match_columns
+
+    frame: Any = nw.from_native(data)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+        data = frame.to_native()
+    pandas_like = frame.implementation.is_pandas_like()
+    columns = match_columns(model.domain.variables, list(data.columns if pandas_like else frame.columns))
+    codes = [
+        Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v)).encode(
+            frame.get_column(columns[v])
+        )
+        for v, states in zip(model.domain.variables, model.domain.states, strict=True)
+    ]
+    return np.array(codes, dtype=np.int64).reshape(len(codes), len(frame)).T
 
 
 def _exact_log_partition(solution: Solution) -> float:

@@ -35,6 +35,8 @@ LARGEST_DIVERGING = 0.002
 LARGEST_SATURATED = 0.05
 """Share of draws whose tree may have reached its greatest depth."""
 SMALLEST_BFMI = 0.3
+_FEWEST = 8
+"""Draws of a chain below which nothing is judged."""
 
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 
@@ -50,7 +52,7 @@ class Diagnosis:
     diverging, saturated
         Share of the draws that diverged, or whose tree reached its greatest depth.
     bfmi
-        Energy Bayesian fraction of missing information, the worst chain's; NaN with fewer than four draws.
+        Energy Bayesian fraction of missing information, the worst chain's; NaN with too few draws.
     status
         How the sampling ended.
     problems
@@ -82,7 +84,10 @@ def diagnose(sampled: Sampled, judged: Sequence[str], evidence: Evidence, sample
     bfmi = _bfmi(sampled.statistics["energy"])
     problems, slow, broken = [], False, False
     least = SMALLEST_ESS * chains
-    if varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
+    if draws < _FEWEST:
+        slow = True
+        problems.append(f"{draws} draws are too few to judge; take {_FEWEST} or more")
+    elif varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
         slow = True
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
@@ -151,8 +156,12 @@ def _mixing(varying: FloatArray) -> tuple[float, float, float]:
     import arviz as az
     import xarray as xr
 
-    if not varying.shape[-1]:
+    chains, draws, numbers = varying.shape
+    if not numbers or draws < _FEWEST:
         return np.nan, np.nan, np.nan
+    if chains == 1:  # its halves are compared
+        half = draws // 2
+        varying = np.stack([varying[0, :half], varying[0, half : 2 * half]])
     judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -164,7 +173,7 @@ def _mixing(varying: FloatArray) -> tuple[float, float, float]:
 
 def _bfmi(energy: FloatArray) -> float:
     r"""Smallest over the chains of :math:`\sum_t (E_t - E_{t-1})^2 / \sum_t (E_t - \bar E)^2`."""
-    if energy.shape[1] < 4:
+    if energy.shape[1] < _FEWEST:
         return np.nan
     changes = (np.diff(energy, axis=1) ** 2).sum(axis=1)
     spread = ((energy - energy.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)

@@ -6,11 +6,10 @@ second fit costs what the first did.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -18,6 +17,22 @@ from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, is_watched
 
 __all__ = ["refuse_unknown_of_pymc", "sample_with_pymc"]
+
+_SETTINGS = (
+    *(
+        "target_accept",
+        "max_treedepth",
+        "early_max_treedepth",
+        "step_scale",
+        "adapt_step_size",
+        "gamma",
+        "k",
+        "t0",
+    ),
+    *("Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback"),
+    *("progressbar", "progressbar_theme", "compile_kwargs", "backend"),
+)
+"""Of ``pymc.sample`` and ``pymc.NUTS``: all but what `fit` sets itself."""
 
 
 def sample_with_pymc(
@@ -72,18 +87,8 @@ def sample_with_pymc(
     )
 
 
-def refuse_unknown_of_pymc(settings: Mapping[str, Any], reserved: Collection[str]) -> None:
-    """Raise at a setting that PyMC does not have; it would take some of them without a word."""
-    if not settings:
-        return
-    import pymc as pm
-    from pymc.step_methods.hmc.base_hmc import BaseHMC
-
-    known = {
-        name
-        for function in (pm.sample, pm.NUTS.__init__, BaseHMC.__init__)
-        for name in inspect.signature(function).parameters
-    } - {"self", "kwargs", "vars", *reserved}
+def refuse_unknown_of_pymc(settings: Mapping[str, Any]) -> None:
+    """Raise at a setting that is not of PyMC's NUTS; it would take some of them without a word."""
     for name in settings:
-        if name not in known:
-            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(sorted(known))}.")
+        if name not in _SETTINGS:
+            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")

@@ -80,7 +80,7 @@ def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: M
     if sampler == "pymc":
         from bayesprivmrf.inference.posterior.pymc_sampler import refuse_unknown_of_pymc
 
-        refuse_unknown_of_pymc(settings, _OWN)
+        refuse_unknown_of_pymc(settings)
 
 
 def prior_as_sampled(
