@@ -1,0 +1,171 @@
+import warnings
+
+import numpy as np
+import pytest
+from inference.conftest import AWKWARD, specification
+from inference.posterior.drawn import release_of
+
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior import room
+from bayesprivmrf.mechanisms import ExactStatistics
+from bayesprivmrf.privacy import Laplace
+from bayesprivmrf.release import NoisyStatistics
+
+BAG = {"a": [0, 1], "b": [0, 1]}
+
+
+@pytest.fixture(scope="module")
+def release():
+    return release_of(specification(BAG, [("a", "b")]), total=None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"formulation": "stan"},
+        {"concentration": 0.0},
+        {"concentration": float("nan")},
+        {"scale": 0.0},
+        {"scale": float("inf")},
+        {"smoothing": -0.1},
+        {"smoothing": float("nan")},
+        {"total_range": (0.0, 10.0)},
+        {"total_range": (10.0, 10.0)},
+        {"total_range": (1.0, float("inf"))},
+        {"total_range": (1.0,)},
+    ],
+)
+def test_settings_without_a_prior_or_outside_their_range_are_named(settings):
+    with pytest.raises(ArgumentError, match=f"`{next(iter(settings))}`"):
+        LatentCounts(**settings)
+
+
+def test_a_release_of_another_kind_or_without_noise_is_refused(release):
+    import pandas as pd
+
+    with pytest.raises(ArgumentError, match="load_release"):
+        LatentCounts().fit("survey.release")
+    with pytest.raises(ArgumentError, match="at least one"):
+        LatentCounts().fit([])
+    exact = ExactStatistics().release(release.specification, pd.DataFrame({"a": [0, 1], "b": [1, 1]}))
+    with pytest.raises(ArgumentError, match="NaiveMLE"):
+        LatentCounts().fit(exact)
+
+
+def test_the_formulation_is_chosen_by_the_graph_alone(release):
+    cycle = gather(release_of(specification(*AWKWARD["cycle"])))
+    assert LatentCounts()._formulation(gather(release), 10).name == "hyper-Dirichlet"
+    assert LatentCounts(formulation="log-linear")._formulation(gather(release), 10).name == "log-linear"
+    assert LatentCounts()._formulation(cycle, 10).name == "log-linear"
+    with pytest.raises(ModelError, match="log-linear"):
+        LatentCounts(formulation="hyper-dirichlet")._formulation(cycle, 10)
+
+
+def test_a_setting_of_the_other_formulation_is_not_ignored(release):
+    cycle = gather(release_of(specification(*AWKWARD["cycle"])))
+    with pytest.raises(ArgumentError, match="log-linear"):
+        LatentCounts(scale=1.0)._formulation(gather(release), 10)
+    with pytest.raises(ArgumentError, match="concentration"):
+        LatentCounts(concentration=2.0)._formulation(cycle, 10)
+
+
+def test_a_public_total_is_known_and_a_private_one_has_a_prior_that_sees_no_table(release):
+    private = LatentCounts()._formulation(gather(release), 10)
+    assert private.settings["total_range"] == (1.0, 1e10)
+    assert "total" in private.judged
+    drawn = private.prior_draws(20_000, np.random.default_rng(1)).total
+    assert np.log(drawn).mean() == pytest.approx(
+        0.5 * np.log(1e10), abs=4 * np.log(1e10) / np.sqrt(12 * 20_000) + 0.1
+    )
+    public = LatentCounts()._formulation(gather(release_of(release.specification, total=200)), 10)
+    assert "total" not in public.judged
+    assert (public.prior_draws(5, np.random.default_rng(1)).total == 200).all()
+
+
+def flat_release(model):
+    tables = {clique: np.ones(shape) for clique, shape in zip(model.cliques, model.shapes, strict=True)}
+    return NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0), total=900)
+
+
+def test_what_would_not_fit_is_refused_before_anything_is_made(monkeypatch):
+    states = {f"v{i}": range(30) for i in range(8)}
+    chain = specification(states, [(f"v{i}", f"v{i + 1}") for i in range(7)])
+    with pytest.raises(ModelTooLargeError, match="NoiseAwareMAP"):
+        LatentCounts().fit(flat_release(chain), draws=50_000)
+    grid = {(i, j): [0, 1, 2] for i in range(16) for j in range(16)}
+    edges = [((i, j), (i + 1, j)) for i in range(15) for j in range(16)]
+    edges += [((i, j), (i, j + 1)) for i in range(16) for j in range(15)]
+    with pytest.raises(ModelTooLargeError, match="loopy"):
+        LatentCounts().fit(flat_release(specification(grid, edges)), draws=10)
+    monkeypatch.setattr(room, "LARGEST_DIMENSION", 3)
+    with pytest.raises(ModelTooLargeError, match="effects"):
+        LatentCounts().fit(release_of(specification(*AWKWARD["cycle"])), draws=10)
+
+
+def test_without_variables_the_posterior_is_the_prior():
+    posterior = LatentCounts().fit(release_of(specification({}, []), total=None), rng=1, draws=50, chains=2)
+    assert posterior.tree["posterior"].sizes["draw"] == 50
+    assert posterior.stats["formulation"] == "hyper-Dirichlet"
+
+
+def fit(model, **settings):
+    release = release_of(model, records=400, total=settings.pop("total", None), law=settings.pop("law", None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        return release, LatentCounts(**settings).fit(release, rng=1, draws=300, tune=400, chains=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "cycle", "three-way"])
+def test_awkward_models_have_posteriors_near_their_tables(name):
+    """Noise of 2 records on 400: the latent counts lie within it, and the marginals are consistent."""
+    release, posterior = fit(specification(*AWKWARD[name]))
+    evidence = posterior._evidence
+    counts = posterior._draws.finished.counts.mean(axis=(0, 1))
+    spread = np.sqrt(release.cell_variances())
+    assert (np.abs(counts - release.tables.flat) < 4 * spread).all()
+    model = posterior.specification
+    for position in range(len(model.cliques)):
+        start, stop = model.offsets[position : position + 2]
+        assert posterior.marginals.flat[start:stop].sum() == pytest.approx(1, abs=1e-9)
+    assert posterior.solution.marginals.flat == pytest.approx(posterior.marginals.flat, abs=1e-5)
+    assert evidence.total_standard_error > 0
+    assert "total" in posterior.tree["posterior"]
+    variables = list(model.domain.variables)[:2]
+    assert posterior.interval(variables)["estimate"].sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
+def test_structural_zeros_have_no_probability_in_any_draw(formulation):
+    model = specification(*AWKWARD["tree"], [(("a", 1), ("b", "x"))])
+    _, posterior = fit(model, formulation=formulation, total=400)
+    assert (posterior.tree["posterior"]["marginal[a,b]"].values[..., 1, 0] == 0).all()
+    assert (posterior.tree["posterior"]["counts[a,b]"].values[..., 1, 0] == 0).all()
+    assert posterior.solution.marginals["a", "b"][1, 0] == 0
+    posterior.marginal(["a", "c"])
+
+
+@pytest.mark.slow
+def test_both_formulations_tell_the_same_of_tables_with_little_noise():
+    """Noise of a tenth of a sampling error: priors and engines differ, the marginals hardly do."""
+    model = specification(BAG, [("a", "b")])
+    release = release_of(model, records=4000, total=4000, law=Laplace(3.0))
+    one, other = (
+        LatentCounts(formulation=name).fit(release, rng=1, draws=500, tune=500)
+        for name in ("hyper-dirichlet", "log-linear")
+    )
+    first, second = (p.interval(["a", "b"]) for p in (one, other))
+    width = (first["upper"] - first["lower"]).to_numpy()
+    for column in ("estimate", "lower", "upper"):
+        assert first[column].to_numpy() == pytest.approx(second[column].to_numpy(), abs=0.2 * width.max())
+
+
+def test_the_model_of_a_release_can_be_read_and_extended(release):
+    posterior = LatentCounts()._formulation(gather(release), 10)
+    model = posterior.model()
+    assert model.named_vars_to_dims["counts[a,b]"] == ("a", "b")
+    assert list(model.coords["a"]) == ["0", "1"]
+    assert "noisy_counts" in model.named_vars

@@ -1,0 +1,265 @@
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from inference.conftest import AWKWARD, probabilities, specification, tables_of
+from inference.posterior.drawn import drawn_posterior, release_of
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import Posterior
+from bayesprivmrf.inference.posterior.measured import latent_tables
+from bayesprivmrf.inference.posterior.names import dimension_names
+from bayesprivmrf.inference.posterior.noise_draws import draw_noise
+from bayesprivmrf.model import Domain
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+
+DECOMPOSABLE = ["tree", "disconnected", "one state", "single"]
+ZEROS = ({"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}, [("a", "b"), ("c", "b")], [(("a", 1), ("b", "x"))])
+
+
+@pytest.fixture(params=[*DECOMPOSABLE, "zeros"])
+def posterior(request):
+    model = specification(*(ZEROS if request.param == "zeros" else AWKWARD[request.param]))
+    return drawn_posterior(release_of(model), 50)
+
+
+def test_every_draw_is_the_distribution_whose_marginals_the_tree_holds(posterior):
+    model = posterior.specification
+    names = dimension_names(model.domain)
+    for draw in (0, 17):
+        solution = posterior.solution_at(0, draw)
+        exact = tables_of(model, probabilities(model, solution.potentials.flat))
+        assert solution.log_partition == pytest.approx(0, abs=1e-9)
+        for position, scope in enumerate(model.scopes):
+            name = f"marginal[{','.join(names[v] for v in scope)}]"
+            start, stop = model.offsets[position : position + 2]
+            found = posterior.tree["posterior"][name].values[0, draw]
+            assert found.ravel() == pytest.approx(exact[start:stop], abs=1e-12)
+            assert found.shape == model.shapes[position]
+
+
+def test_the_mean_solution_has_the_mean_of_the_marginals(posterior):
+    model = posterior.specification
+    assert posterior.solution.marginals.flat == pytest.approx(posterior.marginals.flat, abs=1e-12)
+    exact = tables_of(model, probabilities(model, posterior.solution.potentials.flat))
+    assert exact == pytest.approx(posterior.marginals.flat, abs=1e-12)
+
+
+def test_joint_marginals_of_variables_apart_are_means_of_the_draws_own_not_of_the_mean_model():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 40)
+    each = [posterior.solution_at(0, d).marginal(["c", "a"]).values for d in range(40)]
+    found = posterior.marginal(["c", "a"])
+    assert found.values == pytest.approx(np.mean(each, axis=0), abs=1e-12)
+    assert found.dims == ("c", "a")
+    assert list(found.coords["c"].values) == [1, 0]
+    assert not np.allclose(found, posterior.solution.marginal(["c", "a"]), atol=1e-3)
+
+
+def test_intervals_are_the_quantiles_of_the_draws_in_the_order_asked_for():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 400)
+    frame = posterior.interval(["b", "a"], prob=0.8)
+    drawn = posterior.tree["posterior"]["marginal[a,b]"].values[0]
+    assert list(frame.columns) == ["estimate", "lower", "upper"]
+    assert frame.index.names == ["b", "a"]
+    assert list(frame.index[:3]) == [("x", 0), ("x", 1), ("y", 0)]
+    assert frame.loc[("z", 1), "estimate"] == pytest.approx(drawn[:, 1, 2].mean())
+    assert frame.loc[("z", 1), "lower"] == pytest.approx(np.quantile(drawn[:, 1, 2], 0.1))
+    assert frame.loc[("y", 0), "upper"] == pytest.approx(np.quantile(drawn[:, 0, 1], 0.9))
+    one = posterior.interval("b")
+    assert isinstance(one.index, pd.MultiIndex)
+    assert one["estimate"].sum() == pytest.approx(1)
+
+
+def test_intervals_of_records_are_whole_numbers_of_the_finite_population():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=200), 300)
+    frame = posterior.interval(["a", "b"], of="records")
+    assert frame["estimate"].sum() == pytest.approx(200)
+    drawn = posterior.tree["posterior"]["counts[a,b]"].values[0]
+    assert frame.loc[(1, "y"), "upper"] == pytest.approx(np.quantile(np.rint(drawn[:, 1, 1]), 0.95))
+    with pytest.raises(ModelError, match="population"):
+        posterior.interval(["a", "c"], of="records")
+
+
+def test_a_quantity_of_the_model_is_that_of_each_draw():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 60)
+
+    def odds(draw):
+        table = draw.marginal(["a", "c"]).values
+        return table[0, 0] * table[1, 1] / (table[0, 1] * table[1, 0])
+
+    found = posterior.quantity(odds, prob=0.5)
+    each = np.array([odds(posterior.solution_at(0, d)) for d in range(60)])
+    assert found.draws.values[0] == pytest.approx(each)
+    assert found.draws.dims == ("chain", "draw")
+    assert float(found.lower) == pytest.approx(np.quantile(each, 0.25))
+    assert float(found.estimate) == pytest.approx(each.mean())
+    table = posterior.quantity(lambda draw: draw.marginal(["b"]), draws=10)
+    assert table.draws.dims == ("chain", "draw", "b")
+    assert list(table.estimate.coords["b"].values) == ["x", "y", "z"]
+    assert table.draws.sizes["draw"] == 10
+    sizes = iter(range(1, 100))
+    with pytest.raises(ArgumentError, match="one shape"):
+        posterior.quantity(lambda draw: np.zeros(next(sizes)))
+
+
+def test_edges_are_ranked_by_the_probability_of_their_strength():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 300)
+    drawn = posterior.tree["posterior"]
+    strength = np.abs(drawn["potentials[a,b]"].values[0]).max(axis=(1, 2))
+    frame = posterior.edge_presence(0.3)
+    assert frame.loc[("a", "b"), "probability"] == pytest.approx((strength > 0.3).mean())
+    assert frame.loc[("a", "b"), "estimate"] == pytest.approx(strength.mean())
+    assert list(frame["probability"]) == sorted(frame["probability"], reverse=True)
+    assert set(frame.index) == {("a", "b"), ("b", "c")}
+    with pytest.raises(ArgumentError, match="threshold"):
+        posterior.edge_presence(-1)
+
+
+def test_an_edge_counts_the_interactions_of_larger_cliques_that_hold_it():
+    """A parity: every pair is independent, and yet no pair is without the third variable."""
+    model = specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")])
+    posterior = drawn_posterior(release_of(model), 100)
+    three = np.abs(posterior.tree["posterior"]["potentials[a,b,c]"].values).max(axis=(2, 3, 4))
+    frame = posterior.edge_presence(0.2)
+    assert (frame["estimate"] >= three.mean() - 1e-12).all()
+
+
+def test_a_quarter_of_the_log_odds_ratio_is_the_strength_between_two_state_variables():
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    posterior = drawn_posterior(release_of(model), 30)
+    table = posterior.tree["posterior"]["marginal[a,b]"].values[0]
+    ratio = np.log(table[:, 0, 0] * table[:, 1, 1] / (table[:, 0, 1] * table[:, 1, 0]))
+    assert posterior.edge_presence(0)["estimate"].item() == pytest.approx(np.abs(ratio).mean() / 4)
+
+
+def test_the_predictive_check_is_calibrated_on_the_true_tables_and_notices_false_ones():
+    model = specification(*AWKWARD["tree"])
+    posterior = drawn_posterior(release_of(model, law=Laplace(4.0)), 4000)
+    # put the noise of the law between the latent tables and the release: the p-value of one draw is uniform
+    latent = posterior._draws.finished.counts[0, 0]
+    generator = np.random.default_rng(5)
+    shares = []
+    for _ in range(60):
+        noisy = latent + generator.laplace(0, 4.0, latent.shape)
+        evidence = with_noisy(posterior._evidence, noisy)
+        check = type(posterior).predictive_check(fixed(posterior, evidence, latent))
+        shares += list(check["p_value"])
+    assert np.mean(shares) == pytest.approx(0.5, abs=3.5 * np.sqrt(1 / 12 / 120))
+    far = type(posterior).predictive_check(
+        fixed(posterior, with_noisy(posterior._evidence, latent + 40), latent)
+    )
+    assert (far["p_value"] < 0.01).all()
+    assert list(far.index) == ["noisy_counts[a,b]", "noisy_counts[c,b]"]
+
+
+def with_noisy(evidence, noisy):
+    return replace(evidence, noisy_counts=noisy)
+
+
+def fixed(posterior, evidence, latent):
+    """The posterior with its latent counts held at one table."""
+    finished = posterior._draws.finished
+    held = replace(finished, counts=np.broadcast_to(latent, finished.counts.shape))
+    return replace(posterior, _evidence=evidence, _draws=replace(posterior._draws, finished=held))
+
+
+def test_synthetic_data_sets_come_from_different_draws_and_have_the_size_of_the_population():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=200), 100)
+    sets = posterior.synthetic(3, rng=1)
+    assert [len(frame) for frame in sets] == [200, 200, 200]
+    again = posterior.synthetic(3, rng=1)
+    assert all(one.equals(other) for one, other in zip(sets, again, strict=True))
+    large = posterior.synthetic(2, 20_000, rng=2)
+    for frame, draw in zip(large, (0, 99), strict=True):
+        expected = posterior.solution_at(0, draw).marginal(["b"]).values
+        found = frame["b"].value_counts(normalize=True).reindex(["x", "y", "z"]).fillna(0).to_numpy()
+        assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 20_000))
+    with pytest.raises(ArgumentError, match="number"):
+        posterior.synthetic(101, rng=1)
+
+
+def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
+    states = {"draw": [0, 1], "a/b": ["x", "y"], 7: [0, 1, 2], "a,b": [0, 1]}
+    model = specification(states, [("draw", "a/b"), ("a/b", 7), (7, "a,b")])
+    posterior = drawn_posterior(release_of(model), 50, with_prior=True)
+    summary = az.summary(posterior.tree)
+    assert "marginal[draw_,a|b][0, x]" in summary.index
+    posterior.save(tmp_path / "posterior.nc")
+    again = az.from_netcdf(tmp_path / "posterior.nc")
+    xr.testing.assert_equal(again["posterior"].to_dataset(), posterior.tree["posterior"].to_dataset())
+    assert set(again.children) == {
+        *("posterior", "posterior_predictive", "prior", "prior_predictive"),
+        *("sample_stats", "observed_data", "constant_data"),
+    }
+    az.plot_forest(posterior.tree, var_names=["marginal[7,a;b]"])
+
+
+def test_dimensions_never_collide_whatever_the_variables_are_called():
+    names = ["chain", "chain_", "chain__", "a/b", "a|b", "", "_", "a|b_", "total", 7, "cell"]
+    found = dimension_names(Domain.from_states({name: [0, 1] for name in names}))
+    assert len(set(found)) == len(names)
+    assert not {"chain", "draw", "total", "cell", ""} & set(found)
+    assert found[1] == "chain_"
+    assert found[4] == "a|b"
+
+
+def test_observed_and_replicated_tables_are_those_of_the_release():
+    model = specification(*ZEROS)
+    release = release_of(model, law=DiscreteLaplace(2.0))
+    posterior = drawn_posterior(release, 4000)
+    observed = posterior.tree["observed_data"]["noisy_counts[a,b]"]
+    assert np.array_equal(observed.values, release.tables["a", "b"])
+    replicated = posterior.tree["posterior_predictive"]["noisy_counts[a,b]"].values[0]
+    latent = posterior.tree["posterior"]["counts[a,b]"].values[0]
+    assert (replicated[:, 1, 0] == 0).all()  # a cell that cannot occur is never noised
+    noise = (replicated - latent)[:, 0]
+    assert np.array_equal(noise, np.rint(noise))
+    variance = DiscreteLaplace(2.0).variance
+    assert noise.var() == pytest.approx(variance, rel=5 * np.sqrt(5 / noise.size))
+
+
+def test_a_scope_that_two_releases_measured_has_two_observed_tables():
+    model = specification(*AWKWARD["tree"])
+    posterior = drawn_posterior([release_of(model, seed=1), release_of(model, seed=2)], 20)
+    assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(posterior.tree["observed_data"].data_vars)
+    first, second = latent_tables(posterior._evidence, posterior._draws.finished.counts)[::2]
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "law", [Laplace(1.5), DiscreteLaplace(0.4), Gaussian(2.0), DiscreteGaussian(0.3), DiscreteGaussian(3.0)]
+)
+def test_simulated_noise_has_the_variance_and_mean_absolute_value_of_its_law(law):
+    noise = draw_noise(law, (200_000,), np.random.default_rng(6))
+    square, absolute = noise**2, np.abs(noise)
+    assert square.mean() == pytest.approx(law.variance, abs=4 * square.std() / np.sqrt(noise.size))
+    assert absolute.mean() == pytest.approx(law.mean_absolute, abs=4 * absolute.std() / np.sqrt(noise.size))
+    if law.is_discrete:
+        assert np.array_equal(noise, np.rint(noise))
+
+
+def test_bad_questions_are_refused_with_what_would_be_right():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 20)
+    for ask, words in (
+        (lambda: posterior.interval(["a"], prob=90), "prob"),
+        (lambda: posterior.interval(["a"], of="people"), "population"),
+        (lambda: posterior.interval(["a", "a"]), "once"),
+        (lambda: posterior.marginal([]), "at least one"),
+        (lambda: posterior.solution_at(0, 20), "draw"),
+        (lambda: posterior.network_at(1, 0), "chain"),
+        (lambda: posterior.quantity(3), "callable"),
+    ):
+        with pytest.raises((ArgumentError, ModelError), match=words):
+            ask()
+
+
+def test_a_posterior_says_what_it_is():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 20)
+    assert isinstance(posterior, Posterior)
+    assert "converged" in repr(posterior)
+    assert "<table>" in posterior._repr_html_()
+    assert posterior.method == "posterior"
+    assert sorted(map(str, posterior.network.nodes())) == ["a", "b", "c"]

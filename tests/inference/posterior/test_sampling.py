@@ -1,0 +1,193 @@
+import os
+import signal
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from inference.conftest import specification
+from inference.posterior.drawn import release_of
+
+from bayesprivmrf.errors import ArgumentError, SamplingWarning
+from bayesprivmrf.inference import LatentCounts, Status
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
+
+
+@pytest.fixture(scope="module")
+def release():
+    """One structure for the whole file: it is compiled once."""
+    return release_of(specification({"a": ["x", "y", "z"]}, [("a",)]), law=DiscreteLaplace(3.0), total=200)
+
+
+@pytest.fixture(scope="module")
+def fitted(release):
+    return LatentCounts().fit(release, rng=1, prior=True)
+
+
+def test_equal_seeds_give_equal_posteriors_and_others_do_not(release, fitted):
+    again = LatentCounts().fit(release, rng=np.random.default_rng(1), prior=True, cores=1)
+    for group in ("posterior", "posterior_predictive", "prior", "sample_stats"):
+        assert again.tree[group].to_dataset().identical(fitted.tree[group].to_dataset())
+    other = LatentCounts().fit(release, rng=2)
+    assert not np.array_equal(other.tree["posterior"]["counts[a]"], fitted.tree["posterior"]["counts[a]"])
+    assert again.stats["seed"] == fitted.stats["seed"]
+
+
+def test_a_second_fit_of_the_same_structure_compiles_nothing_and_takes_the_new_release(release, fitted):
+    """Other counts, other noise scale and other prior; the integer law and its relative share a kernel."""
+    other = release_of(release.specification, law=Laplace(0.5), seed=7, records=4000, total=4000)
+    posterior = LatentCounts(concentration=0.8).fit(other, rng=1)
+    assert not posterior.stats["compiled"]
+    counts = posterior.tree["posterior"]["counts[a]"]
+    assert counts.mean(("chain", "draw")).values == pytest.approx(other.tables["a"], abs=3)
+    assert np.allclose(counts.sum("a"), 4000)
+
+
+def test_marginals_follow_from_the_counts_by_their_conjugate_law(fitted):
+    """One table: E(mu | n) = (n + 1) / (N + 3), so the means over the draws agree to Monte Carlo error."""
+    drawn = fitted.tree["posterior"]
+    expected = (drawn["counts[a]"] + 1).mean(("chain", "draw")) / 203
+    spread = drawn["marginal[a]"].std(("chain", "draw"))
+    assert np.abs(drawn["marginal[a]"].mean(("chain", "draw")) - expected).values == pytest.approx(
+        0, abs=float(4 * spread.max() / np.sqrt(4000))
+    )
+
+
+def test_a_good_sampling_converges_without_a_word(release):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior = LatentCounts().fit(release, rng=3)
+    assert posterior.status is Status.CONVERGED
+    assert posterior.stats["r_hat"] < 1.01
+    assert posterior.tree["sample_stats"]["lp"].shape == (4, 1000)
+
+
+def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted):
+    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.warns(SamplingWarning, match="stopped early"):
+        posterior = LatentCounts().fit(release, rng=1, draws=500_000, tune=200, chains=2)
+    timer.join()
+    assert posterior.status is Status.STOPPED_EARLY
+    drawn = posterior.tree["posterior"]["marginal[a]"]
+    assert 100 < drawn.sizes["draw"] < 500_000
+    assert np.isfinite(drawn).all()
+
+
+def test_an_interruption_while_tuning_leaves_nothing_and_is_passed_on(release, fitted):
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        LatentCounts().fit(release, rng=1, draws=10, tune=10_000_000, chains=1)
+    timer.join()
+
+
+def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
+    with pytest.warns(SamplingWarning, match="raise `draws`"):
+        posterior = LatentCounts().fit(release, rng=1, draws=20, tune=20, chains=2)
+    assert posterior.status is not Status.CONVERGED
+    with pytest.warns(SamplingWarning, match="maxdepth"):
+        posterior = LatentCounts().fit(release, rng=1, maxdepth=1, draws=300)
+    assert posterior.status is Status.ITERATION_LIMIT
+    assert posterior.stats["saturated"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"bogus": 1}, "bogus"),
+        ({"adaptation": "guess"}, "adaptation"),
+        ({"maxdepth": 0}, "maxdepth"),
+        ({"target_accept": 1.0}, "target_accept"),
+        ({"cores": 0}, "cores"),
+        ({"draws": 2.5}, "draws"),
+        ({"tune": -1}, "tune"),
+        ({"chains": True}, "chains"),
+        ({"seed": 4}, "rng"),
+        ({"sampler": "stan"}, "sampler"),
+        ({"sampler": "pymc", "maxdepth": 10}, "max_treedepth"),
+        ({"sampler": "pymc", "trace": None}, "trace"),
+    ],
+)
+def test_settings_that_a_sampler_refuses_are_named(release, fitted, settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        LatentCounts().fit(release, rng=1, **settings)
+
+
+@pytest.mark.slow
+def test_pymc_s_own_sampler_agrees_with_nutpie(release, fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        posterior = LatentCounts().fit(release, rng=1, sampler="pymc", draws=1000, tune=1000, chains=2)
+    one, other = (p.tree["posterior"]["counts[a]"] for p in (fitted, posterior))
+    error = one.std(("chain", "draw")) * np.sqrt(
+        1 / fitted.stats["ess_bulk"] + 1 / posterior.stats["ess_bulk"]
+    )
+    gap = one.mean(("chain", "draw")) - other.mean(("chain", "draw"))
+    assert (np.abs(gap) < 4 * error).all()
+    assert set(posterior.tree["sample_stats"]) == set(fitted.tree["sample_stats"])
+    with pytest.raises(ArgumentError, match="init"):
+        LatentCounts().fit(release, rng=1, sampler="pymc", init="nowhere")
+
+
+def made_up(values, **statistics):
+    """A sampling of one judged variable, in good order but for what is given."""
+    shape = values.shape[:2]
+    usual = dict.fromkeys(STATISTICS, np.zeros(shape)) | {
+        "energy": np.random.default_rng(0).normal(size=shape)
+    }
+    return Sampled(draws={"counts": values}, statistics=usual | statistics, is_interrupted=False, stats={})
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ("none", Status.CONVERGED, None),
+        ("chains apart", Status.ITERATION_LIMIT, "R-hat"),
+        ("slow", Status.ITERATION_LIMIT, "effective draws"),
+        ("diverging", Status.NOT_TRUSTED, "target_accept"),
+        ("saturated", Status.ITERATION_LIMIT, "smoothing"),
+        ("energy", Status.NOT_TRUSTED, "E-BFMI"),
+    ],
+)
+def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, status, words):
+    generator = np.random.default_rng(8)
+    values = generator.normal(size=(4, 1000, 3))
+    values[..., 2] = 7.0  # a cell that is known: nothing to judge
+    statistics = {}
+    if change == "chains apart":
+        values[0, :, 1] += 0.5
+    if change == "slow":
+        values = np.repeat(generator.normal(size=(4, 20, 3)), 50, axis=1)
+    if change in ("diverging", "saturated"):
+        name = "diverging" if change == "diverging" else "reached_max_treedepth"
+        statistics[name] = generator.random((4, 1000)) < 0.1
+    if change == "energy":
+        statistics["energy"] = np.cumsum(generator.normal(size=(4, 1000)), axis=1)
+    diagnosis = diagnose(made_up(values, **statistics), ("counts",), gather(release), "nutpie")
+    assert diagnosis.status is status
+    if words is None:
+        assert diagnosis.problems == ()
+    else:
+        with pytest.warns(SamplingWarning, match=words):
+            warn_of(diagnosis)
+
+
+def test_one_chain_is_judged_by_its_halves(release):
+    generator = np.random.default_rng(9)
+    values = generator.normal(size=(1, 2000, 1))
+    assert diagnose(made_up(values), ("counts",), gather(release), "nutpie").status is Status.CONVERGED
+    values[0, :1000] += 1
+    assert diagnose(made_up(values), ("counts",), gather(release), "nutpie").r_hat > 1.05
+
+
+def test_a_release_that_knows_no_total_is_not_trusted():
+    model = specification({"a": ["x", "y", "z"]}, [("a",)])
+    drowned = release_of(model, law=Laplace(1e4), records=5, total=None)
+    values = np.random.default_rng(10).normal(size=(4, 1000, 2))
+    found = diagnose(made_up(values), ("counts",), gather(drowned), "nutpie")
+    assert found.status is (Status.CONVERGED if gather(drowned).has_total else Status.NOT_TRUSTED)
+    assert not gather(drowned).has_total
