@@ -1,0 +1,132 @@
+"""Mean counts N μ of the noisy tables' cells as a function of zero-sum coordinates, with its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence, Inference
+from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Linearized", "MeanCounts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linearized:
+    """Mean counts at a point, and the products with their derivative J, shape (cells, d + 1).
+
+    Parameters
+    ----------
+    total
+        N at the point, records.
+    mean
+        N μ of the possible cells of the noisy tables, shape (cells,), records.
+    forward, backward
+        v → J v and u → J'u; the last coordinate is log N.
+    """
+
+    total: float
+    mean: FloatArray
+    forward: Callable[[FloatArray], FloatArray]
+    backward: Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeanCounts:
+    """The map from coordinates (β, log N), shape (d + 1,), to mean counts.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    inference
+        ``"exact"`` or ``"loopy"`` marginals.
+    """
+
+    evidence: Evidence
+    inference: Inference = "exact"
+
+    @cached_property
+    def effects(self) -> Effects:
+        """Coordinates of the model's potentials."""
+        model = self.evidence.specification
+        return Effects.of(model.cardinalities, model.scopes)
+
+    @cached_property
+    def engine(self) -> MarginalEngine:
+        """Marginals of the model's cliques."""
+        model = self.evidence.specification
+        return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates, d + 1."""
+        return self.effects.size + 1
+
+    def potentials(self, beta: FloatArray) -> FloatArray:
+        """Potentials of the model's cliques, minus infinity at impossible cells."""
+        flat = self.effects.potentials(beta)
+        if self.evidence.supported is not None:
+            flat[..., ~self.evidence.supported] = -np.inf
+        return flat
+
+    def at(self, point: FloatArray) -> Linearized:
+        """Mean counts and their derivative at (β, log N)."""
+        total = float(np.exp(point[-1]))
+        _, marginals, product = self.engine.linearize(self.potentials(point[:-1]))
+        mean = total * self._gathered(marginals)
+
+        def forward(direction: FloatArray) -> FloatArray:
+            change = product(self.effects.potentials(direction[:-1]))
+            return total * self._gathered(change) + direction[-1] * mean
+
+        def backward(cells: FloatArray) -> FloatArray:
+            change = self.effects.pull_back(product(self._spread(cells)))
+            return np.append(total * change, cells @ mean)
+
+        return Linearized(total=total, mean=mean, forward=forward, backward=backward)
+
+    def jacobian(self, linearized: Linearized) -> FloatArray:
+        """J', shape (d + 1, cells); one product with the derivative for each coordinate."""
+        rows = np.empty((self.size, len(linearized.mean)))
+        basis = np.zeros(self.size)
+        for position in range(self.size):
+            basis[position] = 1.0
+            rows[position] = linearized.forward(basis)
+            basis[position] = 0.0
+        return rows
+
+    @cached_property
+    def _fold(self) -> tuple[Any, Any] | None:
+        """Sums of the cliques' cells that make up each possible cell of the tables, and the transpose."""
+        from scipy import sparse
+
+        evidence, model = self.evidence, self.evidence.specification
+        if evidence.scopes == model.scopes and bool(evidence.possible.all()):
+            return None
+        columns, rows = [np.zeros(0, int)], [np.zeros(0, int)]
+        for position, scope in enumerate(evidence.scopes):
+            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
+            shape, holder = model.shapes[home], model.scopes[home]
+            cells = np.arange(int(np.prod(shape, dtype=int)))
+            states = np.unravel_index(cells, shape)
+            own = [model.cardinalities[v] for v in scope]
+            target = np.ravel_multi_index(tuple(states[holder.index(v)] for v in scope), own)
+            columns.append(model.offsets[home] + cells)
+            rows.append(evidence.offsets[position] + target)
+        row, column = np.concatenate(rows), np.concatenate(columns)
+        shape = (evidence.offsets[-1], model.size)
+        matrix = sparse.csr_array((np.ones(len(row)), (row, column)), shape=shape)[evidence.possible]
+        return matrix, matrix.T.tocsr()
+
+    def _gathered(self, cells: FloatArray) -> FloatArray:
+        return cells if self._fold is None else self._fold[0] @ cells
+
+    def _spread(self, cells: FloatArray) -> FloatArray:
+        return cells if self._fold is None else self._fold[1] @ cells

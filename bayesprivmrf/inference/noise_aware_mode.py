@@ -1,0 +1,419 @@
+r"""Potentials, scale of the prior and number of records that noisy tables make most probable.
+
+The coordinates β minimise the expected loss of the noisy counts plus the prior's,
+
+.. math:: \sum_i E\bigl[-\log p\bigl(y_i \mid m_i(β) + v_i Z\bigr)\bigr] + \tfrac12 β'T^{-1}β, \qquad
+          m = N μ(β), \qquad v_i^2 = (J C J')_{ii},
+
+where C is the posterior covariance that the expansion at β implies: the mean of a Gaussian variational
+approximation (Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the
+posterior's mode; averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal
+comes closer to the truth (docs/inference.md). Sampling variances and v are kept while β moves, then renewed, until
+nothing moves.
+
+The scales of the prior are learnt from the expansion's evidence (`effects_prior`). Where that evidence is hardly
+higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
+tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
+makes the data. There, the expected loss and its curvature are taken over draws of the approximation instead of its
+expansion; that lower bound of the evidence punishes scales too wide.
+
+References
+----------
+Opper and Archambeau (2009). The variational Gaussian approximation revisited. Neural Computation 21, 786-792.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayesprivmrf.inference.effects_prior import EffectsPrior
+from bayesprivmrf.inference.evidence import Evidence, Inference
+from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
+from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
+from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["DENSE_LIMIT", "Mode", "Settings", "noise_aware_mode"]
+
+DENSE_LIMIT = 1500
+"""Coordinates up to which the information matrix is formed."""
+
+_DENSE_LIMIT_LOOPY = 300
+_STEPS = 60
+_GRADIENT = 1e-2
+_RENEWALS = 3
+_UNDAMPED = 5
+"""Renewals after which widths move half-way only, which ends a swing between two states."""
+
+_ENOUGH_EVIDENCE = 20.0
+"""Nats above the uniform distribution's evidence from which the expansion's evidence is trusted."""
+
+_WIDE = 1.0
+"""Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
+
+_SCALES = (0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0, 1.4)
+_BOUND_ROUNDS = 2
+_PAIRS = 8
+_INFLATIONS = (1.0, 2.0, 4.0)
+_WORSE = 10.0
+_SETTLED_SCALE = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How `noise_aware_mode` goes about it.
+
+    Parameters
+    ----------
+    scale
+        τ of all orders; None learns one for each.
+    inference
+        ``"exact"`` or ``"loopy"``.
+    total_range
+        Bounds of N where it is private, records.
+    has_sampling_error
+        Whether the counts vary around N μ. False asks for the parameters of the finite population instead.
+    rounds
+        The most renewals of variances and scales.
+    tolerance
+        Converged when a renewal moves the coordinates by less than this many posterior standard deviations
+        (root mean square).
+    """
+
+    scale: float | None = None
+    inference: Inference = "exact"
+    total_range: tuple[float, float] = (1.0, 1e10)
+    has_sampling_error: bool = True
+    rounds: int = 25
+    tolerance: float = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mode:
+    """Where `noise_aware_mode` ended.
+
+    Parameters
+    ----------
+    means
+        The map to mean counts.
+    prior
+        The prior of the coordinates.
+    point
+        (β, log N), shape (d + 1,).
+    log_scales
+        log τ of each order, shape (orders,).
+    curvature
+        Of the objective at the point, with sampling error unless the settings leave it out.
+    status, rounds, evaluations, log_evidence
+        How it ended; the last in nats, NaN where the information matrix was not formed.
+    trust
+        Weight of the expansion's evidence in the choice of scales; the rest is that of the lower bound.
+    """
+
+    means: MeanCounts
+    likelihood: NoiseLikelihood
+    prior: EffectsPrior
+    point: FloatArray
+    log_scales: FloatArray
+    curvature: DenseCurvature | SampledCurvature
+    status: Status
+    rounds: int
+    evaluations: int
+    log_evidence: float
+    trust: float = 1.0
+
+    @property
+    def coordinates(self) -> FloatArray:
+        """β, shape (d,), nats."""
+        return self.point[:-1]
+
+    @property
+    def log_total(self) -> float:
+        """Log N."""
+        return float(self.point[-1])
+
+    @property
+    def scales(self) -> dict[int, float]:
+        """τ of each order."""
+        return dict(zip(self.prior.orders, np.exp(self.log_scales).tolist(), strict=True))
+
+    def noise_weights(self) -> FloatArray:
+        """Fisher information of each noisy count about its mean, sampling error left out, shape (cells,).
+
+        1/b² or 1/σ², per records squared, and at most 12: what rounding to a whole number leaves unknown.
+        """
+        return 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
+
+    def noise_information(self) -> FloatArray:
+        """Information of the noise alone about (β, log N) at the point: J'WJ with `noise_weights`.
+
+        Returns
+        -------
+        ndarray
+            Shape (d + 1, d + 1); its diagonal alone (an estimate), shape (d + 1,), above `DENSE_LIMIT` coordinates.
+        """
+        linearized = self.means.at(self.point)
+        weights = self.noise_weights()
+        if isinstance(self.curvature, DenseCurvature):
+            jacobian = self.means.jacobian(linearized)
+            return (jacobian * weights) @ jacobian.T
+        prior = self.curvature.prior
+        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+        return np.maximum(sampled.diagonal - prior, 0.0)
+
+
+def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mode:
+    """Most probable coordinates, scales and total; see the module.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    settings
+        By default those of `Settings`.
+    """
+    search = _Search(evidence, settings or Settings())
+    return search.run()
+
+
+class _Search:
+    def __init__(self, evidence: Evidence, settings: Settings) -> None:
+        self.settings = settings
+        self.evidence = evidence
+        self.means = MeanCounts(evidence=evidence, inference=settings.inference)
+        self.likelihood = NoiseLikelihood.of(evidence)
+        self.prior = EffectsPrior(effects=self.means.effects)
+        limit = DENSE_LIMIT if settings.inference == "exact" else _DENSE_LIMIT_LOOPY
+        self.is_dense = self.means.effects.size <= limit
+        self.evaluations = 0
+
+    def run(self) -> Mode:
+        start = np.zeros(self.means.size)
+        start[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
+        given = _WIDE if self.settings.scale is None else self.settings.scale
+        scales = np.full(len(self.prior.orders), np.log(given))
+        mode = self._settle(start, scales, is_learning=self.settings.scale is None)
+        if self.settings.scale is not None or not self.is_dense:
+            return mode
+        trust = self._trust(mode)
+        if trust < 1:
+            scales = trust * mode.log_scales + (1 - trust) * self._scale_by_bound(start)
+            mode = self._settle(start, scales, is_learning=False)
+        return replace(mode, trust=trust)
+
+    # the objective
+
+    def _prior_precision(self, log_scales: FloatArray) -> FloatArray:
+        return np.append(self.prior.precision(log_scales), 1.0)
+
+    def _variance(self, linearized: Linearized) -> FloatArray:
+        if self.settings.has_sampling_error:
+            return self.likelihood.sampling_variance(linearized.mean, linearized.total)
+        return np.full(len(linearized.mean), 1 / 12)
+
+    def _penalised(
+        self, point: FloatArray, log_scales: FloatArray, variance: FloatArray, width: FloatArray
+    ) -> tuple[float, FloatArray]:
+        """Objective and gradient; variances and widths held."""
+        self.evaluations += 1
+        linearized = self.means.at(point)
+        value, slope, _ = self.likelihood.expected_loss(linearized.mean, variance, width)
+        gradient = linearized.backward(slope)
+        precision = self.prior.precision(log_scales)
+        beta = point[:-1]
+        gradient[:-1] += precision * beta
+        gradient[-1] = 0.0
+        return value + float(0.5 * (precision * beta) @ beta), gradient
+
+    # one expansion after the other
+
+    def _settle(
+        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
+    ) -> Mode:
+        settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
+        expansion = _Expansion(self, point, log_scales, None)
+        most = rounds or settings.rounds
+        while True:
+            point, moved, ended = self._optimized(point, log_scales, expansion)
+            if ended is Status.DIVERGED:
+                status = ended
+            if ended is Status.DIVERGED or last == most:
+                break
+            last, before, held = last + 1, log_scales, expansion
+            expansion = _Expansion(self, point, log_scales, held.width, is_damped=last > _UNDAMPED)
+            if is_learning:
+                log_scales = expansion.learnt(log_scales)
+            is_still = np.abs(log_scales - before).max(initial=0.0) <= _SETTLED_SCALE
+            if last > 2 + is_learning and moved <= settings.tolerance and is_still:
+                status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
+                break
+        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+        log_evidence = float("nan")
+        if isinstance(curvature, DenseCurvature):
+            value = self._penalised(point, log_scales, variance, width)[0]
+            prior = self._prior_precision(log_scales)
+            log_evidence = -value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
+        return Mode(
+            means=self.means,
+            likelihood=self.likelihood,
+            prior=self.prior,
+            point=point,
+            log_scales=log_scales,
+            curvature=curvature,
+            status=status,
+            rounds=last,
+            evaluations=self.evaluations,
+            log_evidence=log_evidence,
+        )
+
+    def _optimized(
+        self, point: FloatArray, log_scales: FloatArray, expansion: _Expansion
+    ) -> tuple[FloatArray, float, Status]:
+        """Best point with variances and widths held, how far it is in posterior deviations, and how it ended."""
+        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+
+        def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
+            moved = point + curvature.step(whitened)
+            value, gradient = self._penalised(moved, log_scales, variance, width)
+            return value, curvature.gradient(gradient)
+
+        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=_STEPS)
+        moved = float(np.sqrt(np.mean(optimum.point**2)))
+        return point + curvature.step(optimum.point), moved, optimum.status
+
+    # where the expansion's evidence says little
+
+    def _trust(self, mode: Mode) -> float:
+        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's."""
+        uniform = mode.point.copy()
+        uniform[:-1] = 0.0
+        linearized = self.means.at(uniform)
+        loss, _ = self.likelihood.loss(linearized.mean, self._variance(linearized))
+        gain = (mode.log_evidence + loss) / _ENOUGH_EVIDENCE
+        return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
+
+    def _scale_by_bound(self, start: FloatArray) -> FloatArray:
+        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest."""
+        best, found = -np.inf, self.prior.expected_log_scales
+        point = start
+        for scale in _SCALES:
+            log_scales = np.full(len(self.prior.orders), np.log(scale))
+            mode = self._settle(point, log_scales, is_learning=False, rounds=_BOUND_ROUNDS)
+            point = mode.point
+            value = self._bound(mode) + self.prior.log_density(log_scales)
+            if value > best:
+                best, found = value, log_scales
+            elif value < best - _WORSE:
+                break
+        return found
+
+    def _bound(self, mode: Mode) -> float:
+        """Highest lower bound of the log evidence by normal approximations at a mode, nats.
+
+        Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
+        hardly determine; the expected loss is taken over draws.
+        """
+        assert isinstance(mode.curvature, DenseCurvature)
+        half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
+        half[:, -1] = 0.0
+        draws = np.concatenate([half, -half]).T
+        prior, beta = self._prior_precision(mode.log_scales), mode.coordinates
+        bounds = []
+        for inflation in _INFLATIONS:
+            curvature = DenseCurvature(information=mode.curvature.information, prior=inflation * prior)
+            losses = []
+            for shift in curvature.step(draws).T:
+                linearized = self.means.at(mode.point + shift)
+                losses.append(self.likelihood.loss(linearized.mean, self._variance(linearized))[0])
+            divergence = prior[:-1] @ (curvature.variances[:-1] + beta**2) - len(beta)
+            divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
+            bounds.append(-float(np.mean(losses)) - 0.5 * float(divergence))
+        return max(bounds)
+
+    def information(self, linearized: Linearized, weights: FloatArray) -> FloatArray:
+        """J'WJ of β, N being held."""
+        jacobian = self.means.jacobian(linearized)
+        jacobian[-1] = 0.0
+        return (jacobian * weights) @ jacobian.T
+
+
+class _Expansion:
+    """Curvature and widths at a point that agree with each other."""
+
+    def __init__(
+        self,
+        search: _Search,
+        point: FloatArray,
+        log_scales: FloatArray,
+        width: FloatArray | None,
+        *,
+        is_damped: bool = False,
+    ) -> None:
+        self._search, self._point, self._is_damped = search, point, is_damped
+        self._linearized = search.means.at(point)
+        self.variance = search._variance(self._linearized)
+        self._jacobian = search.means.jacobian(self._linearized) if search.is_dense else None
+        if self._jacobian is not None:
+            self._jacobian[-1] = 0.0  # N is held
+        self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
+        self.curvature: DenseCurvature | SampledCurvature
+        for _ in range(_RENEWALS if width is None else 2):
+            self._renew(log_scales)
+
+    def _renew(self, log_scales: FloatArray) -> None:
+        search = self._search
+        weights = search.likelihood.information(self.variance)
+        if self.width.any():
+            curvature = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)[2]
+            weights = np.maximum(curvature, 0.02 * weights)
+        self.weights = weights
+        prior = search._prior_precision(log_scales)
+        if self._jacobian is not None:
+            information = (self._jacobian * weights) @ self._jacobian.T
+            self.curvature = DenseCurvature(information=information, prior=prior)
+            variances = self.curvature.mean_variances(self._jacobian)
+        else:
+            self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
+            variances = self.curvature.mean_variances()
+        self.width = np.sqrt(0.5 * (variances + self.width**2) if self._is_damped else variances)
+
+    def learnt(self, log_scales: FloatArray) -> FloatArray:
+        """Log scales that the expansion's evidence supports; curvature and widths follow."""
+        search = self._search
+        if isinstance(self.curvature, DenseCurvature):
+            _, slope, _ = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
+            gradient = self._linearized.backward(slope)
+            gradient[-1] = 0.0
+            information = self.curvature.information
+            log_scales = _learnt_scales(search.prior, log_scales, information, self._point, gradient)
+        else:
+            log_scales = search.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
+        self._renew(log_scales)
+        return log_scales
+
+
+def _learnt_scales(
+    prior: EffectsPrior,
+    log_scales: FloatArray,
+    information: FloatArray,
+    point: FloatArray,
+    slope: FloatArray,
+    steps: int = 4,
+) -> FloatArray:
+    """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
+    shift = information @ point - slope
+    first = log_scales
+    for _ in range(steps):
+        precision = np.append(prior.precision(log_scales), 1.0)
+        curvature = DenseCurvature(information=information, prior=precision)
+        beta = curvature.solve(shift)[:-1]
+        following = prior.updated(log_scales, beta, curvature.variances[:-1])
+        has_settled = np.abs(following - log_scales).max(initial=0.0) < 0.5 * _SETTLED_SCALE
+        log_scales = following
+        if has_settled:
+            break
+    return first + np.clip(log_scales - first, -1.0, 1.0)

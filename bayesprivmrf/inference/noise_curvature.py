@@ -1,0 +1,173 @@
+"""Curvature of the noise-aware objective at a point: what scales its search, and how uncertain each mean is.
+
+With J the derivative of the mean counts, W the cells' information and T⁻¹ the prior's precision, the posterior's
+precision is J'WJ + T⁻¹ and C its inverse. Two forms: dense, exact; and for large models by products with J alone,
+where C is known through samples: x = C (J'W^½ ε + T^-½ ε') has covariance C for independent standard normal ε, and
+each needs one linear system, solved by conjugate gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.inference.mean_counts import Linearized
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["DenseCurvature", "SampledCurvature"]
+
+_SAMPLES = 12
+_CONJUGATE_GRADIENTS = 100
+_RESIDUAL = 1e-2
+"""Relative residual at which conjugate gradients stop: below the error of twelve samples."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DenseCurvature:
+    """The precision as a matrix.
+
+    Parameters
+    ----------
+    information
+        J'WJ, shape (d, d).
+    prior
+        Diagonal of T⁻¹, shape (d,), positive where the information is singular.
+    """
+
+    information: FloatArray
+    prior: FloatArray
+
+    @cached_property
+    def _factor(self) -> FloatArray:
+        precision = self.information.copy()
+        precision[np.diag_indices_from(precision)] += self.prior
+        return np.linalg.cholesky(precision)
+
+    def step(self, whitened: FloatArray) -> FloatArray:
+        """L⁻ᵀ z: a move of one posterior standard deviation for each unit of z, any direction."""
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self._factor.T, whitened, lower=False, check_finite=False)
+
+    def gradient(self, gradient: FloatArray) -> FloatArray:
+        """L⁻¹ g: the gradient by z."""
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self._factor, gradient, lower=True, check_finite=False)
+
+    def solve(self, vector: FloatArray) -> FloatArray:
+        """C v."""
+        return self.step(self.gradient(vector))
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """C, shape (d, d)."""
+        from scipy.linalg import lapack
+
+        lower, _ = lapack.dpotri(self._factor, lower=1)  # pyright: ignore[reportAttributeAccessIssue]
+        return np.tril(lower) + np.tril(lower, -1).T
+
+    @property
+    def variances(self) -> FloatArray:
+        """Diagonal of C, shape (d,)."""
+        return np.diag(self.covariance).copy()
+
+    def mean_variances(self, jacobian: FloatArray) -> FloatArray:
+        """Diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
+        from scipy.linalg import solve_triangular
+
+        half = solve_triangular(self._factor, jacobian, lower=True, check_finite=False)
+        return np.einsum("dc,dc->c", half, half)
+
+    @property
+    def log_determinant(self) -> float:
+        """Of the precision, nats."""
+        return float(2 * np.log(np.diag(self._factor)).sum())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampledCurvature:
+    """The precision by products; C through a few samples.
+
+    Parameters
+    ----------
+    linearized
+        Mean counts with the products of their derivative.
+    weights
+        W of each cell, shape (cells,).
+    prior
+        Diagonal of T⁻¹, shape (d,), positive.
+    """
+
+    linearized: Linearized
+    weights: FloatArray
+    prior: FloatArray
+
+    @cached_property
+    def diagonal(self) -> FloatArray:
+        """Estimate of the precision's diagonal by random signs (Hutchinson's), shape (d,)."""
+        rng = np.random.default_rng(0)
+        diagonal = np.zeros_like(self.prior)
+        for _ in range(_SAMPLES):
+            signs = rng.choice([-1.0, 1.0], size=len(self.weights))
+            diagonal += self.linearized.backward(np.sqrt(self.weights) * signs) ** 2 / _SAMPLES
+        return diagonal + self.prior
+
+    @cached_property
+    def _scaling(self) -> FloatArray:
+        return 1 / np.sqrt(self.diagonal)
+
+    def step(self, whitened: FloatArray) -> FloatArray:
+        """A move of about one conditional standard deviation for each unit of z."""
+        return self._scaling * whitened
+
+    def gradient(self, gradient: FloatArray) -> FloatArray:
+        """The gradient by z."""
+        return self._scaling * gradient
+
+    @cached_property
+    def _samples(self) -> FloatArray:
+        """Draws of N(0, C), shape (samples, d)."""
+        rng = np.random.default_rng(1)
+        drawn = []
+        for _ in range(_SAMPLES):
+            cells = np.sqrt(self.weights) * rng.standard_normal(len(self.weights))
+            right = self.linearized.backward(cells) + np.sqrt(self.prior) * rng.standard_normal(
+                len(self.prior)
+            )
+            drawn.append(self.solve(right))
+        return np.array(drawn)
+
+    def solve(self, vector: FloatArray) -> FloatArray:
+        """C v, to one per cent of v's norm, by preconditioned conjugate gradients."""
+        inverse = self._scaling**2
+        solution, residual = np.zeros_like(vector), vector.copy()
+        direction = inverse * residual
+        weight = residual @ direction
+        first = weight
+        for _ in range(_CONJUGATE_GRADIENTS):
+            if not weight > _RESIDUAL**2 * first:
+                break
+            image = self._times(direction)
+            length = weight / (direction @ image)
+            solution += length * direction
+            residual -= length * image
+            scaled = inverse * residual
+            weight, before = residual @ scaled, weight
+            direction = scaled + (weight / before) * direction
+        return solution
+
+    def _times(self, vector: FloatArray) -> FloatArray:
+        inner = self.weights * self.linearized.forward(vector)
+        return self.linearized.backward(inner) + self.prior * vector
+
+    @property
+    def variances(self) -> FloatArray:
+        """Estimate of the diagonal of C, shape (d,); sums over many coordinates are accurate, entries rough."""
+        return np.minimum(np.mean(self._samples**2, axis=0), 1 / self.prior)
+
+    def mean_variances(self) -> FloatArray:
+        """Estimate of the diagonal of J C J', shape (cells,)."""
+        return np.mean([self.linearized.forward(sample) ** 2 for sample in self._samples], axis=0)

@@ -1,0 +1,196 @@
+r"""The law of a noisy count around its mean: sampling of N records, plus the privacy noise.
+
+If the model is right, :math:`y_i = N μ_i + s_i Z_i + η_i`, with the sampling error of N records, of variance
+:math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, and the noise η. For normal noise of scale σ the sum is normal
+of variance :math:`s^2 + σ^2`. For Laplace noise of scale b its density at a residual r is, with a = s/b,
+
+.. math:: f(r) = \frac{e^{a^2/2}}{2b} \Bigl[ e^{-r/b} Φ\Bigl(\frac{r}{s} - a\Bigr)
+                 + e^{r/b} Φ\Bigl(-\frac{r}{s} - a\Bigr) \Bigr],
+
+so that, with the two terms' shares :math:`p_1 + p_2 = 1` of f,
+
+.. math:: \frac{d}{dr} \log f = \frac{p_2 - p_1}{b}, \qquad
+          -\frac{d^2}{dr^2} \log f = \frac{φ(r/s)}{s b^2 f(r)} + \Bigl(\frac{p_2 - p_1}{b}\Bigr)^2 - \frac{1}{b^2}.
+
+A discrete law has the same kernel as the continuous law of its scale, up to a constant. Cells are treated as
+independent given their means. Within a table they are not quite (their sampling errors sum to zero), and tables
+that share variables share sampling error: this is a composite likelihood, right in each cell, exact where noise
+outweighs sampling, and with the right maximum where there is no noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace, NoiseLaw
+
+__all__ = ["NoiseLikelihood", "normal_laplace"]
+
+_ROUNDING = 1 / 12
+"""Variance of a count's fraction, records squared: keeps a cell without records from being certain."""
+
+_NODES = 6
+"""Points of the Gauss-Hermite rule for expectations over what is not known of a mean."""
+
+_NEARLY_NORMAL = 1e-4
+"""Noise scale over sampling error below which the noise is replaced by normal noise of its variance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NoiseLikelihood:
+    """Negative log-density of noisy counts, cell by cell.
+
+    Parameters
+    ----------
+    noisy_counts
+        y of the possible cells, shape (cells,), records.
+    scale
+        b of a (discrete) Laplace law, the standard deviation of any other, 0 without noise, shape (cells,).
+    is_laplace
+        Whether the law is a (discrete) Laplace, shape (cells,).
+    share
+        Factor of the sampling variance, 1 for a scope measured once. Several tables of one scope share one
+        sampling error; multiplying each one's variance by (sum of all precisions / its own) makes their
+        product what the pooled table would give: exactly so for normal noise.
+    """
+
+    noisy_counts: FloatArray
+    scale: FloatArray
+    is_laplace: np.ndarray
+    share: FloatArray
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> NoiseLikelihood:
+        """What the evidence says of every possible cell."""
+        kinds = [isinstance(law, Laplace | DiscreteLaplace) for law in evidence.noise]
+        scales = [
+            law.scale if kind else law.standard_deviation
+            for law, kind in zip(evidence.noise, kinds, strict=True)
+        ]
+        inside = evidence.possible
+        return cls(
+            noisy_counts=evidence.noisy_counts[inside],
+            scale=evidence.spread(scales)[inside],
+            is_laplace=evidence.spread(kinds)[inside] > 0,
+            share=evidence.spread(_shares(evidence.scopes, evidence.noise))[inside],
+        )
+
+    def sampling_variance(self, mean: FloatArray, total: float) -> FloatArray:
+        """Variance of a count of mean m among N records, m (1 - m/N) with a floor, records squared."""
+        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + _ROUNDING)
+
+    def loss(self, mean: FloatArray, variance: FloatArray) -> tuple[float, FloatArray]:
+        """Negative log-density of all cells, nats, and its derivative by each mean.
+
+        Parameters
+        ----------
+        mean
+            m = N μ, shape (cells,), records.
+        variance
+            Of the sampling error, shape (cells,), records squared; positive.
+        """
+        value, slope, _ = self._terms(self.noisy_counts - mean, variance)
+        return float(value.sum()), slope
+
+    def expected_loss(
+        self, mean: FloatArray, variance: FloatArray, width: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Loss averaged over means that are normal with a standard deviation, its slope and its curvature.
+
+        Parameters
+        ----------
+        mean, variance
+            As for `loss`.
+        width
+            Standard deviation of each mean, shape (cells,), records.
+
+        Returns
+        -------
+        value, slope, curvature
+            Nats, and its first and second derivative by each mean, shape (cells,); by a Gauss-Hermite rule.
+        """
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        weights = weights / weights.sum()
+        residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
+        value, slope, curvature = self._terms(residual, variance)
+        return float((weights @ value).sum()), weights @ slope, weights @ curvature
+
+    def information(self, variance: FloatArray) -> FloatArray:
+        r"""Fisher information of each cell about its mean, per records squared.
+
+        For normal noise :math:`1/(s^2 + σ^2)`. For Laplace noise the integral has no closed form;
+        :math:`1 / \bigl(s^2 + b^2 (2 - e^{-2s/(b\sqrtπ)})\bigr)` is within 2 % of it everywhere and exact in both
+        limits, :math:`1/b^2` without sampling error and :math:`1/(s^2 + 2b^2)` where it is large.
+        """
+        return 1 / (variance + self.scale**2 * self._excess(variance))
+
+    def _excess(self, variance: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", over="ignore"):
+            ratio = np.sqrt(variance) / np.maximum(self.scale, 1e-300)
+        return np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
+
+    def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Negative log-density, derivative by the mean, curvature; the residual may have leading axes."""
+        is_laplace = self.is_laplace & (self.scale > _NEARLY_NORMAL * np.sqrt(variance))
+        spread = variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
+        if is_laplace.all():
+            return normal_laplace(residual, np.sqrt(variance), self.scale)
+        value = 0.5 * residual**2 / spread + 0.5 * np.log(2 * math.pi * spread)
+        slope, curvature = -residual / spread, np.broadcast_to(1 / spread, residual.shape).copy()
+        if is_laplace.any():
+            value[..., is_laplace], slope[..., is_laplace], curvature[..., is_laplace] = normal_laplace(
+                residual[..., is_laplace], np.sqrt(variance[is_laplace]), self.scale[is_laplace]
+            )
+        return value, slope, curvature
+
+
+def normal_laplace(
+    residual: FloatArray, deviation: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Density of a normal plus a Laplace variable, as (-log f(r), d log f/dr, -d² log f/dr²).
+
+    Both terms of f are written with :math:`\operatorname{erfcx}(x) = e^{x^2} \operatorname{erfc}(x)`, in which
+    nothing large cancels; but the first is taken as it stands where Φ is above one half.
+
+    Parameters
+    ----------
+    residual
+        r, shape (..., cells), records.
+    deviation, scale
+        s and b, positive, shape (cells,), records.
+
+    Returns
+    -------
+    ndarray, ndarray, ndarray
+        Nats, nats a record, nats a record squared. As r = y - m, the second is the derivative of -log f by m.
+    """
+    from scipy.special import erfcx, log_ndtr
+
+    a = deviation / scale
+    standard = np.abs(residual) / deviation
+    far = a - standard
+    bell = -0.5 * standard**2
+    with np.errstate(divide="ignore"):
+        near = bell + np.log(0.5 * erfcx(np.maximum(far, 0.0) / math.sqrt(2)))
+        second = bell + np.log(0.5 * erfcx((a + standard) / math.sqrt(2)))
+    beyond = 0.5 * a**2 - standard * a + log_ndtr(np.maximum(-far, 0.0))
+    first = np.where(far > 0, near, beyond)
+    log_density = np.logaddexp(first, second) - np.log(2 * scale)
+    slope = np.sign(residual) * np.tanh(0.5 * (second - first)) / scale
+    log_kink = bell - 0.5 * math.log(2 * math.pi) - np.log(deviation) - 2 * np.log(scale) - log_density
+    curvature = np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
+    return -log_density, slope, curvature
+
+
+def _shares(scopes: Sequence[tuple[int, ...]], noise: Sequence[NoiseLaw]) -> list[float]:
+    precisions = [1 / max(law.variance, 1e-12) for law in noise]
+    sums: dict[frozenset[int], float] = {}
+    for scope, precision in zip(scopes, precisions, strict=True):
+        sums[frozenset(scope)] = sums.get(frozenset(scope), 0.0) + precision
+    return [sums[frozenset(scope)] / own for scope, own in zip(scopes, precisions, strict=True)]
