@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from inference.conftest import joint_states, log_joint, probabilities, specification
+from inference.conftest import AWKWARD, joint_states, log_joint, probabilities, specification
+from inference.posterior.drawn import drawn_posterior, release_of
 from inference.test_solution import solution_of
 
 import bayesprivmrf as bpm
@@ -121,3 +122,56 @@ def test_comparison_passes_on_the_states_for_missing_and_other_values():
         bpm.compare({"it": clean})
     with pytest.raises(ArgumentError, match="the order is"):
         bpm.holdout_log_likelihood(clean, solution)
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return drawn_posterior(release_of(specification(*AWKWARD["tree"])), 200)
+
+
+def test_a_posterior_is_scored_by_its_predictive(posterior):
+    """Enumeration: the mean over the draws of each record's probability, and only then the logarithm."""
+    model = posterior.specification
+    states = joint_states(model)
+    draws = range(200)
+    joint = np.mean(
+        [probabilities(model, posterior.solution_at(0, d).potentials.flat) for d in draws], axis=0
+    )
+    generator = np.random.default_rng(2)
+    chosen = generator.integers(len(states), size=300)
+    labels = [model.domain.states_of(v) for v in model.domain.variables]
+    records = pd.DataFrame(
+        {v: [labels[i][code] for code in states[chosen, i]] for i, v in enumerate(model.domain.variables)}
+    )
+    found = bpm.holdout_log_likelihood(posterior, records)
+    assert found == pytest.approx(float(np.log(joint[chosen]).mean()), abs=1e-10)
+    of_the_mean = bpm.holdout_log_likelihood(posterior.solution, records)
+    assert found != pytest.approx(of_the_mean, abs=1e-4)
+    import polars as pl
+
+    assert bpm.holdout_log_likelihood(
+        posterior, pl.DataFrame(records.to_dict("list")).lazy()
+    ) == pytest.approx(found)
+
+
+def test_divergence_from_a_posterior_is_that_from_its_mean(posterior):
+    truth = solution_of(posterior.specification, 1)
+    assert bpm.kl_divergence(truth, posterior) == bpm.kl_divergence(truth, posterior.solution)
+    assert bpm.kl_divergence(posterior, posterior.solution) == pytest.approx(0, abs=1e-12)
+
+
+def test_posteriors_and_solutions_are_compared_side_by_side(posterior):
+    truth = solution_of(posterior.specification, 1)
+    records = truth.sample(50, rng=1)
+    table = bpm.compare({"mean": posterior.solution, "posterior": posterior}, truth=truth, holdout=records)
+    assert list(table.index) == ["mean", "posterior"]
+    assert table.loc["mean", "kl_divergence"] == table.loc["posterior", "kl_divergence"]
+    assert table.loc["posterior", "status"] == "converged"
+    assert np.isfinite(table[["holdout_log_likelihood", "seconds"]].to_numpy()).all()
+
+
+def test_records_that_a_posterior_cannot_have_seen_are_refused_as_for_a_solution(posterior):
+    records = pd.DataFrame({"a": [0, 5], "b": ["x", "y"], "c": [0, 1]})
+    with pytest.raises(DataError):
+        bpm.holdout_log_likelihood(posterior, records)
+    assert math.isfinite(bpm.holdout_log_likelihood(posterior, records, other={"a": 1}))
