@@ -22,6 +22,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,7 +120,13 @@ class HyperDirichlet:
 
     def data(self) -> Mapping[str, np.ndarray]:
         """Values of the ``pm.Data``, by name."""
-        values = {"concentration": np.asarray(float(self.concentration)), **noise_data(self.evidence)}
+        from bayesprivmrf.inference.posterior.row_weights import row_weights_data
+
+        values = {
+            "concentration": np.asarray(float(self.concentration)),
+            **noise_data(self.evidence),
+            **row_weights_data(self.forest, self.concentration, *self._rough_counts()),
+        }
         if self.total is not None:
             return {**values, "records": np.asarray(float(self.total))}
         return {**values, **self._total_data()}
@@ -127,7 +134,7 @@ class HyperDirichlet:
     def model(self) -> pm.Model:
         """A PyMC model of this release.
 
-        Variables: ``row_weights`` (Gamma; only ratios within a row matter), ``total`` where N is private,
+        Variables: ``row_positions`` (the rows' probabilities, see `row_weights`), ``total`` where N is private,
         ``counts`` (possible cells of the model's cliques, clique after clique), a ``counts[a,b]`` for each
         clique with the variables as dims and the states as coords, and the observed ``noisy_counts``.
         """
@@ -135,12 +142,13 @@ class HyperDirichlet:
         import pytensor.tensor as pt
 
         from bayesprivmrf.inference.posterior.row_counts import row_counts
+        from bayesprivmrf.inference.posterior.row_weights import row_weights
 
         values, forest = self.data(), self.forest
         coords = {"cell": np.arange(self._cells.size), "noisy_cell": np.arange(self._targets.size)}
         with pm.Model(coords=coords) as model:
             alpha = pm.Data("concentration", values["concentration"])
-            weights = pm.Gamma("row_weights", alpha, 1.0, shape=forest.cells.size)
+            weights = row_weights(forest, alpha, values)
             total = pm.Data("records", values["records"]) if self.total is not None else self._total()
             rows = row_counts(forest, weights, total, alpha)
             counts = pm.Deterministic("counts", rows[np.argsort(forest.cells)], dims="cell")
@@ -237,6 +245,23 @@ class HyperDirichlet:
             return counts if same else counts[sources]
         return pt.inc_subtensor(pt.zeros(self._targets.size)[targets], counts[sources])
 
+    def _rough_counts(self) -> tuple[FloatArray, FloatArray]:
+        """Mean noisy count of each possible cell, over the tables of its clique, and its precision."""
+        evidence, forest = self.evidence, self.forest
+        total = self.total if self.total is not None else evidence.total
+        precision, weighted = np.zeros((2, forest.offsets[-1]))
+        for position, scope in enumerate(evidence.scopes):
+            home = next(c for c, holder in enumerate(forest.scopes) if set(holder) >= set(scope))
+            if len(scope) == len(forest.scopes[home]):
+                cells = evidence.offsets[position] + forest.separator_states(home, scope)
+                own = slice(*forest.offsets[home : home + 2])
+                information = 1 / evidence.noise[position].scale ** 2
+                precision[own] += information
+                weighted[own] += information * evidence.noisy_counts[cells]
+        sizes = np.repeat(np.diff(forest.offsets), np.diff(forest.offsets))
+        counts = np.where(precision > 0, weighted / np.maximum(precision, 1e-300), total / sizes)
+        return counts[forest.cells], precision[forest.cells]
+
     def _total_data(self) -> dict[str, np.ndarray]:
         """Ends of log N, and centre and width of its position between them on the logit scale."""
         low, high = np.log(self.total_range)
@@ -329,7 +354,7 @@ def _log_dirichlet_rows(shapes: FloatArray, row_starts: IntArray, rng: np.random
     A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
     """
     logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
-    for start, stop in zip(row_starts[:-1], row_starts[1:], strict=True):
+    for start, stop in pairwise(row_starts):
         part = logs[start:stop]
         part -= part.max(axis=0)
         part -= np.log(np.exp(part).sum(axis=0))

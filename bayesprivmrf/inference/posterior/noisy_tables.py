@@ -4,6 +4,8 @@ Discrete Laplace and Laplace noise have one kernel in the count, :math:`e^{-|y -
 Gaussian noise have one, :math:`e^{-(y - n)^2 / (2 s^2)}`; the constants do not depend on n. So relaxed counts have
 the same posterior under an integer law and under its continuous relative.
 
+Under Laplace noise the derivative that PyTensor takes is a smoothed one, while the value is exact: see `kink`.
+
 A smoothed likelihood is another likelihood: with ``smoothing`` δ > 0, :math:`|r|` becomes
 :math:`\sqrt{r^2 + (δb)^2}`, which has no kink at r = 0.
 """
@@ -59,18 +61,24 @@ def observe_noisy_counts(evidence: Evidence, counts: Any, *, smoothing: float = 
     named = {"observed": noisy, "dims": "noisy_cell"}
     if not absolute.any():
         return pm.Normal("noisy_counts", counts, scale, **named)
-    if absolute.all() and smoothing == 0:
-        return pm.Laplace("noisy_counts", counts, scale, **named)
-    return _mixed(absolute, smoothing, counts, scale, named)
+    return _with_laplace(absolute, smoothing, counts, scale, named)
 
 
-def _mixed(absolute: np.ndarray, smoothing: float, counts: Any, scale: Any, named: dict[str, Any]) -> Any:
+def _with_laplace(
+    absolute: np.ndarray, smoothing: float, counts: Any, scale: Any, named: dict[str, Any]
+) -> Any:
+    """Cells of which some, or all, have Laplace noise."""
     import pymc as pm
     import pytensor.tensor as pt
 
+    from bayesprivmrf.inference.posterior.kink import absolute as exact_distance
+    from bayesprivmrf.inference.posterior.kink import force_width
+
+    width = force_width(int(absolute.sum()))
+
     def logp(value: Any, counts: Any, scale: Any) -> Any:
         ratio = (value - counts) / scale
-        distance = pt.sqrt(ratio**2 + smoothing**2) if smoothing > 0 else pt.abs(ratio)
+        distance = pt.sqrt(ratio**2 + smoothing**2) if smoothing > 0 else exact_distance(ratio, width)
         first = -distance - pt.log(2 * scale)
         if absolute.all():
             return first

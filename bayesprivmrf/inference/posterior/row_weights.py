@@ -1,0 +1,253 @@
+r"""Dirichlet rows in coordinates that suit a sampler, as a PyMC variable.
+
+A row r ~ Dirichlet(α, ..., α) of R cells is written with weights, :math:`r_i = g_i / G` and :math:`G = \sum_i g_i`.
+G means nothing, so its law is ours to choose: independent of r, and :math:`G / G_0` is Gamma(κ, κ), of mean one.
+Then the density of :math:`z_i = \log(g_i / G_0)` is
+
+.. math:: \log p(z) = \sum_i α z_i + (κ - Rα) \log\frac{G}{G_0} - κ \frac{G}{G_0}
+          + κ \log κ - \log Γ(κ) + \log Γ(Rα) - R \log Γ(α).
+
+With κ = Rα the weights are independent Gamma variables: the best one can do where the data say little. Where they
+say much, z is pinned to within :math:`σ_i / n_i` (a count n_i known to within σ_i), and so free a G would be the
+one long direction among many short ones. Hence
+
+.. math:: κ = Rα + \sum_i (n_i / σ_i)^2,
+
+which leaves G as free as the data leave z. Neither coordinate suits a count that may be zero and may be not: its
+logarithm has a long tail, and itself has an edge. The weight of a cell is therefore, in records,
+
+.. math:: g_i = σ_i S(u_i), \qquad S(u) = u Φ(u) + φ(u) = \int_{-\infty}^u Φ,
+
+which is :math:`σ_i u_i` where it is large, and whose derivative is the normal distribution function: a flat density
+of g above zero has a Gaussian left tail in u. The sampler moves v = u - shift, of which the release puts every entry
+near zero to within about one. None of shift, σ, κ and G_0 changes the law of r, so they may be read off the noisy
+tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numba
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from scipy.special import log_ndtr
+
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["row_weights", "row_weights_data", "softened"]
+
+_LARGEST_SHAPE = 1e10
+"""Bound of κ, beyond which κ (log G - G) loses digits."""
+
+_VERSION = 1
+"""Of the compiled function, for the cache on disk."""
+
+_NAMES = ("row_shift", "row_scale", "row_shape", "row_total")
+
+
+def row_weights_data(
+    forest: JunctionForest, concentration: float, counts: FloatArray, precisions: FloatArray
+) -> dict[str, np.ndarray]:
+    """Values of the ``pm.Data`` that `row_weights` declares.
+
+    Parameters
+    ----------
+    forest
+        The junction forest.
+    concentration
+        α.
+    counts
+        Rough counts of the possible cells, in the order of ``forest.cells``, records; may be negative.
+    precisions
+        Information about each of them, one over records squared; 0 where it was not measured.
+    """
+    if counts.size == 0:
+        return {name: np.zeros(0) for name in _NAMES}
+    starts, sizes = forest.row_starts[:-1], forest.row_sizes
+    positive = np.maximum(counts, 0.0) + concentration
+    mean = np.repeat(np.add.reduceat(positive, starts) / sizes, sizes)
+    prior_sd = np.maximum(positive, mean) / math.sqrt(max(concentration, 1.0))
+    scale = 1 / np.sqrt(precisions + 1 / prior_sd**2)
+    ratio = np.clip(np.where(precisions > 0, counts, mean) / scale, -8.0, None)
+    # the mean of a normal variable above zero, in units of its scale
+    expected = np.exp(_log_soft(ratio) - log_ndtr(ratio))
+    weights = scale * expected
+    shape = concentration * sizes + np.add.reduceat((positive / scale) ** 2, starts)
+    return {
+        "row_shift": _inverse_soft(np.log(expected)),
+        "row_scale": scale,
+        "row_shape": np.minimum(shape, _LARGEST_SHAPE),
+        "row_total": np.add.reduceat(weights, starts),
+    }
+
+
+def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str, np.ndarray]) -> Any:
+    """Declare the rows inside a model, as the variable ``row_positions`` (v).
+
+    Parameters
+    ----------
+    forest
+        The junction forest.
+    concentration
+        α, scalar variable.
+    values
+        Of the ``pm.Data``, by name, from `row_weights_data`.
+
+    Returns
+    -------
+    TensorVariable
+        The weights g, positive, shape (possible cells,), in the order of ``forest.cells``; only their ratios
+        within a row matter.
+    """
+    data = [pm.Data(name, values[name]) for name in _NAMES]
+    starts = pt.constant(forest.row_starts)
+    sizes = forest.row_sizes
+
+    def logp(value: Any, alpha: Any, *given: Any) -> Any:
+        mass, shape = alpha * sizes, given[2]
+        constant = (
+            shape * (pt.log(shape) - 1) - pt.gammaln(shape) + pt.gammaln(mass) - sizes * pt.gammaln(alpha)
+        )
+        return _ROW_WEIGHTS(value, alpha, *given, starts)[1] + pt.sum(constant)
+
+    def random(
+        alpha: Any, shift: Any, scale: Any, shape: Any, total: Any, rng: Any = None, size: Any = None
+    ) -> np.ndarray:
+        lead = () if size is None else tuple(size)
+        logs = np.log(rng.standard_gamma(alpha + 1.0, (*lead, shift.shape[-1])))
+        logs -= rng.standard_exponential(logs.shape) / alpha
+        sums = np.log(np.add.reduceat(np.exp(logs), forest.row_starts[:-1], axis=-1))
+        free = np.log(rng.standard_gamma(shape, (*lead, sizes.size)) / shape * total)
+        return _inverse_soft(logs + np.repeat(free - sums, sizes, axis=-1) - np.log(scale)) - shift
+
+    position = pm.CustomDist(
+        "row_positions",
+        concentration,
+        *data,
+        logp=logp,
+        random=random,
+        support_point=lambda rv, size, alpha, shift, *rest: pt.zeros_like(shift),
+        signature="(),(c),(c),(r),(r)->(c)",
+    )
+    return _ROW_WEIGHTS(position, concentration, *data, starts)[0]
+
+
+def _log_soft(u: FloatArray) -> FloatArray:
+    """Logarithm of S(u) = u Φ(u) + φ(u)."""
+    return np.array([softened(float(x))[0] for x in np.ravel(u)]).reshape(np.shape(u))
+
+
+def _inverse_soft(log_values: FloatArray) -> FloatArray:
+    """The u of which S(u) has the given logarithms (Newton's method on a concave function)."""
+    values = np.asarray(log_values, dtype=float)
+    u = np.where(values > 0, np.exp(np.minimum(values, 700.0)), -np.sqrt(np.maximum(-2 * values, 0.0)))
+    for _ in range(60):
+        terms = np.array([softened(float(x))[:2] for x in u.ravel()]).reshape(*u.shape, 2)
+        step = (values - terms[..., 0]) / terms[..., 1]
+        u = u + step
+        if np.abs(step).max(initial=0.0) < 1e-10 * (1 + np.abs(u).max(initial=0.0)):
+            break
+    return u
+
+
+@numba.njit
+def softened(u: float) -> tuple[float, float, float, float]:
+    """Log S(u) and its derivative, log Φ(u) and its derivative.
+
+    Far below zero they follow from the continued fraction of Mills' ratio, 1 / (x + 1 / (x + 2 / (x + ...))).
+    """
+    if u > -5.0:
+        below = 0.5 * math.erfc(-u / math.sqrt(2.0))
+        density = math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
+        soft = u * below + density
+        return math.log(soft), below / soft, math.log(below), density / below
+    x = -u
+    tail = x
+    for k in range(60, 1, -1):
+        tail = x + k / tail
+    mills = tail / (x * tail + 1.0)  # Φ / φ
+    log_density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi)
+    log_soft = log_density - math.log(x * tail + 1.0)
+    return log_soft, tail, log_density + math.log(mills), 1.0 / mills
+
+
+@numba.njit
+def _rows(position, alpha, shift, scale, shape, total, row_starts):
+    """Weights, their derivatives by v; log density without its constant, its derivatives by v and by α."""
+    weights, slopes, scores = np.empty_like(position), np.empty_like(position), np.empty_like(position)
+    log_density, by_alpha = 0.0, 0.0
+    for row in range(len(row_starts) - 1):
+        start, stop = row_starts[row], row_starts[row + 1]
+        log_total, whole, summed = math.log(total[row]), 0.0, 0.0
+        for i in range(start, stop):
+            log_soft, soft_slope, log_normal, normal_slope = softened(shift[i] + position[i])
+            log_weight = math.log(scale[i]) + log_soft
+            weights[i] = math.exp(log_weight)
+            slopes[i] = weights[i] * soft_slope
+            scores[i] = (alpha - 1.0) * soft_slope + normal_slope
+            log_density += log_normal - log_soft
+            summed += log_weight - log_total
+            whole += weights[i]
+        whole /= total[row]
+        free = shape[row] - alpha * (stop - start)
+        log_density += alpha * summed + free * math.log(whole) - shape[row] * (whole - 1.0)
+        by_alpha += summed - (stop - start) * math.log(whole)
+        factor = (free / whole - shape[row]) / total[row]
+        for i in range(start, stop):
+            scores[i] += factor * slopes[i]
+    return weights, log_density, slopes, scores, by_alpha
+
+
+class _RowWeights(Op):
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        variables = [*(pt.as_tensor(x, dtype="float64") for x in inputs[:-1]), pt.as_tensor(inputs[-1])]
+        vector, scalar = variables[0].type, variables[1].type
+        return Apply(self, variables, [vector(), scalar(), vector(), vector(), scalar()])
+
+    def perform(self, node, inputs, output_storage):
+        position, alpha, *others = inputs
+        results = _rows(position, float(alpha), *others)
+        for storage, result in zip(output_storage, results, strict=True):
+            storage[0] = np.asarray(result)
+
+    def infer_shape(self, fgraph, node, input_shapes):
+        return [input_shapes[0], (), input_shapes[0], input_shapes[0], ()]
+
+    def connection_pattern(self, node):
+        return [[k < 2 and o < 2 for o in range(5)] for k in range(7)]
+
+    def pullback(self, inputs, outputs, cotangents):
+        by_weights, by_density = cotangents[:2]
+        by_position, by_alpha = pt.zeros_like(inputs[0]), pt.zeros_like(inputs[1])
+        if not isinstance(by_weights.type, DisconnectedType):
+            by_position = by_position + by_weights * outputs[2]
+        if not isinstance(by_density.type, DisconnectedType):
+            by_position = by_position + by_density * outputs[3]
+            by_alpha = by_density * outputs[4]
+        return [by_position, by_alpha, *(disconnected_type() for _ in inputs[2:])]
+
+
+_ROW_WEIGHTS = _RowWeights()
+
+
+@register_funcify_default_op_cache_key(_RowWeights)
+def _compiled_rows(op, node, **kwargs):
+    @numba_njit
+    def rows(position, alpha, shift, scale, shape, total, row_starts):
+        weights, log_density, slopes, scores, by_alpha = _rows(
+            position, alpha.item(), shift, scale, shape, total, row_starts
+        )
+        return weights, np.asarray(log_density), slopes, scores, np.asarray(by_alpha)
+
+    return rows, _VERSION
