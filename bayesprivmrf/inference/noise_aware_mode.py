@@ -56,7 +56,7 @@ _WIDE = 1.0
 """Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
 
 _SCALES = (0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0, 1.4)
-_BOUND_ROUNDS = 2
+_BOUND_ROUNDS = 1
 _PAIRS = 8
 _INFLATIONS = (1.0, 2.0, 4.0)
 _WORSE = 10.0

@@ -1,0 +1,462 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from inference.conftest import noisy_release, probabilities, simulated_counts, specification, tables_of
+from scipy.integrate import quad
+from scipy.stats import laplace, norm
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import NaiveMLE, Status
+from bayesprivmrf.inference import noise_aware_mode as search_module
+from bayesprivmrf.inference.effects_prior import EffectsPrior
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware_map import NoiseAwareMAP
+from bayesprivmrf.inference.noise_aware_mode import Settings, _Expansion, _Search, noise_aware_mode
+from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
+from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood, normal_laplace
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
+from bayesprivmrf.release import NoisyStatistics
+
+CYCLE = specification(
+    {"a": [0, 1, 2], "b": [2, 1, 0], "c": [0, 1], "d": [0, 1, 2]},
+    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
+)
+
+
+def likelihood(y, scale, is_laplace):
+    cells = len(y)
+    return NoiseLikelihood(
+        noisy_counts=np.asarray(y, float),
+        scale=np.full(cells, float(scale)),
+        is_laplace=np.full(cells, is_laplace),
+        share=np.ones(cells),
+    )
+
+
+# likelihood
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.7, 3.0, 40.0])
+def test_normal_laplace_density_is_the_convolution(deviation):
+    scale = 2.0
+    for residual in (-30.0, -1.0, 0.0, 0.3, 9.0):
+
+        def integrand(n, residual=residual):
+            return norm.pdf(n, 0, deviation) * laplace.pdf(residual - n, 0, scale)
+
+        points = [0.0, residual] if abs(residual) < 12 * deviation else [0.0]
+        reference, _ = quad(
+            integrand, -12 * deviation, 12 * deviation, points=points, limit=400, epsabs=0, epsrel=1e-10
+        )
+        found = normal_laplace(np.array([residual]), np.array([deviation]), np.array([scale]))[0]
+        assert found[0] == pytest.approx(-np.log(reference), rel=1e-7, abs=1e-7)
+
+
+def test_slope_and_curvature_are_the_derivatives_of_the_loss():
+    rng = np.random.default_rng(1)
+    residual, step = rng.normal(scale=8, size=200), 1e-4
+    for deviation, scale in [(0.5, 3.0), (4.0, 1.0), (30.0, 0.5), (2.0, 2.0)]:
+        s, b = np.full(200, deviation), np.full(200, scale)
+        up, down = normal_laplace(residual + step, s, b), normal_laplace(residual - step, s, b)
+        _, slope, curvature = normal_laplace(residual, s, b)
+        np.testing.assert_allclose(slope, -(up[0] - down[0]) / (2 * step), atol=1e-6)
+        np.testing.assert_allclose(curvature, -(up[1] - down[1]) / (2 * step), atol=1e-6)
+
+
+def test_loss_tends_to_both_laws_alone():
+    y = np.array([5.0, -40.0, 0.0, 300.0])
+    mean = np.array([3.0, 2.0, 1e-9, 100.0])
+    own = likelihood(y, 7.0, True).loss(mean, np.full(4, 1e-10))[0]
+    assert own == pytest.approx(-laplace.logpdf(y - mean, 0, 7.0).sum(), abs=1e-4)
+    for scale in (1e-3, 1e-7, 0.0):
+        normal = likelihood(y, scale, True).loss(mean, np.full(4, 25.0))[0]
+        assert normal == pytest.approx(-norm.logpdf(y - mean, 0, 5.0).sum(), rel=1e-5)
+    value, slope = likelihood([1e7, -1e7], 1e-2, True).loss(np.zeros(2), np.full(2, 1 / 12))
+    assert np.isfinite(value)
+    np.testing.assert_allclose(slope, [-100.0, 100.0])
+
+
+def test_information_is_the_expected_squared_slope():
+    for deviation in (0.05, 0.3, 1.0, 2.5, 8.0, 40.0):
+
+        def integrand(r, deviation=deviation):
+            loss, slope, _ = normal_laplace(np.array([r]), np.array([deviation]), np.array([1.0]))
+            return float(np.exp(-loss[0]) * slope[0] ** 2)
+
+        reach = 10 * deviation + 40
+        reference = 2 * quad(integrand, 0, reach, points=[deviation, 4 * deviation], limit=400)[0]
+        found = likelihood([0.0], 1.0, True).information(np.array([deviation**2]))[0]
+        assert found == pytest.approx(reference, rel=0.02)
+    assert likelihood([0.0], 2.0, False).information(np.array([5.0]))[0] == pytest.approx(1 / 9)
+
+
+def test_expected_loss_averages_over_the_mean():
+    model = likelihood([10.0, 4.0], 3.0, True)
+    mean, variance, width = np.array([6.0, 5.0]), np.array([4.0, 1.0]), np.array([2.0, 1.5])
+    value, slope, curvature = model.expected_loss(mean, variance, width)
+    draws = np.random.default_rng(2).standard_normal((200_000, 1)) * width
+    terms = [
+        np.concatenate([d])
+        for d in normal_laplace(model.noisy_counts - mean - draws, variance**0.5, model.scale)
+    ]
+    for found, sample in zip((value, slope, curvature), terms, strict=True):
+        expected, error = sample.mean(axis=0), sample.std(axis=0) / len(sample) ** 0.5
+        if np.isscalar(found):
+            assert found == pytest.approx(expected.sum(), abs=5 * error.sum() + 1e-3)
+        else:
+            np.testing.assert_allclose(found, expected, atol=5 * error.max() + 2e-3)
+
+
+def test_tables_measured_twice_tell_what_their_pooled_table_tells():
+    rng = np.random.default_rng(3)
+    counts, _ = simulated_counts(CYCLE, 1000, rng)
+    precise = noisy_release(CYCLE, counts, Gaussian(10.0), rng, total=1000)
+    coarse = noisy_release(CYCLE, counts, Gaussian(30.0), rng, total=1000)
+    pooled = (precise.tables.flat + coarse.tables.flat / 9) / (1 + 1 / 9)
+    single = NoisyStatistics.from_tables(
+        CYCLE, dict(CYCLE.tables(pooled)), noise=Gaussian(float(np.sqrt(90.0))), total=1000
+    )
+    together = NoiseAwareMAP(scale=0.7, tolerance=1e-4).fit([precise, coarse])
+    apart = NoiseAwareMAP(scale=0.7, tolerance=1e-4).fit(single)
+    np.testing.assert_allclose(together.marginals.flat, apart.marginals.flat, atol=2e-5)
+
+
+# mean counts
+
+
+def test_mean_counts_and_their_derivative_match_enumeration(awkward):
+    rng = np.random.default_rng(4)
+    counts, _ = simulated_counts(awkward, 200, rng)
+    evidence = gather(noisy_release(awkward, counts, Laplace(3.0), rng))
+    means = MeanCounts(evidence=evidence)
+    point = np.append(0.5 * rng.normal(size=means.effects.size), np.log(150.0))
+    linearized = means.at(point)
+    flat = means.potentials(point[:-1])
+    np.testing.assert_allclose(
+        linearized.mean, 150 * tables_of(awkward, probabilities(awkward, flat)), atol=1e-9
+    )
+    jacobian, step = means.jacobian(linearized), 1e-6
+    for row, direction in zip(jacobian, np.eye(means.size), strict=True):
+        change = (means.at(point + step * direction).mean - means.at(point - step * direction).mean) / (
+            2 * step
+        )
+        np.testing.assert_allclose(row, change, atol=1e-4)
+    weights = rng.normal(size=len(linearized.mean))
+    np.testing.assert_allclose(linearized.backward(weights), jacobian @ weights, atol=1e-8)
+
+
+def test_mean_counts_of_nested_tables_with_zeros_are_sums_of_their_cliques():
+    states = {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}
+    zeros = [(("a", 0), ("b", 2))]
+    wide = specification(states, [("b", "a"), ("b", "c")], zeros)
+    narrow = specification(states, [("a",), ("c", "b")])
+    rng = np.random.default_rng(5)
+    counts, _ = simulated_counts(wide, 500, rng)
+    first = noisy_release(wide, counts, Laplace(2.0), rng)
+    table = wide.tables(counts)
+    exact = np.concatenate([table["b", "a"].sum(axis=0), table["c", "b"].ravel()])
+    evidence = gather([first, noisy_release(narrow, exact, Laplace(4.0), rng)])
+    means = MeanCounts(evidence=evidence)
+    point = np.append(rng.normal(size=means.effects.size), np.log(500.0))
+    model = evidence.specification
+    joint = model.tables(tables_of(model, probabilities(model, means.potentials(point[:-1]))))
+    expected = np.concatenate(
+        [
+            joint["b", "a"].ravel(),
+            joint["b", "c"].ravel(),
+            joint["b", "a"].sum(axis=0),
+            joint["c", "b"].ravel(),
+        ]
+    )
+    np.testing.assert_allclose(means.at(point).mean, 500 * expected[evidence.possible], atol=1e-9)
+    assert expected[~evidence.possible].max() == 0
+
+
+# curvature and prior
+
+
+def test_sampled_curvature_agrees_with_the_dense_one():
+    rng = np.random.default_rng(6)
+    counts, _ = simulated_counts(CYCLE, 2000, rng)
+    evidence = gather(noisy_release(CYCLE, counts, Laplace(20.0), rng))
+    means = MeanCounts(evidence=evidence)
+    linearized = means.at(np.append(0.4 * rng.normal(size=means.effects.size), np.log(2000.0)))
+    weights, prior = rng.uniform(0.5, 2, len(linearized.mean)) / 400, np.full(means.size, 4.0)
+    jacobian = means.jacobian(linearized)
+    dense = DenseCurvature(information=(jacobian * weights) @ jacobian.T, prior=prior)
+    sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+    vector = rng.normal(size=means.size)
+    np.testing.assert_allclose(dense.solve(vector), dense.covariance @ vector, atol=1e-10)
+    precision = np.linalg.inv(dense.covariance)
+    assert dense.log_determinant == pytest.approx(np.linalg.slogdet(precision)[1])
+    found = sampled.solve(vector)
+    np.testing.assert_allclose(found, dense.solve(vector), atol=0.03 * np.linalg.norm(found))
+    # 12 draws: the sum of d squares has a relative error of about sqrt(2 / (12 d)); five of them
+    assert sampled.variances.sum() == pytest.approx(
+        dense.variances.sum(), rel=5 * (2 / (12 * means.size)) ** 0.5
+    )
+    assert sampled.mean_variances().sum() == pytest.approx(dense.mean_variances(jacobian).sum(), rel=0.4)
+
+
+def test_scales_are_learnt_at_the_maximum_of_the_evidence_of_a_linear_model():
+    effects = Effects.of((3, 3, 2), ((0, 1), (1, 2)))
+    prior = EffectsPrior(effects=effects)
+    rng = np.random.default_rng(7)
+    design = rng.normal(size=(60, effects.size))
+    true = rng.normal(size=effects.size) * np.exp(np.where(effects.orders == 1, 0.3, -0.9))
+    y = design @ true + rng.normal(size=60)
+    log_scales = prior.expected_log_scales
+    for _ in range(200):
+        curvature = DenseCurvature(information=design.T @ design, prior=prior.precision(log_scales))
+        log_scales = prior.updated(log_scales, curvature.solve(design.T @ y), curvature.variances)
+
+    def negative_log_evidence(t):
+        covariance = np.eye(60) + (design / prior.precision(t)) @ design.T
+        return (
+            0.5 * y @ np.linalg.solve(covariance, y)
+            + 0.5 * np.linalg.slogdet(covariance)[1]
+            - prior.log_density(t)
+        )
+
+    best = negative_log_evidence(log_scales)
+    for move in np.array([[1, 0], [0, 1], [1, 1], [1, -1]]) * 0.02:
+        assert negative_log_evidence(log_scales + move) > best
+        assert negative_log_evidence(log_scales - move) > best
+
+
+# the estimate
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    rng = np.random.default_rng(8)
+    counts, potentials = simulated_counts(CYCLE, 3000, rng)
+    truth = tables_of(CYCLE, probabilities(CYCLE, potentials))
+    return SimpleNamespace(
+        release=noisy_release(CYCLE, counts, Laplace(15.0), rng), counts=counts, truth=truth
+    )
+
+
+def test_gradient_is_that_of_the_objective(noisy):
+    search = _Search(gather(noisy.release), Settings())
+    rng = np.random.default_rng(9)
+    point = np.append(0.3 * rng.normal(size=search.means.effects.size), np.log(3000.0))
+    log_scales = search.prior.expected_log_scales
+    expansion = _Expansion(search, point, log_scales, None)
+
+    def objective(at):
+        return search._penalised(at, log_scales, expansion.variance, expansion.width)
+
+    _, gradient = objective(point)
+    for position in range(len(point) - 1):
+        move = np.zeros(len(point))
+        move[position] = 1e-5
+        change = (objective(point + move)[0] - objective(point - move)[0]) / 2e-5
+        assert gradient[position] == pytest.approx(change, rel=1e-4, abs=1e-3)
+
+
+def test_estimate_satisfies_its_own_equation_on_every_awkward_model(awkward):
+    rng = np.random.default_rng(10)
+    counts, _ = simulated_counts(awkward, 800, rng)
+    evidence = gather(noisy_release(awkward, counts, Laplace(6.0), rng, total=800))
+    mode = noise_aware_mode(evidence, Settings(tolerance=1e-3))
+    assert mode.status is Status.CONVERGED
+    linearized = mode.means.at(mode.point)
+    variance = mode.likelihood.sampling_variance(linearized.mean, 800.0)
+    jacobian = mode.means.jacobian(linearized)
+    jacobian[-1] = 0.0  # N is known
+    width = np.sqrt(mode.curvature.mean_variances(jacobian))
+    _, slope, _ = mode.likelihood.expected_loss(linearized.mean, variance, width)
+    precision = mode.prior.precision(mode.log_scales)
+    gradient = linearized.backward(slope)[:-1] + precision * mode.coordinates
+    deviations = np.sqrt(mode.curvature.variances[:-1])
+    assert np.abs(gradient * deviations).max(initial=0.0) < 0.03
+
+
+def test_without_noise_the_estimate_tends_to_maximum_likelihood(awkward):
+    rng = np.random.default_rng(11)
+    counts, _ = simulated_counts(awkward, 1_000_000, rng, scale=0.7)
+    for law in (Laplace(1e-3), NoNoise()):
+        release = NoisyStatistics.from_tables(
+            awkward, dict(awkward.tables(counts)), noise=law, total=1_000_000
+        )
+        solution = NoiseAwareMAP(scale=10.0).fit(release)
+        np.testing.assert_allclose(solution.marginals.flat, counts / 1_000_000, atol=2e-5)
+
+
+def test_noise_aware_estimate_is_closer_to_the_truth_than_naive():
+    rng = np.random.default_rng(20)
+    ratios = []
+    for _ in range(10):
+        counts, potentials = simulated_counts(CYCLE, 1000, rng, scale=0.3)
+        truth = tables_of(CYCLE, probabilities(CYCLE, potentials))
+        release = noisy_release(CYCLE, counts, Laplace(10.0), rng)
+        fits = [estimator.fit(release) for estimator in (NoiseAwareMAP(), NaiveMLE())]
+        assert fits[0].status is Status.CONVERGED
+        ratios.append(np.subtract(*[np.log(truth @ np.log(truth / f.marginals.flat)) for f in fits]))
+    # at odds of one in 10^4 under equality, and by a tenth at least
+    assert np.mean(ratios) < min(-3.7 * np.std(ratios) / 10**0.5, np.log(0.9))
+
+
+def test_scale_of_each_order_is_recovered():
+    states = {v: [0, 1, 2] for v in "abcdefgh"}
+    cliques = [(a, b) for a, b in zip("abcdefg", "bcdefgh", strict=True)] + [("a", "h"), ("b", "g")]
+    model = specification(states, cliques)
+    effects = Effects.of(model.cardinalities, model.scopes)
+    rng = np.random.default_rng(12)
+    gaps = []
+    for _ in range(12):
+        beta = rng.normal(size=effects.size) * np.where(effects.orders == 1, 1.0, 0.35)
+        flat = effects.potentials(beta)
+        counts = tables_of(model, rng.multinomial(50_000, probabilities(model, flat)))
+        release = noisy_release(model, counts, DiscreteLaplace(20.0), rng, total=50_000)
+        gaps.append(noise_aware_mode(gather(release)).log_scales - np.log([1.0, 0.35]))
+    # log scale of d draws has the standard error 1/sqrt(2d): .18 and .12; of the mean of 12, .05 and .035.
+    # Five of them, and the prior's pull of at most a tenth.
+    assert np.abs(np.mean(gaps, axis=0)).max() < 0.1 + 5 * 0.05
+
+
+def test_a_release_without_signal_is_left_near_uniform():
+    rng = np.random.default_rng(13)
+    counts = tables_of(CYCLE, rng.multinomial(300, np.full(54, 1 / 54)))
+    release = noisy_release(CYCLE, counts, DiscreteLaplace(80.0), rng, total=300)
+    mode = noise_aware_mode(gather(release))
+    assert max(mode.scales.values()) < 0.6
+    assert mode.trust < 1
+    uniform = tables_of(CYCLE, np.full(54, 1 / 54))
+    fitted = NoiseAwareMAP().fit(release).marginals.flat
+    assert uniform @ np.log(uniform / fitted) < 0.3 * 4  # nats, four tables
+
+
+def test_a_strong_signal_is_found_from_a_start_far_away():
+    rng = np.random.default_rng(14)
+    counts, potentials = simulated_counts(CYCLE, 400, rng, scale=4.0)
+    release = noisy_release(CYCLE, counts, DiscreteLaplace(20.0), rng)
+    evidence = gather(release)
+    whole = noise_aware_mode(evidence)
+    search = _Search(evidence, Settings())
+    start = np.append(search.means.effects.coordinates(potentials), np.log(evidence.total))
+    informed = search._settle(start, whole.log_scales, is_learning=False)
+    assert whole.log_evidence > informed.log_evidence - 10
+
+
+def test_products_alone_lead_to_the_dense_estimate(noisy, monkeypatch):
+    dense = NoiseAwareMAP().fit(noisy.release)
+    monkeypatch.setattr(search_module, "DENSE_LIMIT", 1)
+    sampled = NoiseAwareMAP().fit(noisy.release)
+    assert sampled.status is Status.CONVERGED
+    np.testing.assert_allclose(sampled.marginals.flat, dense.marginals.flat, atol=0.01)
+    assert sampled.stats["scale_of_order_2"] == pytest.approx(dense.stats["scale_of_order_2"], rel=0.3)
+    frame, reference = sampled.interval(["a", "b"]), dense.interval(["a", "b"])
+    np.testing.assert_allclose(
+        (frame["upper"] - frame["lower"]) / (reference["upper"] - reference["lower"]), 1, atol=0.35
+    )
+    assert sampled.mode.noise_information().shape == (dense.mode.means.size,)
+
+
+def test_noise_information_is_of_the_noise_alone(noisy):
+    mode = NoiseAwareMAP().fit(noisy.release).mode
+    jacobian = mode.means.jacobian(mode.means.at(mode.point))
+    np.testing.assert_allclose(mode.noise_information(), jacobian @ jacobian.T / 15.0**2)
+
+
+def test_structural_zeros_hold_and_loopy_marginals_are_called_approximate():
+    model = specification(
+        {"a": ["x", "y"], "b": [0, 1, 2], "c": [0, 1]},
+        [("a", "b"), ("b", "c"), ("c", "a")],
+        [(("a", "x"), ("b", 1)), (("c", 1), ("b", 2))],
+    )
+    rng = np.random.default_rng(15)
+    counts, _ = simulated_counts(model, 4000, rng, scale=0.3)
+    release = noisy_release(model, counts, Laplace(5.0), rng)
+    exact = NoiseAwareMAP().fit(release)
+    assert exact.status is Status.CONVERGED
+    assert not exact.marginals.flat[~model.possible].any()
+    np.testing.assert_allclose(exact.marginals.flat, counts / 4000, atol=0.02)
+    frame = exact.interval(["a", "b"])
+    assert frame.loc[("x", 1)].tolist() == [0, 0, 0]
+    loopy = NoiseAwareMAP(inference="loopy").fit(release)
+    assert loopy.status is Status.APPROXIMATE
+    np.testing.assert_allclose(loopy.marginals.flat, exact.marginals.flat, atol=0.03)
+
+
+def test_bad_settings_and_releases_are_refused(noisy):
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ArgumentError, match="`scale` must be positive"):
+            NoiseAwareMAP(scale=scale)
+    with pytest.raises(ArgumentError, match="`rounds`"):
+        NoiseAwareMAP(rounds=1)
+    with pytest.raises(ArgumentError, match="`tolerance`"):
+        NoiseAwareMAP(tolerance=float("nan"))
+    with pytest.raises(ArgumentError, match="`inference`"):
+        NoiseAwareMAP(inference="magic")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="takes a release"):
+        NoiseAwareMAP().fit({"a": 1})  # type: ignore[arg-type]
+
+
+def test_a_total_below_its_own_error_is_not_trusted():
+    rng = np.random.default_rng(16)
+    counts, _ = simulated_counts(CYCLE, 5, rng)
+    release = noisy_release(CYCLE, counts, Laplace(500.0), rng)
+    solution = NoiseAwareMAP().fit(release)
+    assert release.estimated_total < release.total_standard_error
+    assert solution.status is Status.NOT_TRUSTED
+
+
+# intervals
+
+
+def test_interval_is_labelled_and_ordered_like_the_states(noisy):
+    solution = NoiseAwareMAP().fit(noisy.release)
+    frame = solution.interval(["c", "a"], prob=0.8)
+    assert list(frame.columns) == ["estimate", "lower", "upper"]
+    assert frame.index.names == ["c", "a"]
+    assert frame.index.tolist() == [(c, a) for c in (0, 1) for a in (0, 1, 2)]
+    np.testing.assert_allclose(frame["estimate"], solution.marginal(["c", "a"]).values.ravel(), atol=1e-10)
+    assert (frame["lower"] < frame["estimate"]).all()
+    assert (frame["estimate"] < frame["upper"]).all()
+    assert frame["lower"].min() > 0
+    assert frame["upper"].max() < 1
+    wider = solution.interval(["c", "a"], prob=0.95)
+    assert (wider["lower"] < frame["lower"]).all()
+    assert frame.attrs["status"] == "approximate"
+    assert "approximate" in repr(solution)
+    for prob in (0.0, 1.0, float("nan")):
+        with pytest.raises(ArgumentError, match="`prob`"):
+            solution.interval(["a"], prob=prob)
+    with pytest.raises(ModelError, match="each once"):
+        solution.interval(["a", "a"])
+
+
+def test_interval_tends_to_the_binomial_one_without_noise():
+    model = specification({"a": [0, 1]}, [("a",)])
+    release = NoisyStatistics.from_tables(
+        model, {("a",): np.array([400.0, 600.0])}, noise=Laplace(1e-3), total=1000
+    )
+    frame = NoiseAwareMAP(scale=20.0).fit(release).interval("a", prob=0.9)
+    error = norm.ppf(0.95) / np.sqrt(1000 * 0.4 * 0.6)
+    logit = np.log(0.4 / 0.6)
+    expected = 1 / (1 + np.exp(-(logit + np.array([-error, error]))))
+    np.testing.assert_allclose(frame.loc[0, ["lower", "upper"]].to_numpy(float).ravel(), expected, atol=2e-3)
+
+
+def test_interval_reaches_variables_that_no_clique_holds(noisy):
+    frame = NoiseAwareMAP().fit(noisy.release).interval(["b", "d"])
+    assert frame["estimate"].sum() == pytest.approx(1)
+    assert (frame["lower"] < frame["estimate"]).all()
+
+
+@pytest.mark.slow
+def test_intervals_cover_nearly_what_they_say_where_there_is_signal():
+    rng = np.random.default_rng(17)
+    hits = []
+    for _ in range(80):
+        counts, potentials = simulated_counts(CYCLE, 5000, rng, scale=0.6)
+        truth = CYCLE.tables(tables_of(CYCLE, probabilities(CYCLE, potentials)))["a", "b"].ravel()
+        frame = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(10.0), rng)).interval(["a", "b"])
+        hits.append(((frame["lower"] <= truth) & (truth <= frame["upper"])).mean())
+    # four standard errors, clustered by release, and the five points by which they are known to be short
+    assert np.mean(hits) > 0.9 - 0.05 - 4 * np.std(hits) / 80**0.5
