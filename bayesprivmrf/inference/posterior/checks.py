@@ -10,6 +10,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
+    has_zeros,
     latent_tables,
     noisy_table,
     possible_cells,
@@ -45,14 +46,14 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
             size for subset, size in zip(effects.subsets, largest, strict=True) if set(pair) <= set(subset)
         ]
         strength: FloatArray = np.max(held, axis=0)
-        estimate, lower, upper = equal_tailed(strength, prob)
-        known = np.isfinite(strength).all()
+        is_known = not has_zeros(evidence, pair)
+        estimate, lower, upper = equal_tailed(strength, prob) if is_known else (np.nan,) * 3
         rows.append(
             {
                 "estimate": float(estimate),
                 "lower": float(lower),
                 "upper": float(upper),
-                "probability": float((strength > threshold).mean()) if known else np.nan,
+                "probability": float((strength > threshold).mean()) if is_known else np.nan,
             }
         )
         index.append(tuple(model.domain.variables[v] for v in pair))

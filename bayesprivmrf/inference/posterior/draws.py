@@ -75,7 +75,7 @@ class Draws:
             np.nan_to_num(self.finished.effects.mean(axis=(0, 1)))
         )
         potentials, status, _ = match_marginals(
-            model.cardinalities, model.scopes, mean, possible=self.supported, tolerance=1e-8, start=start
+            model.cardinalities, model.scopes, mean, possible=self.supported, start=start
         )
         return potentials, status
 

@@ -96,7 +96,7 @@ class Formulation(Protocol):
         ...
 
     def start(self) -> Mapping[str, np.ndarray] | None:
-        """Initial values by variable, on the scale of the variable itself; None for PyMC's own."""
+        """Initial values by variable for PyMC's sampler; None, as for nutpie, are the variables' own."""
         ...
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
@@ -9,7 +11,7 @@ from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.noise_draws import draw_noise
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["latent_tables", "replicated_tables", "table_labels"]
+__all__ = ["has_zeros", "latent_tables", "noisy_table", "possible_cells", "replicated_tables", "table_labels"]
 
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
@@ -77,3 +79,17 @@ def noisy_table(evidence: Evidence, position: int) -> FloatArray:
     start, stop = evidence.offsets[position : position + 2]
     shape = [evidence.specification.cardinalities[v] for v in evidence.scopes[position]]
     return evidence.noisy_counts[start:stop].reshape(shape)
+
+
+def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
+    """Whether some clique that holds these variables has cells that cannot occur.
+
+    The zero-sum effects are then not determined by the distribution: only the possible cells are.
+    """
+    model, supported = evidence.specification, evidence.supported
+    if supported is None:
+        return False
+    return any(
+        set(variables) <= set(scope) and not supported[start:stop].all()
+        for scope, start, stop in zip(model.scopes, model.offsets, model.offsets[1:], strict=False)
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
-from bayesprivmrf.inference.posterior.measured import noisy_table, replicated_tables, table_labels
+from bayesprivmrf.inference.posterior.measured import has_zeros, noisy_table, replicated_tables, table_labels
 from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects
@@ -89,7 +89,7 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
             tables[table_name(kind, names, scope)] = (scope, table)
     effects = Effects.of(model.cardinalities, model.scopes)
     for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
-        if np.isfinite(table).all():  # not identified beside structural zeros
+        if not has_zeros(evidence, subset):
             tables[table_name("potentials", names, subset)] = (subset, table)
     dataset = _dataset(evidence, tables, _DRAWN, _drawn_coordinates(finished))
     if evidence.total_standard_error > 0:

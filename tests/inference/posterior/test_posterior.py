@@ -118,6 +118,15 @@ def test_edges_are_ranked_by_the_probability_of_their_strength():
         posterior.edge_presence(-1)
 
 
+def test_effects_beside_structural_zeros_are_not_reported():
+    posterior = drawn_posterior(release_of(specification(*ZEROS)), 20)
+    frame = posterior.edge_presence(0.1)
+    assert np.isnan(frame.loc[("a", "b")].to_numpy(float)).all()
+    assert np.isfinite(frame.loc[("b", "c")].to_numpy(float)).all()
+    potentials = {name for name in posterior.tree["posterior"].data_vars if name.startswith("potentials")}
+    assert potentials == {"potentials[c]", "potentials[b,c]"}
+
+
 def test_an_edge_counts_the_interactions_of_larger_cliques_that_hold_it():
     """A parity: every pair is independent, and yet no pair is without the third variable."""
     model = specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")])
@@ -194,6 +203,7 @@ def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
         *("posterior", "posterior_predictive", "prior", "prior_predictive"),
         *("sample_stats", "observed_data", "constant_data"),
     }
+    az.plot_trace_dist(posterior.tree, var_names=["marginal[7,a;b]"])
     az.plot_forest(posterior.tree, var_names=["marginal[7,a;b]"])
 
 
