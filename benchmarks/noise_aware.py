@@ -155,7 +155,7 @@ def report(frame: pd.DataFrame) -> str:
         laws = np.exp(default).unstack().reindex(list(LAWS)).rename_axis(None)
         parts.append(f"### The learnt scale by law, relative to {title}\n\n{_markdown(laws)}")
     seconds = frame.groupby("method")["seconds"].describe(percentiles=[0.5, 0.95])[["50%", "95%"]]
-    parts.append(f"### Seconds a fit\n\n{_markdown(seconds.reindex([m for m in ESTIMATORS]))}")
+    parts.append(f"### Seconds a fit\n\n{_markdown(seconds.reindex(list(ESTIMATORS)))}")
     return "\n\n".join(parts)
 
 
