@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,10 @@ from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["edge_presence", "predictive_check"]
+__all__ = ["edge_presence", "effect_cells", "predictive_check"]
+
+_HELD = 10_000_000
+"""Numbers of effect tables held at once."""
 
 
 def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
@@ -37,15 +41,11 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
     require_share("prob", prob)
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
-    largest = [
-        np.abs(table).max(axis=tuple(range(2, table.ndim))) for table in effects.tables(finished.effects)
-    ]
+    largest = _largest_entries(effects, finished.effects)
     rows, index = [], []
     for pair in [subset for subset in effects.subsets if len(subset) == 2]:
-        held = [
-            size for subset, size in zip(effects.subsets, largest, strict=True) if set(pair) <= set(subset)
-        ]
-        strength: FloatArray = np.max(held, axis=0)
+        held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
+        strength: FloatArray = largest[..., held].max(axis=-1)
         is_known = not has_zeros(evidence, pair)
         estimate, lower, upper = equal_tailed(strength, prob) if is_known else (np.nan,) * 3
         rows.append(
@@ -63,6 +63,11 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
         index=pd.MultiIndex.from_tuples(index, names=["first", "second"]) if index else None,
     )
     return frame.sort_values("probability", ascending=False, kind="stable")
+
+
+def effect_cells(effects: Effects) -> list[int]:
+    """Cells of each effect's table; over a clique they add up to many times its own."""
+    return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
 
 
 def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> pd.DataFrame:
@@ -87,6 +92,17 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
         )
     columns = pd.Index(["discrepancy", "realised", "replicated", "p_value"])
     return pd.DataFrame(rows, columns=columns, index=pd.Index(table_labels(evidence), name="table"))
+
+
+def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:
+    """Largest absolute entry of each effect's table, shape (chain, draw, effects); some draws at a time."""
+    flat = coordinates.reshape(-1, effects.size)
+    result = np.empty((len(flat), len(effects.subsets)))
+    step = max(1, _HELD // max(1, sum(effect_cells(effects))))
+    for start in range(0, len(flat), step):
+        for place, table in enumerate(effects.tables(flat[start : start + step])):
+            result[start : start + step, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+    return result.reshape(*coordinates.shape[:-1], -1)
 
 
 def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:

@@ -115,7 +115,7 @@ class Posterior:
                 raise ArgumentError(f"`{name}` must be a whole number from 0 to {size - 1}, got {value!r}.")
         return self._draws.solution(chain, draw)
 
-    @property
+    @cached_property
     def marginals(self) -> CliqueTables:
         """Posterior means of the cliques' probability tables."""
         return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))

@@ -11,8 +11,8 @@ __all__ = ["require_room"]
 
 _MEMORY = 4 * 2**30
 """Bytes that the draws may take."""
-_TABLES_A_DRAW = 6
-"""Marginals, counts, effects, potentials, replicates and the sampler's own, each about a number a cell."""
+_TABLES_A_DRAW = 10
+"""Marginals, counts, effects, potentials, replicates and the sampler's own, about a number a cell each, some more."""
 LARGEST_DIMENSION = 5000
 """Effects of a log-linear model, whose preconditioner is dense."""
 

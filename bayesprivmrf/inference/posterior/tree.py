@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.checks import effect_cells
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.measured import has_zeros, noisy_table, replicated_tables, table_labels
 from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["build_tree"]
 
 _DRAWN = ("chain", "draw")
+_EFFECTS = 6
+"""Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree."""
 _COUNTS_NOTE = (
     "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
     "over more than the exact posterior of the counts is, which the marginals are not"
@@ -88,9 +91,11 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
             table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
             tables[table_name(kind, names, scope)] = (scope, table)
     effects = Effects.of(model.cardinalities, model.scopes)
-    for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
-        if not has_zeros(evidence, subset):
-            tables[table_name("potentials", names, subset)] = (subset, table)
+    room = np.cumsum(effect_cells(effects)) <= _EFFECTS * model.size
+    if room.all():
+        for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
+            if not has_zeros(evidence, subset):
+                tables[table_name("potentials", names, subset)] = (subset, table)
     dataset = _dataset(evidence, tables, _DRAWN, _drawn_coordinates(finished))
     if evidence.total_standard_error > 0:
         dataset["total"] = (_DRAWN, finished.total)
@@ -100,6 +105,10 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
         dataset = dataset.assign_coords(order=("order", orders))
         dataset["scale"] = ((*_DRAWN, "order"), finished.scales)
     dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
+    if not room.all():
+        dataset.attrs["potentials"] = (
+            f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
+        )
     return dataset
 
 

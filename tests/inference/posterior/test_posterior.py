@@ -136,6 +136,15 @@ def test_an_edge_counts_the_interactions_of_larger_cliques_that_hold_it():
     assert (frame["estimate"] >= three.mean() - 1e-12).all()
 
 
+def test_large_cliques_keep_their_many_effects_out_of_the_tree_and_their_edges_in_reach():
+    model = specification({v: [0, 1] for v in "abcdefgh"}, [tuple("abcdefgh")])
+    posterior = drawn_posterior(release_of(model), 20)
+    drawn = posterior.tree["posterior"]
+    assert "potentials" in drawn.attrs
+    assert set(drawn.data_vars) == {"marginal[a,b,c,d,e,f,g,h]", "counts[a,b,c,d,e,f,g,h]"}
+    assert len(posterior.edge_presence(0.1)) == 28
+
+
 def test_a_quarter_of_the_log_odds_ratio_is_the_strength_between_two_state_variables():
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     posterior = drawn_posterior(release_of(model), 30)
