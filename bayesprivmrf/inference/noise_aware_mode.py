@@ -55,8 +55,7 @@ _ENOUGH_EVIDENCE = 20.0
 _WIDE = 1.0
 """Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
 
-_SCALES = (0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0, 1.4)
-_BOUND_ROUNDS = 1
+_SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 _PAIRS = 8
 _INFLATIONS = (1.0, 2.0, 4.0)
 _WORSE = 10.0
@@ -231,17 +230,14 @@ class _Search:
 
     # one expansion after the other
 
-    def _settle(
-        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
-    ) -> Mode:
+    def _settle(self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool) -> Mode:
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
         expansion = _Expansion(self, point, log_scales, None)
-        most = rounds or settings.rounds
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
             if ended is Status.DIVERGED:
                 status = ended
-            if ended is Status.DIVERGED or last == most:
+            if ended is Status.DIVERGED or last == settings.rounds:
                 break
             last, before, held = last + 1, log_scales, expansion
             expansion = _Expansion(self, point, log_scales, held.width, is_damped=last > _UNDAMPED)
@@ -256,7 +252,8 @@ class _Search:
         if isinstance(curvature, DenseCurvature):
             value = self._penalised(point, log_scales, variance, width)[0]
             prior = self._prior_precision(log_scales)
-            log_evidence = -value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
+            half = 0.5 * (len(point) - float(prior @ curvature.variances))
+            log_evidence = half - value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
         return Mode(
             means=self.means,
             likelihood=self.likelihood,
@@ -288,46 +285,50 @@ class _Search:
     # where the expansion's evidence says little
 
     def _trust(self, mode: Mode) -> float:
-        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's."""
+        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's.
+
+        Half the effective number of coordinates is taken off, about what the search gains by fitting noise.
+        """
+        assert isinstance(mode.curvature, DenseCurvature)
+        prior = self._prior_precision(mode.log_scales)
+        effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
         uniform[:-1] = 0.0
         linearized = self.means.at(uniform)
         loss, _ = self.likelihood.loss(linearized.mean, self._variance(linearized))
-        gain = (mode.log_evidence + loss) / _ENOUGH_EVIDENCE
+        gain = (mode.log_evidence - 0.5 * effective + loss) / _ENOUGH_EVIDENCE
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> FloatArray:
         """Log scales, all alike, at which the lower bound of the evidence and the prior are highest."""
-        best, found = -np.inf, self.prior.expected_log_scales
-        point = start
-        for scale in _SCALES:
-            log_scales = np.full(len(self.prior.orders), np.log(scale))
-            mode = self._settle(point, log_scales, is_learning=False, rounds=_BOUND_ROUNDS)
-            point = mode.point
-            value = self._bound(mode) + self.prior.log_density(log_scales)
-            if value > best:
-                best, found = value, log_scales
-            elif value < best - _WORSE:
+        point, width, values = start, None, []
+        for log_scale in np.log(_SCALES):
+            log_scales = np.full(len(self.prior.orders), log_scale)
+            expansion = _Expansion(self, point, log_scales, width)
+            point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
+            bound = self._bound(point, log_scales, expansion)
+            values.append(bound + self.prior.log_density(log_scales))
+            if values[-1] < max(values) - _WORSE:
                 break
-        return found
+        return np.full(len(self.prior.orders), _peak(np.log(_SCALES), np.array(values)))
 
-    def _bound(self, mode: Mode) -> float:
-        """Highest lower bound of the log evidence by normal approximations at a mode, nats.
+    def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: _Expansion) -> float:
+        """Highest lower bound of the log evidence by normal approximations around a point, nats.
 
         Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
         hardly determine; the expected loss is taken over draws.
         """
-        assert isinstance(mode.curvature, DenseCurvature)
+        assert isinstance(expansion.curvature, DenseCurvature)
         half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
         half[:, -1] = 0.0
         draws = np.concatenate([half, -half]).T
-        prior, beta = self._prior_precision(mode.log_scales), mode.coordinates
+        prior, beta = self._prior_precision(log_scales), point[:-1]
         bounds = []
         for inflation in _INFLATIONS:
-            curvature = DenseCurvature(information=mode.curvature.information, prior=inflation * prior)
+            curvature = DenseCurvature(information=expansion.curvature.information, prior=inflation * prior)
             losses = []
             for shift in curvature.step(draws).T:
-                linearized = self.means.at(mode.point + shift)
+                linearized = self.means.at(point + shift)
                 losses.append(self.likelihood.loss(linearized.mean, self._variance(linearized))[0])
             divergence = prior[:-1] @ (curvature.variances[:-1] + beta**2) - len(beta)
             divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
@@ -417,3 +418,13 @@ def _learnt_scales(
         if has_settled:
             break
     return first + np.clip(log_scales - first, -1.0, 1.0)
+
+
+def _peak(positions: FloatArray, values: FloatArray) -> float:
+    """Position of the highest value, by the parabola through it and its neighbours."""
+    best = int(np.argmax(values))
+    if not 0 < best < len(values) - 1:
+        return float(positions[best])
+    x, y = positions[best - 1 : best + 2] - positions[best], values[best - 1 : best + 2] - values[best]
+    curve, slope = np.linalg.solve(np.array([[x[0] ** 2, x[0]], [x[2] ** 2, x[2]]]), [y[0], y[2]])
+    return float(positions[best] + (np.clip(-slope / (2 * curve), x[0], x[2]) if curve < 0 else 0.0))
