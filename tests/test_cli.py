@@ -6,7 +6,9 @@ import gzip
 import json
 import math
 import shutil
+import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,9 @@ import pytest
 from bayesprivmrf import cli
 from bayesprivmrf.cli import main
 from bayesprivmrf.cli.compare import NOTE, Comparison, _figure
-from bayesprivmrf.errors import DataError, ReleaseFileError
+from bayesprivmrf.cli.methods import fitted
+from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
+from bayesprivmrf.inference import Status
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.records import read_records, recode
@@ -54,6 +58,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, printed.out, printed.err
 
 
+QUICK = ("--methods", "uniform", "mle", "naive-mle", "cgm")  # all that neither samples nor compiles
 RELEASE = ("release", "data.csv", "--model", "model.toml", "--epsilon", "5", "--out", "toy.release")
 
 
@@ -389,11 +394,26 @@ def test_a_plan_that_drowns_says_so_on_standard_error(toy, capsys):
 
 
 def test_wrong_usage_is_code_two(toy, capsys):
-    for arguments in [["compare", "data.csv"], ["release", "data.csv"], [], ["compare", "--seed", "-1"]]:
+    fit = ["fit", "toy.release"]
+    for arguments, words in [
+        (["compare", "data.csv"], "--model"),
+        (["release", "data.csv"], "required"),
+        ([], "required"),
+        (["compare", "--seed", "-1"], "at least 0"),
+        (["compare", "--methods", "magic"], "choose from"),
+        (["compare", "--methods", "posterior", "--inference", "loopy"], "takes no --inference loopy"),
+        ([*fit, "--method", "posterior", "--inference", "loopy"], "exact marginals"),
+        ([*fit, "--method", "posterior", "--draws", "0"], "at least 1"),
+        ([*fit, "--method", "posterior", "--prob", "90"], "above 0 and below 1"),
+        ([*fit, "--method", "posterior", "--prob", "nan"], "above 0 and below 1"),
+        ([*fit, "--seed", "0"], "posterior alone"),
+        ([*fit, "--method", "noise-aware", "--chains", "2"], "posterior alone"),
+        ([*fit, "--prob", "0.5"], "have intervals"),
+    ]:
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
-    capsys.readouterr()
+        assert words in capsys.readouterr().err
 
 
 def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):
@@ -408,6 +428,7 @@ def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys
         "--seed",
         "3",
         "--json",
+        *QUICK,
     )
     first, second = (json.loads(run(capsys, *arguments)[1]) for _ in range(2))
     assert set(first) == {"data", "results", "guarantees"}
@@ -431,7 +452,7 @@ def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys
 
 
 def test_compare_draws_and_prints_a_seed_and_says_that_it_is_no_release(toy, capsys):
-    base = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "1")
+    base = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "1", *QUICK)
     seeds = {json.loads(run(capsys, *base, "--json")[1])["data"]["seed"] for _ in range(2)}
     assert len(seeds) == 2
     code, out, _ = run(capsys, *base, "--seed", "8", "--out", "found")
@@ -528,7 +549,19 @@ def test_a_plan_has_one_number_format_a_column_and_whole_cliques(toy, capsys):
 
 
 def test_epsilon_may_be_given_several_times_and_before_the_data(toy, capsys):
-    base = ("compare", "--model", "model.toml", "--seed", "3", "--json", "--epsilon", "0.5", "--epsilon", "4")
+    base = (
+        "compare",
+        "--model",
+        "model.toml",
+        "--seed",
+        "3",
+        "--json",
+        *QUICK,
+        "--epsilon",
+        "0.5",
+        "--epsilon",
+        "4",
+    )
     code, out, _ = run(capsys, *base, "data.csv")
     assert code == 0
     assert [guarantee["epsilon"] for guarantee in json.loads(out)["guarantees"]] == [0.5, 4.0]
@@ -540,7 +573,18 @@ def test_epsilon_may_be_given_several_times_and_before_the_data(toy, capsys):
 
 
 def test_a_warning_of_compare_names_its_epsilon(toy, capsys):
-    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "0.001", "100", "--seed", "3")
+    arguments = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        *QUICK,
+        "--epsilon",
+        "0.001",
+        "100",
+        "--seed",
+        "3",
+    )
     _, _, err = run(capsys, *arguments)
     told = [line for line in err.splitlines() if "noise" in line]
     assert told
@@ -608,7 +652,7 @@ def test_a_solution_file_stands_by_itself(toy, capsys):
 
 
 def test_compare_without_arguments_is_the_survey(capsys):
-    code, out, _ = run(capsys, "compare", "--seed", "1", "--epsilon", "10", "--json")
+    code, out, _ = run(capsys, "compare", "--seed", "1", "--epsilon", "10", "--json", *QUICK)
     found = json.loads(out)
     assert code == 0
     assert found["data"]["variables"] == 9
@@ -618,3 +662,153 @@ def test_compare_without_arguments_is_the_survey(capsys):
     assert min(scores["mle"], scores["cgm"], scores["naive-mle"]) > scores["uniform"] + 3
     # at epsilon 10 the noise is small: scale 0.9 records a cell
     assert scores["cgm"] == pytest.approx(scores["mle"], abs=0.1)
+
+
+POSTERIOR = ("fit", "toy.release", "--method", "posterior", "--seed", "1", "--draws", "200", "--chains", "2")
+
+
+def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys):
+    import arviz as az
+
+    run(capsys, *RELEASE)
+    code, out, _ = run(capsys, *POSTERIOR, "--prob", "0.5", "--out", "found.nc", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["method"], found["seed"], found["prob"]) == ("posterior", 1, 0.5)
+    assert found["status"] in {status.value for status in Status}
+    tree = az.from_netcdf("found.nc")
+    drawn = tree["posterior"]["marginal[a,b]"]
+    assert dict(drawn.sizes) == {"chain": 2, "draw": 200, "a": 2, "b": 2}
+    assert tree.attrs["simulated"] == 0
+    assert "epsilon = 5" in tree.attrs["privacy"].replace("ε", "epsilon")
+    table = found["marginals"][0]
+    np.testing.assert_allclose(table["probability"], drawn.mean(("chain", "draw")), atol=1e-12)
+    for name, level in (("lower", 0.25), ("upper", 0.75)):
+        np.testing.assert_allclose(table[name], drawn.quantile(level, ("chain", "draw")), atol=1e-12)
+    again = json.loads(run(capsys, *POSTERIOR, "--prob", "0.5", "--json")[1])
+    assert again["marginals"] == found["marginals"]
+    other = json.loads(run(capsys, *POSTERIOR[:-5], "2", *POSTERIOR[-4:], "--json")[1])
+    assert other["marginals"] != found["marginals"]
+    shown = run(capsys, *POSTERIOR)[1]
+    assert "90 % intervals, equal-tailed, sampled with seed 1" in shown
+    assert shown.count("\nc  ") == 3  # a row for each state of c
+
+
+def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_forced(toy, capsys, monkeypatch):
+    from bayesprivmrf.cli import fit
+
+    run(capsys, *RELEASE)
+    (toy / "kept.nc").write_text("kept")
+    shutil.copy("toy.release", "release.nc")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it was fitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fit, "fitted", refuse)
+        for source, out, words in [
+            ("toy.release", "kept.nc", "--force"),
+            ("toy.release", "folder", "ends in .nc"),
+            ("toy.release", "nowhere/x.nc", "existing folder"),
+            ("release.nc", "release.nc", "read from"),
+        ]:
+            code, printed, err = run(capsys, "fit", source, *POSTERIOR[2:], "--out", out)
+            assert (code, printed) == (1, "")
+            assert words in err
+    assert (toy / "kept.nc").read_text() == "kept"
+
+    class Failing:
+        def save(self, path: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        fit._write_posterior(Failing(), toy / "kept.nc")
+    assert (toy / "kept.nc").read_text() == "kept"
+    assert run(capsys, *POSTERIOR, "--out", "kept.nc", "--force")[0] == 0
+    assert (toy / "kept.nc").read_bytes() != b"kept"
+    assert not list(toy.glob("*.part*"))
+    assert not list(toy.glob(".*.part*"))
+
+
+def test_an_unconverged_posterior_ends_well_with_its_status_and_one_warning(toy, capsys):
+    run(capsys, *RELEASE)
+    code, out, err = run(capsys, *POSTERIOR[:-3], "8", *POSTERIOR[-2:], "--json")
+    assert code == 0
+    assert json.loads(out)["status"] != "converged"
+    (line,) = err.strip().splitlines()
+    assert line.startswith("bayesprivmrf: warning: ")
+    assert "draws" in line
+
+
+def test_a_noise_aware_fit_has_an_approximate_interval(toy, capsys):
+    run(capsys, *RELEASE)
+    base = ("fit", "toy.release", "--method", "noise-aware")
+    code, out, _ = run(capsys, *base, "--out", "fitted", "--json", "--prob", "0.5")
+    assert code == 0
+    found = json.loads(out)
+    for table in found["marginals"]:
+        lower, middle, upper = (np.array(table[name]) for name in ("lower", "probability", "upper"))
+        assert np.all(lower <= middle)
+        assert np.all(middle <= upper)
+    assert json.loads((toy / "fitted" / "solution.json").read_text())["method"] == "noise-aware"
+    assert "90 % intervals, approximate" in run(capsys, *base)[1]
+
+
+def test_compare_has_a_row_for_every_method(toy, capsys):
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
+    found = json.loads(run(capsys, *arguments, "--json")[1])
+    rows = {row["method"]: row for row in found["results"]}
+    assert list(rows) == ["uniform", "mle", "naive-mle", "cgm", "noise-aware", "posterior"]
+    score = {name: row["holdout_log_likelihood"] for name, row in rows.items()}
+    # the noise has sd 1.4 records a cell, in 925 records: all see the same
+    for name in ("noise-aware", "posterior"):
+        assert score[name] == pytest.approx(score["mle"], abs=0.02)
+        assert rows[name]["seconds"] > 0
+    alone = json.loads(run(capsys, *arguments, "--json", "--methods", "posterior")[1])["results"]
+    assert [row["method"] for row in alone] == ["posterior"]
+    assert alone[0]["holdout_log_likelihood"] == score["posterior"]  # whatever else runs
+
+
+def test_a_method_too_large_for_the_model_loses_only_its_own_row(toy, capsys, monkeypatch):
+    from bayesprivmrf.cli import compare
+
+    def refusing(name, *arguments, **settings):
+        if name == "posterior":
+            raise ModelTooLargeError("too many cells")
+        return fitted(name, *arguments, **settings)
+
+    monkeypatch.setattr(compare, "fitted", refusing)
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
+    chosen = ("--methods", "cgm", "posterior")
+    code, out, err = run(capsys, *arguments, *chosen, "--json")
+    assert code == 0
+    cgm, posterior = json.loads(out)["results"]
+    assert (posterior["status"], posterior["holdout_log_likelihood"]) == ("too large", None)
+    assert cgm["holdout_log_likelihood"] is not None
+    assert "too many cells" in err
+    out = run(capsys, *arguments, *chosen)[1]
+    assert "nan" not in out
+    assert "too large" in out
+
+
+def test_compare_stops_where_the_posterior_is_interrupted(toy, capsys, monkeypatch):
+    from bayesprivmrf.cli import compare
+
+    stopped = SimpleNamespace(status=Status.STOPPED_EARLY)
+    monkeypatch.setattr(compare, "fitted", lambda *_, **__: stopped)
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--methods", "posterior", "--seed", "1")
+    assert run(capsys, *arguments)[0] == 130
+
+
+@pytest.mark.slow
+def test_the_main_job_takes_less_than_two_minutes(capsys):
+    """On two cores of their own it takes about half of that."""
+    begin = time.perf_counter()
+    code, out, _ = run(capsys, "compare", "--seed", "1", "--json")
+    assert code == 0
+    assert time.perf_counter() - begin < 120
+    rows = json.loads(out)["results"]
+    assert len(rows) == 14
+    scores = {(row["method"], row["epsilon"]): row["holdout_log_likelihood"] for row in rows}
+    for epsilon in (0.1, 1.0):
+        assert scores["posterior", epsilon] > scores["naive-mle", epsilon]

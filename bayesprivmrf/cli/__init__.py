@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, in_order
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["main"]
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.command == "compare":
         _settle_compare(parser, options)
+    elif options.command == "fit":
+        _settle_fit(parser, options)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
@@ -92,11 +95,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _keep_own_warnings() -> None:
     """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
-    from bayesprivmrf.errors import DeclarationWarning, NoiseWarning
+    from bayesprivmrf.errors import DeclarationWarning, NoiseWarning, SamplingWarning
 
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    for category in (DeclarationWarning, NoiseWarning):
+    for category in (DeclarationWarning, NoiseWarning, SamplingWarning):
         warnings.simplefilter("always", category)
 
 
@@ -106,7 +109,9 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 
 
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
-    return isinstance(error, ModelTooLargeError) and getattr(options, "inference", None) == "exact"
+    if not isinstance(error, ModelTooLargeError) or getattr(options, "inference", None) != "exact":
+        return False
+    return options.command == "compare" or options.method in LOOPY
 
 
 def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -122,6 +127,22 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
     options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
     if (options.data is None) != (options.model is None):
         parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    never_loopy = [name for name in options.methods or () if name not in in_order(None, options.inference)]
+    if never_loopy:
+        parser.error(f"argument --methods: {never_loopy[0]} takes no --inference loopy")
+
+
+def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options that the method would ignore."""
+    if options.method != "posterior":
+        for name in ("seed", "draws", "chains"):
+            if getattr(options, name) is not None:
+                parser.error(f"argument --{name}: goes with --method posterior alone")
+    if options.method not in ("posterior", "noise-aware") and options.prob is not None:
+        parser.error("argument --prob: goes with --method posterior or noise-aware, which have intervals")
+    if options.method not in LOOPY and options.inference == "loopy":
+        parser.error(f"argument --inference: {options.method} needs exact marginals")
+    options.prob = 0.9 if options.prob is None else options.prob
 
 
 def _number_or_text(text: str) -> float | str:
@@ -165,10 +186,17 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="E",
         help="budgets, by default 0.1 1 10; may be given several times",
     )
+    command.add_argument(
+        "--methods",
+        choices=tuple(NAMES),
+        nargs="+",
+        action="extend",
+        help="which methods, by default all; without the posterior it is a matter of seconds",
+    )
     _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     command.add_argument(
-        "--seed", type=_seed, help="of split and simulated noise; drawn and printed if not given"
+        "--seed", type=_seed, help="of split, simulated noise and sampling; drawn and printed if not given"
     )
     command.add_argument(
         "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
@@ -181,6 +209,19 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, got {text!r}")
     return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _probability(text: str) -> float:
+    value = _number_or_text(text)
+    if isinstance(value, str) or not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and below 1, got {text!r}")
+    return value
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -217,12 +258,27 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Fit the Markov random field to a saved release. Post-processing: the promise stays as it is.",
     )
     command.add_argument("release", help="file that `bayesprivmrf release` wrote")
-    command.add_argument("--method", choices=("cgm", "naive-mle"), default="cgm")
-    _add_inference(command)
-    command.add_argument("--out", metavar="DIR", help="write solution.json, network.json and marginals/*.csv")
     command.add_argument(
-        "--force", action="store_true", help="write into a folder that is not empty, replacing an earlier fit"
+        "--method",
+        choices=ESTIMATORS,
+        default="cgm",
+        help="by default cgm; posterior samples for a minute or so",
     )
+    _add_inference(command)
+    command.add_argument(
+        "--out",
+        metavar="PATH",
+        help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc",
+    )
+    command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
+    command.add_argument(
+        "--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default"
+    )
+    command.add_argument(
+        "--seed", type=_seed, help="of the posterior's sampling; drawn and printed if not given"
+    )
+    command.add_argument("--draws", type=_number, help="of each chain of the posterior, 1000 by default")
+    command.add_argument("--chains", type=_number, help="of the posterior, 4 by default")
     _add_json(command)
 
 

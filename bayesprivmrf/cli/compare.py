@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,15 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, fitted, in_order
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
-from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning
+from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, SamplingWarning
 from bayesprivmrf.model import ModelSpecification
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.privacy import Adjacency
+    from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["Comparison", "evaluate", "run"]
 
@@ -29,7 +33,10 @@ NOTE = (
     "An evaluation, not a release: it reads the records unprotected and simulates the noise. "
     "Nothing here may be published as private."
 )
-_NAMES = {"uniform": "uniform", "mle": "non-private MLE", "naive-mle": "naive MLE", "cgm": "CGM"}
+COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+SAMPLING = {"draws": 500, "tune": 500, "chains": 4, "progress_bar": False}
+"""Shorter than the library's default: the predictive score needs fewer draws than the ends of intervals."""
+TOO_LARGE = "too large"
 _TRAINING_SHARE = 0.75
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
@@ -71,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
         seed=seed,
         adjacency=Adjacency(options.adjacency),
         inference=options.inference,
+        methods=in_order(options.methods, options.inference),
     )
     described = {
         "source": title,
@@ -105,8 +113,9 @@ def evaluate(
     seed: int,
     adjacency: Adjacency,
     inference: Literal["exact", "loopy"] = "exact",
+    methods: Sequence[str] = tuple(NAMES),
 ) -> Comparison:
-    """Score the uniform model, the non-private MLE, naive MLE and CGM on a quarter of the records.
+    """Score methods on a quarter of the records that they did not see.
 
     Parameters
     ----------
@@ -115,70 +124,97 @@ def evaluate(
     epsilons
         Budgets of the discrete Laplace mechanism, each on the same training records.
     seed
-        Of the split and of the simulated noise.
+        Of the split, of the simulated noise and of sampling; what it gives for one method does not depend on
+        which others are asked for.
     adjacency
         Neighbouring relation of every guarantee.
     inference
         Marginals of every method. Scores are exact, so that a model too large for that has none (NaN).
+    methods
+        Names of `NAMES`.
     """
     import pandas as pd
 
     from bayesprivmrf.evaluation import compare
-    from bayesprivmrf.inference import CGM, NaiveMLE
+    from bayesprivmrf.inference import NaiveMLE
     from bayesprivmrf.inference.solution import uniform_solution
     from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 
     mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
     train, test = _split(data, np.random.default_rng(split))
+    estimators = [name for name in methods if name in ESTIMATORS]
     tables: list[pd.DataFrame] = []
 
-    def score(epsilon: float | None, solutions: dict[str, Any]) -> None:
-        scored = compare(solutions, holdout=test).reset_index()
+    def score(epsilon: float | None, name: str, estimate: Any) -> None:
+        if estimate is None:
+            scored = pd.DataFrame({"method": [name], "status": [TOO_LARGE]})
+        else:
+            scored = compare({name: estimate}, holdout=test).reset_index()
         scored.insert(0, "epsilon", np.nan if epsilon is None else epsilon)
         tables.append(scored)
 
     guarantees: list[dict[str, Any]] = []
     with progress() as bar:
-        task = bar.add_task("preparing (compiles once an installation)", total=2 + 2 * len(mechanisms))
-        score(
-            None, {"uniform": uniform_solution(specification)}
-        )  # first: what it prepares is in nobody's seconds
-        bar.update(task, advance=1, description=_NAMES["mle"])
+        steps = 2 + len(estimators) * len(mechanisms)
+        task = bar.add_task("preparing (compiles once an installation)", total=steps)
+        uniform = uniform_solution(specification)
+        compare({"uniform": uniform}, holdout=test)  # first: what it prepares is in nobody's seconds
+        if "uniform" in methods:
+            score(None, "uniform", uniform)
+        bar.update(task, advance=1, description=NAMES["mle"])
         exact = ExactStatistics().release(specification, train)
-        score(None, {"mle": NaiveMLE(inference=inference).fit(exact)})
+        if "mle" in methods:
+            score(None, "mle", NaiveMLE(inference=inference).fit(exact))
         bar.advance(task)
         for mechanism, stream in zip(mechanisms, streams, strict=True):
-            with _noise_warnings_of(mechanism.epsilon):
+            with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
                 release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
-            solutions: dict[str, Any] = {}
-            for name, method in (
-                ("naive-mle", NaiveMLE(inference=inference)),
-                ("cgm", CGM(inference=inference)),
-            ):
-                bar.update(task, description=f"{_NAMES[name]}, epsilon {mechanism.epsilon:g}")
-                solutions[name] = method.fit(release)
+            (sampling,) = stream.spawn(1)
+            for name in estimators:
+                bar.update(task, description=f"{NAMES[name]}, epsilon {mechanism.epsilon:g}")
+                rng = np.random.default_rng(sampling)
+                with _warnings_of(f"{NAMES[name]} at epsilon {mechanism.epsilon:g}"):
+                    score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, inference, rng))
                 bar.advance(task)
-            score(mechanism.epsilon, solutions)
             if release.guarantee is not None:
                 guarantees.append({**release.guarantee.as_dict(), "simulated": release.provenance.simulated})
     return Comparison(
-        results=pd.concat(tables, ignore_index=True),
+        results=pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS),
         guarantees=tuple(guarantees),
         train=len(train),
         test=len(test),
     )
 
 
+def _fitted_if_it_fits(
+    name: str, release: NoisyStatistics, inference: Literal["exact", "loopy"], rng: np.random.Generator
+) -> Solution | Posterior | None:
+    """Estimate, or None where a method that does not always fit says so: the others' rows are not lost with it."""
+    from bayesprivmrf.inference import Status
+
+    try:
+        estimate = fitted(name, release, inference=inference, rng=rng, sampling=dict(SAMPLING))
+    except ModelTooLargeError as error:
+        if name in LOOPY:
+            raise
+        remark(f"No {NAMES[name]}: {error}")
+        return None
+    if name == "posterior" and estimate.status is Status.STOPPED_EARLY:
+        raise KeyboardInterrupt  # the sampler took it for itself, to keep what was drawn
+    return estimate
+
+
 @contextmanager
-def _noise_warnings_of(epsilon: float) -> Iterator[None]:
-    """Say of every warning about noise at which epsilon it was; others were shown with the exact tables."""
+def _warnings_of(where: str) -> Iterator[None]:
+    """Say of every warning where it arose, once; others were shown with the exact tables."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", NoiseWarning)
+        for category in (NoiseWarning, SamplingWarning):
+            warnings.simplefilter("always", category)
         yield
-    for warning in caught:
-        if issubclass(warning.category, NoiseWarning):
-            warnings.warn(f"at epsilon {epsilon:g}: {warning.message}", NoiseWarning, stacklevel=2)
+    for text, category in {(str(warning.message), warning.category): None for warning in caught}:
+        if issubclass(category, NoiseWarning | SamplingWarning):
+            warnings.warn(f"{where}: {text}", category, stacklevel=2)
 
 
 def _split(data: pd.DataFrame, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -206,10 +242,12 @@ def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.Data
 def _table(results: pd.DataFrame) -> str:
     rows = [
         [
-            _NAMES[row["method"]],
+            NAMES[row["method"]],
             number(float(row["epsilon"])),
-            f"{row['holdout_log_likelihood']:.3f}",
-            f"{row['seconds']:.2f}",
+            *(
+                f"{row[column]:.{decimals}f}" if math.isfinite(row[column]) else "-"
+                for column, decimals in (("holdout_log_likelihood", 3), ("seconds", 2))
+            ),
             row["status"],
         ]
         for row in results.to_dict(orient="records")
@@ -218,8 +256,7 @@ def _table(results: pd.DataFrame) -> str:
 
 
 def _json(described: dict[str, Any], comparison: Comparison) -> str:
-    columns = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
-    rows = comparison.results.reindex(columns=columns).to_dict(orient="records")
+    rows = comparison.results.reindex(columns=COLUMNS).to_dict(orient="records")
     return json_text({"data": described, "results": rows, "guarantees": list(comparison.guarantees)})
 
 
@@ -241,6 +278,6 @@ def _figure(comparison: Comparison) -> Figure:
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results
-    figure = holdout_against_epsilon(table.assign(method=[_NAMES[method] for method in table["method"]]))
+    figure = holdout_against_epsilon(table.assign(method=[NAMES[method] for method in table["method"]]))
     figure.text(0.01, -0.02, NOTE, fontsize=7, verticalalignment="top")
     return figure

@@ -3,58 +3,101 @@
 from __future__ import annotations
 
 import argparse
-import re
+import os
+import secrets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.output import aligned, claim_folder, clear_folder, json_text, number, remark
-from bayesprivmrf.inference import CGM, NaiveMLE
-from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.cli.fitted_files import FILES, variables_of, write_folder
+from bayesprivmrf.cli.methods import fitted
+from bayesprivmrf.cli.output import (
+    aligned,
+    claim_file,
+    claim_folder,
+    clear_folder,
+    json_text,
+    remark,
+)
 from bayesprivmrf.release import NoisyStatistics, load_release
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from bayesprivmrf.inference import Solution
+    from bayesprivmrf.model.domain import Variable
 
 __all__ = ["run"]
 
 SOLUTION_FORMAT = "bayesprivmrf-solution"
 SOLUTION_VERSION = 1
-_FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit, print the one-way marginals, and write the solution where asked."""
+    """Fit, print the one-way marginals, and write where asked."""
     release = load_release(options.release)
-    folder = None
+    is_posterior = options.method == "posterior"
+    target = None
     if options.out is not None:
-        folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.release])
-    kind = CGM if options.method == "cgm" else NaiveMLE
-    solution = kind(inference=options.inference).fit(release)
-    summary = _summary(options.method, release, solution)
-    if folder is not None:
-        clear_folder(folder, _FILES)
-        _write(folder, summary, solution)
+        chosen = {"force": options.force, "sources": [options.release]}
+        target = (
+            claim_file(options.out, ".nc", **chosen)
+            if is_posterior
+            else claim_folder(options.out, FILES, **chosen)
+        )
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
+    estimate: Any = fitted(options.method, release, inference=options.inference, rng=seed, sampling=sampling)
+    summary = _summary(options.method, release, estimate)
+    if is_posterior:
+        summary |= {"seed": seed}
+    if target is not None and is_posterior:
+        _write_posterior(estimate, target)
+    elif target is not None:
+        clear_folder(target, FILES)
+        write_folder(target, summary, estimate)
     if options.json:
-        print(json_text({**summary, "marginals": _marginals(solution)}))
-        return
-    print(f"{solution}\n\n{release.privacy_statement()}\n")
-    print(_one_way(solution))
-    if options.out is not None:
-        remark(f"\nWrote solution.json, network.json and marginals/*.csv to {options.out}.")
+        if hasattr(estimate, "interval"):
+            summary |= {"prob": options.prob}
+        print(json_text({**summary, "marginals": _marginals(estimate, options.prob)}))
+    else:
+        print(f"{estimate}\n\n{release.privacy_statement()}\n")
+        print(_one_way(estimate, options.prob))
+        if hasattr(estimate, "interval"):
+            kind = f"equal-tailed, sampled with seed {seed}" if is_posterior else "approximate"
+            print(f"\nLower and upper: {100 * options.prob:.4g} % intervals, {kind}.")
+    if target is not None:
+        files = "solution.json, network.json and marginals/*.csv to " if not is_posterior else ""
+        remark(f"\nWrote {files}{options.out}.")
 
 
-def _summary(name: str, release: NoisyStatistics, solution: Solution) -> dict[str, Any]:
+def _write_posterior(posterior: Any, target: Path) -> None:
+    """Write all, then put it in place: a file that is replaced is whole until the new one is."""
+    part = target.with_name(f".{target.stem}.{os.getpid()}.part.nc")
+    try:
+        posterior.save(part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
     """What was fitted to what: it must stand by itself, for a folder and a release part company."""
     provenance = release.provenance
+    solution: Solution = estimate.solution if name == "posterior" else estimate
     return {
         "format": SOLUTION_FORMAT,
         "version": SOLUTION_VERSION,
         "method": name,
         "inference": solution.inference,
-        "status": solution.status,
+        "status": estimate.status,
         "log_partition": solution.log_partition,
-        "stats": dict(solution.stats),
+        "stats": dict(estimate.stats),
         "guarantee": _promised(release),
         "statement": release.privacy_statement(),
         "model": {
-            "variables": _variables(solution),
+            "variables": variables_of(solution),
             "cliques": [list(clique) for clique in solution.specification.cliques],
         },
         "noise": [law.as_dict() for law in release.noise],
@@ -67,14 +110,6 @@ def _summary(name: str, release: NoisyStatistics, solution: Solution) -> dict[st
     }
 
 
-def _variables(solution: Solution) -> list[dict[str, Any]]:
-    domain = solution.specification.domain
-    return [
-        {"name": variable, "states": list(states)}
-        for variable, states in zip(domain.variables, domain.states, strict=True)
-    ]
-
-
 def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
     """The guarantee never without the mark that its noise was simulated and protects nobody."""
     if release.guarantee is None:
@@ -82,45 +117,40 @@ def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
     return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 
 
-def _marginals(solution: Solution) -> list[dict[str, Any]]:
-    domain = solution.specification.domain
+def _cells(estimate: Any, variables: Sequence[Variable], prob: float) -> dict[str, np.ndarray]:
+    """Probability of each cell of a marginal, and the bounds of its interval where the method has them."""
+    if not hasattr(estimate, "interval"):
+        return {"probability": estimate.marginal(list(variables)).to_numpy()}
+    domain = estimate.specification.domain
+    shape = [len(domain.states_of(variable)) for variable in variables]
+    table = estimate.interval(list(variables), prob=prob)
+    columns = {"probability": "estimate", "lower": "lower", "upper": "upper"}
+    return {name: table[own].to_numpy(dtype=float).reshape(shape) for name, own in columns.items()}
+
+
+def _marginals(estimate: Any, prob: float) -> list[dict[str, Any]]:
+    domain = estimate.specification.domain
     return [
         {
             "variables": list(clique),
             "states": [list(domain.states_of(variable)) for variable in clique],
-            "probability": solution.marginals[clique],
+            **_cells(estimate, clique, prob),
         }
-        for clique in solution.specification.cliques
+        for clique in estimate.specification.cliques
     ]
 
 
-def _one_way(solution: Solution) -> str:
-    rows: list[list[str]] = []
-    for variable in solution.specification.domain.variables:
-        marginal = solution.marginal([variable])
-        for state, value in zip(marginal.coords[variable].values, marginal.values, strict=True):
-            rows.append([str(variable), number(float(value), 3), str(state)])
-    return aligned(["variable", "probability", "state"], rows)
-
-
-def _write(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
-    """Files that a statistician can read anywhere: JSON for the model, one CSV a marginal table."""
-    (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
-    (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
-    (folder / "marginals").mkdir(exist_ok=True)
-    for position, clique in enumerate(solution.specification.cliques, start=1):
-        name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
-        table = solution.marginal(list(clique)).to_series()
-        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
-
-
-def _network(solution: Solution) -> dict[str, Any]:
-    """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
-    return {
-        "variables": _variables(solution),
-        "factors": [
-            {"variables": list(clique), "log_potential": solution.potentials[clique]}
-            for clique in solution.specification.cliques
-        ],
-        "log_partition": solution.log_partition,
-    }
+def _one_way(estimate: Any, prob: float) -> str:
+    domain = estimate.specification.domain
+    names: list[str] = []
+    states: list[str] = []
+    found: dict[str, list[float]] = {}
+    for variable in domain.variables:
+        names += [str(variable)] * len(domain.states_of(variable))
+        states += [str(state) for state in domain.states_of(variable)]
+        for name, values in _cells(estimate, [variable], prob).items():
+            found.setdefault(name, []).extend(values.tolist())
+    rows = zip(
+        names, *([f"{value:.3f}" for value in values] for values in found.values()), states, strict=True
+    )
+    return aligned(["variable", *found, "state"], [list(row) for row in rows])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "aligned",
+    "claim_file",
     "claim_folder",
     "clear_folder",
     "column",
@@ -74,6 +76,31 @@ def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence
     except OSError as error:
         raise ArgumentError(f"the folder `--out` {out!r} cannot be made: {error.strerror}.") from None
     return folder
+
+
+def claim_file(out: str, suffix: str, *, force: bool, sources: Sequence[str | None]) -> Path:
+    """File of ``--out``, not made yet; checked before the work, not after it.
+
+    Parameters
+    ----------
+    out
+        As it was given.
+    suffix
+        How its name must end.
+    force
+        Whether the file may exist.
+    sources
+        What is read from: the file must be none of it.
+    """
+    target = Path(out)
+    if target.suffix != suffix or target.is_dir():
+        raise ArgumentError(f"`--out` must name a file that ends in {suffix}, got {out!r}.")
+    refuse_to_replace(target, *sources)
+    if target.exists() and not force:
+        raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise ArgumentError(f"`--out` must lie in an existing folder that can be written to, got {out!r}.")
+    return target
 
 
 def clear_folder(folder: Path, own: Sequence[str]) -> None:

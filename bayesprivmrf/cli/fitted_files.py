@@ -1,0 +1,49 @@
+"""Files of a point estimate that a statistician can read anywhere: JSON for the model, one CSV a marginal table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.cli.output import json_text
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference import Solution
+
+__all__ = ["FILES", "variables_of", "write_folder"]
+
+FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
+"""Patterns of all that `write_folder` writes."""
+
+
+def write_folder(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
+    """Write the summary, the network and the marginal tables of the measured cliques."""
+    (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
+    (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
+    (folder / "marginals").mkdir(exist_ok=True)
+    for position, clique in enumerate(solution.specification.cliques, start=1):
+        name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
+        table = solution.marginal(list(clique)).to_series()
+        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
+
+
+def variables_of(solution: Solution) -> list[dict[str, Any]]:
+    """Names and states as JSON holds them."""
+    domain = solution.specification.domain
+    return [
+        {"name": variable, "states": list(states)}
+        for variable, states in zip(domain.variables, domain.states, strict=True)
+    ]
+
+
+def _network(solution: Solution) -> dict[str, Any]:
+    """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
+    return {
+        "variables": variables_of(solution),
+        "factors": [
+            {"variables": list(clique), "log_potential": solution.potentials[clique]}
+            for clique in solution.specification.cliques
+        ],
+        "log_partition": solution.log_partition,
+    }
