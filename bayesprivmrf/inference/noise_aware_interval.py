@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesprivmrf.inference.noise_aware_mode import Mode
-from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
+from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
@@ -68,7 +68,7 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
         jacobian = mode.means.jacobian(linearized)
         if not is_free:
             jacobian[-1] = 0.0
-        curvature = DenseCurvature(information=(jacobian * weights) @ jacobian.T, prior=prior)
+        curvature = DenseCurvature(information=weighted_square(jacobian, weights), prior=prior)
     else:
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])

@@ -124,13 +124,13 @@ class NoiseAwareMAP:
     Examples
     --------
     >>> NoiseAwareMAP()
-    NoiseAwareMAP(scale=None, inference='exact', rounds=25, tolerance=0.03)
+    NoiseAwareMAP(scale=None, inference='exact', rounds=25, tolerance=0.05)
     """
 
     scale: float | None = None
     inference: Inference = "exact"
     rounds: int = 25
-    tolerance: float = 0.03
+    tolerance: float = 0.05
 
     def __post_init__(self) -> None:
         if self.scale is not None and not (self.scale > 0 and np.isfinite(self.scale)):

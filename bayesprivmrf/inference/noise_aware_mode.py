@@ -31,7 +31,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
-from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
+from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
@@ -43,23 +43,35 @@ DENSE_LIMIT = 1500
 """Coordinates up to which the information matrix is formed."""
 
 _DENSE_LIMIT_LOOPY = 300
+
 _STEPS = 60
 _GRADIENT = 1e-2
+"""Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
+
+_SETTLED_SCALE = 0.05
+"""Change of a log scale below which it has settled: a fifth of its own uncertainty, or less."""
+
 _RENEWALS = 3
+"""Times that widths and curvature are computed from each other at the first point; twice later."""
+
 _UNDAMPED = 5
 """Renewals after which widths move half-way only, which ends a swing between two states."""
-
-_ENOUGH_EVIDENCE = 20.0
-"""Nats above the uniform distribution's evidence from which the expansion's evidence is trusted."""
 
 _WIDE = 1.0
 """Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
 
+_FIRST_ROUNDS = 4
+"""Renewals after which a search without any evidence for its scales is given up."""
+
+_ENOUGH_EVIDENCE = 20.0
+"""Nats above the uniform distribution's evidence from which the expansion's evidence is trusted."""
+
+# the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
+# and the fall in nats after which wider scales are left out
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
-_PAIRS = 8
+_PAIRS = 6
 _INFLATIONS = (1.0, 2.0, 4.0)
 _WORSE = 10.0
-_SETTLED_SCALE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +100,7 @@ class Settings:
     total_range: tuple[float, float] = (1.0, 1e10)
     has_sampling_error: bool = True
     rounds: int = 25
-    tolerance: float = 0.03
+    tolerance: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -159,7 +171,7 @@ class Mode:
         weights = self.noise_weights()
         if isinstance(self.curvature, DenseCurvature):
             jacobian = self.means.jacobian(linearized)
-            return (jacobian * weights) @ jacobian.T
+            return weighted_square(jacobian, weights)
         prior = self.curvature.prior
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
         return np.maximum(sampled.diagonal - prior, 0.0)
@@ -195,13 +207,17 @@ class _Search:
         start[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
         given = _WIDE if self.settings.scale is None else self.settings.scale
         scales = np.full(len(self.prior.orders), np.log(given))
-        mode = self._settle(start, scales, is_learning=self.settings.scale is None)
         if self.settings.scale is not None or not self.is_dense:
-            return mode
+            return self._settle(start, scales, is_learning=self.settings.scale is None)
+        mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
         trust = self._trust(mode)
+        if trust > 0 and mode.status is not Status.CONVERGED:
+            mode = self._settle(mode.point, mode.log_scales, is_learning=True)
+            trust = self._trust(mode)
         if trust < 1:
-            scales = trust * mode.log_scales + (1 - trust) * self._scale_by_bound(start)
-            mode = self._settle(start, scales, is_learning=False)
+            bound, point = self._scale_by_bound(start)
+            scales = trust * mode.log_scales + (1 - trust) * bound
+            mode = self._settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
 
     # the objective
@@ -220,7 +236,7 @@ class _Search:
         """Objective and gradient; variances and widths held."""
         self.evaluations += 1
         linearized = self.means.at(point)
-        value, slope, _ = self.likelihood.expected_loss(linearized.mean, variance, width)
+        value, slope = self.likelihood.expected_loss(linearized.mean, variance, width)
         gradient = linearized.backward(slope)
         precision = self.prior.precision(log_scales)
         beta = point[:-1]
@@ -230,14 +246,17 @@ class _Search:
 
     # one expansion after the other
 
-    def _settle(self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool) -> Mode:
+    def _settle(
+        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
+    ) -> Mode:
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
+        most = settings.rounds if rounds is None else min(rounds, settings.rounds)
         expansion = _Expansion(self, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
             if ended is Status.DIVERGED:
                 status = ended
-            if ended is Status.DIVERGED or last == settings.rounds:
+            if ended is Status.DIVERGED or last == most:
                 break
             last, before, held = last + 1, log_scales, expansion
             expansion = _Expansion(self, point, log_scales, held.width, is_damped=last > _UNDAMPED)
@@ -299,18 +318,23 @@ class _Search:
         gain = (mode.log_evidence - 0.5 * effective + loss) / _ENOUGH_EVIDENCE
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
-    def _scale_by_bound(self, start: FloatArray) -> FloatArray:
-        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest."""
-        point, width, values = start, None, []
+    def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest; a point there.
+
+        From narrow scales to wide ones, each search from where the last one ended: the side of the uniform
+        distribution, as long as there is one.
+        """
+        point, width, values, points = start, None, [], []
         for log_scale in np.log(_SCALES):
             log_scales = np.full(len(self.prior.orders), log_scale)
             expansion = _Expansion(self, point, log_scales, width)
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
-            bound = self._bound(point, log_scales, expansion)
-            values.append(bound + self.prior.log_density(log_scales))
+            points.append(point)
+            values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
             if values[-1] < max(values) - _WORSE:
                 break
-        return np.full(len(self.prior.orders), _peak(np.log(_SCALES), np.array(values)))
+        found = _peak(np.log(_SCALES), np.array(values))
+        return np.full(len(self.prior.orders), found), points[int(np.argmax(values))]
 
     def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: _Expansion) -> float:
         """Highest lower bound of the log evidence by normal approximations around a point, nats.
@@ -334,12 +358,6 @@ class _Search:
             divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
             bounds.append(-float(np.mean(losses)) - 0.5 * float(divergence))
         return max(bounds)
-
-    def information(self, linearized: Linearized, weights: FloatArray) -> FloatArray:
-        """J'WJ of β, N being held."""
-        jacobian = self.means.jacobian(linearized)
-        jacobian[-1] = 0.0
-        return (jacobian * weights) @ jacobian.T
 
 
 class _Expansion:
@@ -369,12 +387,12 @@ class _Expansion:
         search = self._search
         weights = search.likelihood.information(self.variance)
         if self.width.any():
-            curvature = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)[2]
+            curvature = search.likelihood.expected_curvature(self._linearized.mean, self.variance, self.width)
             weights = np.maximum(curvature, 0.02 * weights)
         self.weights = weights
         prior = search._prior_precision(log_scales)
         if self._jacobian is not None:
-            information = (self._jacobian * weights) @ self._jacobian.T
+            information = weighted_square(self._jacobian, weights)
             self.curvature = DenseCurvature(information=information, prior=prior)
             variances = self.curvature.mean_variances(self._jacobian)
         else:
@@ -386,7 +404,7 @@ class _Expansion:
         """Log scales that the expansion's evidence supports; curvature and widths follow."""
         search = self._search
         if isinstance(self.curvature, DenseCurvature):
-            _, slope, _ = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
+            _, slope = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
@@ -403,7 +421,7 @@ def _learnt_scales(
     information: FloatArray,
     point: FloatArray,
     slope: FloatArray,
-    steps: int = 4,
+    steps: int = 3,
 ) -> FloatArray:
     """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
     shift = information @ point - slope

@@ -16,7 +16,7 @@ import numpy as np
 from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["DenseCurvature", "SampledCurvature"]
+__all__ = ["DenseCurvature", "SampledCurvature", "weighted_square"]
 
 _SAMPLES = 12
 _CONJUGATE_GRADIENTS = 100
@@ -45,40 +45,39 @@ class DenseCurvature:
         precision[np.diag_indices_from(precision)] += self.prior
         return np.linalg.cholesky(precision)
 
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        """L⁻¹: products with it are much faster than triangular systems one at a time."""
+        from scipy.linalg import lapack
+
+        inverse, _ = lapack.dtrtri(self._factor, lower=1)  # pyright: ignore[reportAttributeAccessIssue]
+        return inverse
+
     def step(self, whitened: FloatArray) -> FloatArray:
         """L⁻ᵀ z: a move of one posterior standard deviation for each unit of z, any direction."""
-        from scipy.linalg import solve_triangular
-
-        return solve_triangular(self._factor.T, whitened, lower=False, check_finite=False)
+        return self._inverse.T @ whitened
 
     def gradient(self, gradient: FloatArray) -> FloatArray:
         """L⁻¹ g: the gradient by z."""
-        from scipy.linalg import solve_triangular
-
-        return solve_triangular(self._factor, gradient, lower=True, check_finite=False)
+        return self._inverse @ gradient
 
     def solve(self, vector: FloatArray) -> FloatArray:
         """C v."""
         return self.step(self.gradient(vector))
 
-    @cached_property
+    @property
     def covariance(self) -> FloatArray:
         """C, shape (d, d)."""
-        from scipy.linalg import lapack
+        return self._inverse.T @ self._inverse
 
-        lower, _ = lapack.dpotri(self._factor, lower=1)  # pyright: ignore[reportAttributeAccessIssue]
-        return np.tril(lower) + np.tril(lower, -1).T
-
-    @property
+    @cached_property
     def variances(self) -> FloatArray:
         """Diagonal of C, shape (d,)."""
-        return np.diag(self.covariance).copy()
+        return np.einsum("ij,ij->j", self._inverse, self._inverse)
 
     def mean_variances(self, jacobian: FloatArray) -> FloatArray:
         """Diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
-        from scipy.linalg import solve_triangular
-
-        half = solve_triangular(self._factor, jacobian, lower=True, check_finite=False)
+        half = self._inverse @ jacobian
         return np.einsum("dc,dc->c", half, half)
 
     @property
@@ -171,3 +170,9 @@ class SampledCurvature:
     def mean_variances(self) -> FloatArray:
         """Estimate of the diagonal of J C J', shape (cells,)."""
         return np.mean([self.linearized.forward(sample) ** 2 for sample in self._samples], axis=0)
+
+
+def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:
+    """J'WJ of J' with shape (d, cells); weights at least 0."""
+    scaled = jacobian * np.sqrt(weights)
+    return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace, NoiseLaw
 
-__all__ = ["NoiseLikelihood", "normal_laplace"]
+__all__ = ["NoiseLikelihood", "normal_laplace", "normal_laplace_curvature"]
 
 _ROUNDING = 1 / 12
 """Variance of a count's fraction, records squared: keeps a cell without records from being certain."""
@@ -95,13 +96,13 @@ class NoiseLikelihood:
         variance
             Of the sampling error, shape (cells,), records squared; positive.
         """
-        value, slope, _ = self._terms(self.noisy_counts - mean, variance)
+        value, slope = self._terms(self.noisy_counts - mean, variance)
         return float(value.sum()), slope
 
     def expected_loss(
         self, mean: FloatArray, variance: FloatArray, width: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Loss averaged over means that are normal with a standard deviation, its slope and its curvature.
+    ) -> tuple[float, FloatArray]:
+        """Loss averaged over means that are normal with a standard deviation, and its derivative by each centre.
 
         Parameters
         ----------
@@ -109,17 +110,23 @@ class NoiseLikelihood:
             As for `loss`.
         width
             Standard deviation of each mean, shape (cells,), records.
-
-        Returns
-        -------
-        value, slope, curvature
-            Nats, and its first and second derivative by each mean, shape (cells,); by a Gauss-Hermite rule.
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        weights = weights / weights.sum()
+        nodes, weights = _rule()
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
-        value, slope, curvature = self._terms(residual, variance)
-        return float((weights @ value).sum()), weights @ slope, weights @ curvature
+        value, slope = self._terms(residual, variance)
+        return float((weights @ value).sum()), weights @ slope
+
+    def expected_curvature(self, mean: FloatArray, variance: FloatArray, width: FloatArray) -> FloatArray:
+        """Second derivative of the loss by each mean, averaged as in `expected_loss`, per records squared."""
+        nodes, weights = _rule()
+        residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
+        is_laplace, spread = self._split(variance)
+        curvature = np.broadcast_to(1 / spread, residual.shape).copy()
+        if is_laplace.any():
+            curvature[:, is_laplace] = normal_laplace_curvature(
+                residual[:, is_laplace], np.sqrt(variance[is_laplace]), self.scale[is_laplace]
+            )
+        return weights @ curvature
 
     def information(self, variance: FloatArray) -> FloatArray:
         r"""Fisher information of each cell about its mean, per records squared.
@@ -135,25 +142,35 @@ class NoiseLikelihood:
             ratio = np.sqrt(variance) / np.maximum(self.scale, 1e-300)
         return np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
 
-    def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Negative log-density, derivative by the mean, curvature; the residual may have leading axes."""
+    def _split(self, variance: FloatArray) -> tuple[np.ndarray, FloatArray]:
+        """Which cells need the convolution, and the variance of the sum for those that do not."""
         is_laplace = self.is_laplace & (self.scale > _NEARLY_NORMAL * np.sqrt(variance))
-        spread = variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
+        return is_laplace, variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
+
+    def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Negative log-density and its derivative by the mean; the residual may have leading axes."""
+        is_laplace, spread = self._split(variance)
         if is_laplace.all():
             return normal_laplace(residual, np.sqrt(variance), self.scale)
         value = 0.5 * residual**2 / spread + 0.5 * np.log(2 * math.pi * spread)
-        slope, curvature = -residual / spread, np.broadcast_to(1 / spread, residual.shape).copy()
+        slope = -residual / spread
         if is_laplace.any():
-            value[..., is_laplace], slope[..., is_laplace], curvature[..., is_laplace] = normal_laplace(
+            value[..., is_laplace], slope[..., is_laplace] = normal_laplace(
                 residual[..., is_laplace], np.sqrt(variance[is_laplace]), self.scale[is_laplace]
             )
-        return value, slope, curvature
+        return value, slope
+
+
+@cache
+def _rule() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    return nodes, weights / weights.sum()
 
 
 def normal_laplace(
     residual: FloatArray, deviation: FloatArray, scale: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Density of a normal plus a Laplace variable, as (-log f(r), d log f/dr, -d² log f/dr²).
+) -> tuple[FloatArray, FloatArray]:
+    r"""Density f of a normal plus a Laplace variable, as (-log f(r), d log f/dr).
 
     Both terms of f are written with :math:`\operatorname{erfcx}(x) = e^{x^2} \operatorname{erfc}(x)`, in which
     nothing large cancels; but the first is taken as it stands where Φ is above one half.
@@ -167,8 +184,8 @@ def normal_laplace(
 
     Returns
     -------
-    ndarray, ndarray, ndarray
-        Nats, nats a record, nats a record squared. As r = y - m, the second is the derivative of -log f by m.
+    ndarray, ndarray
+        Nats, and nats a record. As r = y - m, the second is the derivative of -log f by m.
     """
     from scipy.special import erfcx, log_ndtr
 
@@ -176,16 +193,23 @@ def normal_laplace(
     standard = np.abs(residual) / deviation
     far = a - standard
     bell = -0.5 * standard**2
+    first = bell + np.log(0.5 * erfcx(np.maximum(far, 0.0) * math.sqrt(0.5)))
     with np.errstate(divide="ignore"):
-        near = bell + np.log(0.5 * erfcx(np.maximum(far, 0.0) / math.sqrt(2)))
-        second = bell + np.log(0.5 * erfcx((a + standard) / math.sqrt(2)))
-    beyond = 0.5 * a**2 - standard * a + log_ndtr(np.maximum(-far, 0.0))
-    first = np.where(far > 0, near, beyond)
+        second = bell + np.log(0.5 * erfcx((a + standard) * math.sqrt(0.5)))
+    beyond = far < 0
+    wide = np.broadcast_to(a, far.shape)[beyond]
+    first[beyond] = 0.5 * wide**2 - standard[beyond] * wide + log_ndtr(-far[beyond])
     log_density = np.logaddexp(first, second) - np.log(2 * scale)
-    slope = np.sign(residual) * np.tanh(0.5 * (second - first)) / scale
-    log_kink = bell - 0.5 * math.log(2 * math.pi) - np.log(deviation) - 2 * np.log(scale) - log_density
-    curvature = np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
-    return -log_density, slope, curvature
+    return -log_density, np.sign(residual) * np.tanh(0.5 * (second - first)) / scale
+
+
+def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale: FloatArray) -> FloatArray:
+    """Second derivative of -log f, nats a record squared; arguments as for `normal_laplace`."""
+    loss, slope = normal_laplace(residual, deviation, scale)
+    log_kink = (
+        loss - 0.5 * (residual / deviation) ** 2 - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)
+    )
+    return np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
 
 
 def _shares(scopes: Sequence[tuple[int, ...]], noise: Sequence[NoiseLaw]) -> list[float]:
