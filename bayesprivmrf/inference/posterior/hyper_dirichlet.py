@@ -22,18 +22,29 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.forest_draws import (
+    draw_log_rows,
+    draw_tables,
+    effects_of,
+    marginals_of,
+)
+from bayesprivmrf.inference.posterior.forest_measurements import (
+    membership,
+    possible_cells,
+    rough_counts,
+    sum_by_target,
+)
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import absolute_cells, noise_data, observe_noisy_counts
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -111,7 +122,7 @@ class HyperDirichlet:
             model.cardinalities,
             model.scopes,
             evidence.scopes,
-            self._supported.tobytes(),
+            None if evidence.supported is None else evidence.supported.tobytes(),
             evidence.possible.tobytes(),
             absolute_cells(evidence).tobytes(),
             self.total is None,
@@ -122,10 +133,13 @@ class HyperDirichlet:
         """Values of the ``pm.Data``, by name."""
         from bayesprivmrf.inference.posterior.row_weights import row_weights_data
 
+        total = self.total if self.total is not None else self.evidence.total
         values = {
             "concentration": np.asarray(float(self.concentration)),
-            **noise_data(self.evidence),
-            **row_weights_data(self.forest, self.concentration, *self._rough_counts()),
+            **noise_data(self.evidence, whole_numbers=self.smoothing == 0),
+            **row_weights_data(
+                self.forest, self.concentration, *rough_counts(self.evidence, self.forest, total)
+            ),
         }
         if self.total is not None:
             return {**values, "records": np.asarray(float(self.total))}
@@ -139,22 +153,21 @@ class HyperDirichlet:
         clique with the variables as dims and the states as coords, and the observed ``noisy_counts``.
         """
         import pymc as pm
-        import pytensor.tensor as pt
 
         from bayesprivmrf.inference.posterior.row_counts import row_counts
         from bayesprivmrf.inference.posterior.row_weights import row_weights
 
         values, forest = self.data(), self.forest
-        coords = {"cell": np.arange(self._cells.size), "noisy_cell": np.arange(self._targets.size)}
+        coords = {"cell": np.arange(forest.cells.size), "noisy_cell": np.arange(self._noisy_cells)}
         with pm.Model(coords=coords) as model:
             alpha = pm.Data("concentration", values["concentration"])
             weights = row_weights(forest, alpha, values)
             total = pm.Data("records", values["records"]) if self.total is not None else self._total()
             rows = row_counts(forest, weights, total, alpha)
             counts = pm.Deterministic("counts", rows[np.argsort(forest.cells)], dims="cell")
-            observe_noisy_counts(self.evidence, self._measured(counts), smoothing=self.smoothing)
-            flat = pt.zeros(forest.offsets[-1])[self._cells].set(counts)
-            self._readable(flat)
+            measured = sum_by_target(counts, *membership(self.evidence, forest), self._noisy_cells)
+            observe_noisy_counts(self.evidence, measured, smoothing=self.smoothing, whole_numbers=True)
+            self._readable(counts)
         return model
 
     def start(self) -> Mapping[str, np.ndarray] | None:
@@ -166,13 +179,13 @@ class HyperDirichlet:
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
         counts = np.zeros((*lead, self.forest.offsets[-1]))
-        counts[..., self._cells] = sampled
+        counts[..., possible_cells(self.forest)] = sampled
         if self.total is not None:
             total = np.full(lead, float(self.total))
         else:
             total = np.asarray(draws["total"], dtype=float)
-        shapes = counts.reshape(math.prod(lead), counts.shape[-1]).T[self.forest.cells] + self.concentration
-        return self._finished(_log_dirichlet_rows(shapes, self.forest.row_starts, rng), counts, total)
+        cells = counts.reshape(math.prod(lead), counts.shape[-1]).T[self.forest.cells]
+        return self._finished(draw_log_rows(self.forest, cells + self.concentration, rng), counts, total)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
@@ -183,13 +196,9 @@ class HyperDirichlet:
             low, high = np.log(self.total_range)
             total = np.rint(np.exp(rng.uniform(low, high, size))).astype(np.int64)
         shapes = np.full((forest.cells.size, size), float(self.concentration))
-        log_rows = _log_dirichlet_rows(shapes, forest.row_starts, rng)
-        drawn = np.zeros((forest.cells.size, size), dtype=np.int64)
-        for start, stop, sources in self._row_slices():
-            margin = drawn[sources].sum(axis=0) if sources.size else total
-            drawn[start:stop] = rng.multinomial(margin, _normalised(np.exp(log_rows[start:stop])).T).T
+        log_rows = draw_log_rows(forest, shapes, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
-        counts[0][:, forest.cells] = drawn.T
+        counts[0][:, forest.cells] = draw_tables(forest, log_rows, total, rng).T
         return self._finished(log_rows, counts, total[np.newaxis].astype(float))
 
     @property
@@ -204,63 +213,9 @@ class HyperDirichlet:
         return junction_forest(model.cardinalities, model.scopes, self.evidence.supported)
 
     @property
-    def _supported(self) -> np.ndarray:
-        supported = self.evidence.supported
-        return np.ones(self.evidence.specification.size, bool) if supported is None else supported
-
-    @cached_property
-    def _cells(self) -> IntArray:
-        """Flat positions of the model's possible cells, ascending."""
-        return np.flatnonzero(self._supported)
-
-    @cached_property
-    def _targets(self) -> IntArray:
-        """Positions of the possible measured cells in the flat view of the noisy tables."""
-        return np.flatnonzero(self.evidence.possible)
-
-    @cached_property
-    def _membership(self) -> tuple[IntArray, IntArray]:
-        """Possible cells (as numbered in `counts`) and the measured cell (as numbered in `_targets`) of each."""
-        evidence, forest = self.evidence, self.forest
-        rank = np.full(evidence.offsets[-1], -1)
-        rank[self._targets] = np.arange(self._targets.size)
-        number = np.full(forest.offsets[-1], -1)
-        number[self._cells] = np.arange(self._cells.size)
-        sources, targets = [np.zeros(0, int)], [np.zeros(0, int)]
-        for position, scope in enumerate(evidence.scopes):
-            home = next(c for c, holder in enumerate(forest.scopes) if set(holder) >= set(scope))
-            own = number[forest.offsets[home] : forest.offsets[home + 1]]
-            cells = evidence.offsets[position] + forest.separator_states(home, scope)
-            sources.append(own[own >= 0])
-            targets.append(rank[cells[own >= 0]])
-        return np.concatenate(sources), np.concatenate(targets)
-
-    def _measured(self, counts: Any) -> Any:
-        """Latent counts of the measured tables' possible cells: sums of their cliques' cells."""
-        import pytensor.tensor as pt
-
-        sources, targets = self._membership
-        if np.array_equal(targets, np.arange(self._targets.size)):
-            same = np.array_equal(sources, np.arange(self._cells.size))
-            return counts if same else counts[sources]
-        return pt.inc_subtensor(pt.zeros(self._targets.size)[targets], counts[sources])
-
-    def _rough_counts(self) -> tuple[FloatArray, FloatArray]:
-        """Mean noisy count of each possible cell, over the tables of its clique, and its precision."""
-        evidence, forest = self.evidence, self.forest
-        total = self.total if self.total is not None else evidence.total
-        precision, weighted = np.zeros((2, forest.offsets[-1]))
-        for position, scope in enumerate(evidence.scopes):
-            home = next(c for c, holder in enumerate(forest.scopes) if set(holder) >= set(scope))
-            if len(scope) == len(forest.scopes[home]):
-                cells = evidence.offsets[position] + forest.separator_states(home, scope)
-                own = slice(*forest.offsets[home : home + 2])
-                information = 1 / evidence.noise[position].scale ** 2
-                precision[own] += information
-                weighted[own] += information * evidence.noisy_counts[cells]
-        sizes = np.repeat(np.diff(forest.offsets), np.diff(forest.offsets))
-        counts = np.where(precision > 0, weighted / np.maximum(precision, 1e-300), total / sizes)
-        return counts[forest.cells], precision[forest.cells]
+    def _noisy_cells(self) -> int:
+        """Number of the measured cells that may occur."""
+        return int(np.count_nonzero(self.evidence.possible))
 
     def _total_data(self) -> dict[str, np.ndarray]:
         """Ends of log N, and centre and width of its position between them on the logit scale."""
@@ -280,86 +235,39 @@ class HyperDirichlet:
         import pymc as pm
         import pytensor.tensor as pt
 
-        given = {name: pm.Data(name, value) for name, value in self._total_data().items()}
+        given: dict[str, Any] = {name: pm.Data(name, value) for name, value in self._total_data().items()}
         low, high, centre, width = given.values()
         position = pm.Logistic("total_position", -centre / width, 1 / width, initval=0.0)
         log_total = low + (high - low) * pt.sigmoid(centre + width * position)
         return pm.Deterministic("total", pt.exp(log_total))
 
-    def _readable(self, flat: Any) -> None:
+    def _readable(self, counts: Any) -> None:
         """Declare the counts of each clique as a table."""
         import pymc as pm
+        import pytensor.tensor as pt
 
         domain, forest = self.evidence.specification.domain, self.forest
-        names = [str(variable) for variable in domain.variables]
-        for v, variable in enumerate(domain.variables):
-            if names[v] in (*pm.modelcontext(None).named_vars, "cell", "noisy_cell", *names[:v]):
-                names[v] = f"{variable!r} (variable {v})"
-            states = [str(state) for state in domain.states_of(variable)]
-            pm.modelcontext(None).add_coord(names[v], states)
+        model: Any = pm.modelcontext(None)
+        flat = pt.zeros(forest.offsets[-1])[possible_cells(forest)].set(counts)
+        names = list(dimension_names(domain))
+        for v, name in enumerate(names):
+            while names[v] in model.named_vars or names[v] in (*names[:v], *names[v + 1 :]):
+                names[v] = name = f"{name}_"
+            model.add_coord(names[v], state_labels(domain, v))
         for clique, scope in enumerate(forest.scopes):
             shape = tuple(forest.cardinalities[v] for v in scope)
             table = flat[forest.offsets[clique] : forest.offsets[clique + 1]].reshape(shape)
-            label = ",".join(names[v] for v in scope)
-            pm.Deterministic(f"counts[{label}]", table, dims=tuple(names[v] for v in scope))
-
-    def _row_slices(self) -> list[tuple[int, int, IntArray]]:
-        forest = self.forest
-        return [
-            (
-                int(forest.row_starts[row]),
-                int(forest.row_starts[row + 1]),
-                forest.sources[forest.source_starts[row] : forest.source_starts[row + 1]],
-            )
-            for row in range(forest.row_starts.size - 1)
-        ]
+            pm.Deterministic(table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope))
 
     def _finished(self, log_rows: FloatArray, counts: FloatArray, total: FloatArray) -> Finished:
-        """Marginals as products along the forest, from log-probabilities of the rows, shape (cells, draws)."""
+        """What follows from the rows' log-probabilities, shape (possible cells, draws)."""
         forest, lead = self.forest, counts.shape[:-1]
-        margins = np.empty_like(log_rows)
-        for start, stop, sources in self._row_slices():
-            above = np.log(np.exp(margins[sources]).sum(axis=0)) if sources.size else 0.0
-            margins[start:stop] = log_rows[start:stop] + above
         marginals = np.zeros(counts.shape)
-        marginals[..., forest.cells] = np.exp(margins).T.reshape(*lead, -1)
+        marginals[..., forest.cells] = marginals_of(forest, log_rows).T.reshape(*lead, forest.cells.size)
+        effects = effects_of(forest, log_rows)
         return Finished(
             marginals=marginals,
             counts=counts,
-            effects=self._effects(log_rows).reshape(*lead, -1),
+            effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
         )
-
-    def _effects(self, log_rows: FloatArray) -> FloatArray:
-        """Zero-sum coordinates of each draw, shape (draws, d); NaN for effects on a clique with structural zeros."""
-        forest = self.forest
-        effects = Effects.of(forest.cardinalities, forest.scopes)
-        flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
-        flat[:, forest.cells] = log_rows.T
-        result = np.array([effects.coordinates(row) for row in flat]).reshape(len(flat), effects.size)
-        limited = [
-            set(scope)
-            for clique, scope in enumerate(forest.scopes)
-            if not self._supported[forest.offsets[clique] : forest.offsets[clique + 1]].all()
-        ]
-        for position, subset in enumerate(effects.subsets):
-            if any(set(subset) <= scope for scope in limited):
-                result[:, effects.offsets[position] : effects.offsets[position + 1]] = np.nan
-        return result
-
-
-def _log_dirichlet_rows(shapes: FloatArray, row_starts: IntArray, rng: np.random.Generator) -> FloatArray:
-    """Log of Dirichlet draws, one for each row of cells and each column; shape (cells, draws).
-
-    A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
-    """
-    logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
-    for start, stop in pairwise(row_starts):
-        part = logs[start:stop]
-        part -= part.max(axis=0)
-        part -= np.log(np.exp(part).sum(axis=0))
-    return logs
-
-
-def _normalised(table: FloatArray) -> FloatArray:
-    return table / table.sum(axis=0)

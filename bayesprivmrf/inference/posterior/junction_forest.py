@@ -228,8 +228,8 @@ def _rooted(
         tree = [c for c, _, _ in _walk(first, neighbours)]
         seen.update(tree)
         largest = max(cells[c] for c in tree)
-        rivals = sorted(c for c in tree if cells[c] == largest)
-        root = min(rivals, key=lambda c: (max(depth for _, _, depth in _walk(c, neighbours)), c))
+        reach = _reaches(first, neighbours)
+        root = min((c for c in tree if cells[c] == largest), key=lambda c: (reach[c], c))
         for clique, parent, _ in _walk(root, neighbours):
             order.append(clique)
             parents[clique] = parent
@@ -242,6 +242,14 @@ def _walk(root: int, neighbours: Sequence[Sequence[int]]) -> list[tuple[int, int
     for clique, parent, depth in walked:
         walked += [(other, clique, depth + 1) for other in neighbours[clique] if other != parent]
     return walked
+
+
+def _reaches(first: int, neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Distance of each clique of a tree to the one farthest from it, which is an end of a longest path."""
+    one_end = _walk(first, neighbours)[-1][0]
+    other_end = _walk(one_end, neighbours)[-1][0]
+    distances = [{c: depth for c, _, depth in _walk(end, neighbours)} for end in (one_end, other_end)]
+    return {c: max(distances[0][c], distances[1][c]) for c in distances[0]}
 
 
 def _concatenated(parts: list[np.ndarray]) -> IntArray:

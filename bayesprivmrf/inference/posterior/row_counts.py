@@ -155,9 +155,9 @@ def _backward(weights, total, alpha, row_starts, source_starts, sources, counts,
 class _RowCounts(Op):
     __props__ = ()
 
-    def make_node(self, weights, total, concentration, *indices):
-        inputs = [pt.as_tensor(x, dtype="float64") for x in (weights, total, concentration)]
-        return Apply(self, [*inputs, *map(pt.as_tensor, indices)], [inputs[0].type()])
+    def make_node(self, *inputs: Any):
+        variables = [pt.as_tensor(x, dtype="float64") for x in inputs[:3]]
+        return Apply(self, [*variables, *map(pt.as_tensor, inputs[3:])], [variables[0].type()])
 
     def perform(self, node, inputs, output_storage):
         weights, total, alpha, *indices = inputs
@@ -169,15 +169,15 @@ class _RowCounts(Op):
     def connection_pattern(self, node):
         return [[True], [True], [True], [False], [False], [False]]
 
-    def pullback(self, inputs, outputs, cotangents):
-        derivatives = _ROW_COUNTS_PULLBACK(*inputs, outputs[0], cotangents[0])
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any):
+        derivatives: Any = _ROW_COUNTS_PULLBACK(*inputs, outputs[0], cotangents[0])
         return [*derivatives, *(disconnected_type() for _ in inputs[3:])]
 
 
 class _RowCountsPullback(Op):
     __props__ = ()
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Any):
         variables = [pt.as_tensor(x) for x in inputs]
         return Apply(self, variables, [variable.type() for variable in variables[:3]])
 

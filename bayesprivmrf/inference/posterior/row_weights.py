@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -110,14 +110,14 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     """
     data = [pm.Data(name, values[name]) for name in _NAMES]
     starts = pt.constant(forest.row_starts)
-    sizes = forest.row_sizes
+    sizes, gammaln, log = forest.row_sizes, cast(Any, pt.gammaln), cast(Any, pt.log)
 
     def logp(value: Any, alpha: Any, *given: Any) -> Any:
         mass, shape = alpha * sizes, given[2]
-        constant = (
-            shape * (pt.log(shape) - 1) - pt.gammaln(shape) + pt.gammaln(mass) - sizes * pt.gammaln(alpha)
-        )
-        return _ROW_WEIGHTS(value, alpha, *given, starts)[1] + pt.sum(constant)
+        constant: Any = shape * (log(shape) - 1)
+        constant += gammaln(mass) - gammaln(shape) - sizes * gammaln(alpha)
+        outputs: Any = _ROW_WEIGHTS(value, alpha, *given, starts)
+        return outputs[1] + pt.sum(constant)
 
     def random(
         alpha: Any, shift: Any, scale: Any, shape: Any, total: Any, rng: Any = None, size: Any = None
@@ -138,7 +138,8 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
         support_point=lambda rv, size, alpha, shift, *rest: pt.zeros_like(shift),
         signature="(),(c),(c),(r),(r)->(c)",
     )
-    return _ROW_WEIGHTS(position, concentration, *data, starts)[0]
+    outputs: Any = _ROW_WEIGHTS(position, concentration, *data, starts)
+    return outputs[0]
 
 
 def _log_soft(u: FloatArray) -> FloatArray:
@@ -210,7 +211,7 @@ def _rows(position, alpha, shift, scale, shape, total, row_starts):
 class _RowWeights(Op):
     __props__ = ()
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Any):
         variables = [*(pt.as_tensor(x, dtype="float64") for x in inputs[:-1]), pt.as_tensor(inputs[-1])]
         vector, scalar = variables[0].type, variables[1].type
         return Apply(self, variables, [vector(), scalar(), vector(), vector(), scalar()])
@@ -227,9 +228,10 @@ class _RowWeights(Op):
     def connection_pattern(self, node):
         return [[k < 2 and o < 2 for o in range(5)] for k in range(7)]
 
-    def pullback(self, inputs, outputs, cotangents):
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any):
         by_weights, by_density = cotangents[:2]
-        by_position, by_alpha = pt.zeros_like(inputs[0]), pt.zeros_like(inputs[1])
+        by_position: Any = pt.zeros_like(inputs[0])
+        by_alpha: Any = pt.zeros_like(inputs[1])
         if not isinstance(by_weights.type, DisconnectedType):
             by_position = by_position + by_weights * outputs[2]
         if not isinstance(by_density.type, DisconnectedType):
