@@ -66,7 +66,7 @@ class _Evaluate(Op):
         for cell, value in zip(output_storage, results, strict=True):
             cell[0] = np.asarray(value)
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         size, sizes = shapes[0], node.inputs[5]
         state = sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1
         return [(shapes[8][0] - 1,), (), size, size, (state,)]
@@ -97,7 +97,7 @@ class _PullBack(Op):
         arrays[2] = float(inputs[2])  # type: ignore[assignment]
         output_storage[0][0] = effects_engine.pull_back(*arrays)
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         return [shapes[3]]
 
 

@@ -1,0 +1,163 @@
+"""The marginals as a PyTensor operation: values, derivatives, compiled and interpreted, from several threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from inference.conftest import AWKWARD, joint_states, probabilities, specification, tables_of
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.posterior.effects_engine import Plan, evaluate, fisher_information, pull_back
+from bayesprivmrf.inference.posterior.marginals_op import marginal_moments
+from bayesprivmrf.model.effects import Effects
+
+WITH_ZERO = specification(
+    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "a")],
+    impossible=[(("a", 1), ("b", 2))],
+)
+MODELS = {name: specification(*given) for name, given in AWKWARD.items() if name != "empty"}
+MODELS["structural zero"] = WITH_ZERO
+
+
+@pytest.fixture(params=list(MODELS))
+def model(request):
+    return MODELS[request.param]
+
+
+def plan_of(model):
+    return Plan.of(Effects.of(model.cardinalities, model.scopes), model.possible)
+
+
+def statistics(model, effects):
+    """t(x) for each joint state, from the potentials of unit coordinates."""
+    x, rows = joint_states(model), []
+    for column in np.eye(effects.size):
+        flat, total = effects.potentials(column), np.zeros(len(x))
+        for start, scope, shape in zip(model.offsets, model.scopes, model.shapes, strict=False):
+            total += flat[start + np.ravel_multi_index(tuple(x[:, v] for v in scope), shape)]
+        rows.append(total)
+    return np.array(rows)
+
+
+def point(plan, seed=0, scale=0.7):
+    return np.random.default_rng(seed).normal(size=plan.effects.size) * scale
+
+
+def possible_probabilities(model, potentials):
+    flat = potentials.copy()
+    if model.possible is not None:
+        flat[~model.possible] = -np.inf
+    return probabilities(model, flat)
+
+
+def test_moments_are_those_of_the_joint_distribution(model):
+    plan = plan_of(model)
+    beta = point(plan)
+    t = statistics(model, plan.effects)
+    p = possible_probabilities(model, plan.effects.potentials(beta))
+    value, mu, mean, square = plan.moments(beta)
+    np.testing.assert_allclose(mu, tables_of(model, p), atol=1e-13)
+    np.testing.assert_allclose(mean, t @ p, atol=1e-12)
+    np.testing.assert_allclose(
+        fisher_information(beta, *plan.tape), (t * p) @ t.T - np.outer(t @ p, t @ p), atol=1e-12
+    )
+    home = [np.flatnonzero(column) for column in plan.effects.potentials(np.eye(plan.effects.size))]
+    np.testing.assert_allclose(
+        square,
+        [
+            np.sum(plan.effects.potentials(u)[c] ** 2 * mu[c])
+            for u, c in zip(np.eye(len(mean)), home, strict=True)
+        ],
+        atol=1e-12,
+    )
+    reachable = p[p > 0]
+    np.testing.assert_allclose(value, np.mean((t.T @ beta)[p > 0] - np.log(reachable)), atol=1e-12)
+
+
+def test_pulled_back_derivatives_agree_with_finite_differences(model):
+    plan, rng = plan_of(model), np.random.default_rng(1)
+    beta = point(plan)
+    weights = [rng.normal(size=n) for n in (plan.effects.cells, 1, plan.effects.size, plan.effects.size)]
+
+    def value(at):
+        log_partition, mu, mean, square = plan.moments(at)
+        return weights[0] @ mu + weights[1][0] * log_partition + weights[2] @ mean + weights[3] @ square
+
+    state = evaluate(beta, *plan.tape)[4]
+    found = pull_back(state, weights[0], weights[1][0], weights[2], weights[3], *plan.tape)
+    step = 1e-5
+    expected = [(value(beta + step * e) - value(beta - step * e)) / (2 * step) for e in np.eye(len(beta))]
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_variances_are_the_diagonal_of_the_information_only_through_one_table(model):
+    plan = plan_of(model)
+    beta = point(plan)
+    _, _, mean, square = plan.moments(beta)
+    np.testing.assert_allclose(square - mean**2, np.diag(fisher_information(beta, *plan.tape)), atol=1e-12)
+
+
+def symbolic(plan, mode):
+    beta = pt.vector("beta", shape=(plan.effects.size,))
+    moments = marginal_moments(plan, beta)
+    objective = (
+        pt.sum(pt.sqr(moments.marginals)) + moments.log_partition + pt.sum(moments.mean * moments.square)
+    )
+    return pytensor.function([beta], [objective, pytensor.grad(objective, beta)], mode=mode)
+
+
+def expected_objective(plan, at):
+    value, mu, mean, square = plan.moments(at)
+    return np.sum(mu**2) + value + np.sum(mean * square)
+
+
+@pytest.fixture(scope="module")
+def compiled_cycle():
+    plan = plan_of(MODELS["cycle"])
+    return plan, symbolic(plan, "NUMBA")
+
+
+def require_gradient(plan, function, beta):
+    value, gradient = function(beta)
+    step = 1e-5
+    expected = [
+        (expected_objective(plan, beta + step * e) - expected_objective(plan, beta - step * e)) / (2 * step)
+        for e in np.eye(len(beta))
+    ]
+    np.testing.assert_allclose(value, expected_objective(plan, beta), rtol=1e-12)
+    np.testing.assert_allclose(gradient, expected, atol=1e-7)
+
+
+def test_compiled_gradient_agrees_with_finite_differences(compiled_cycle):
+    plan, function = compiled_cycle
+    require_gradient(plan, function, point(plan, 3))
+
+
+def test_interpreted_gradient_agrees_with_finite_differences(model):
+    plan = plan_of(model)
+    require_gradient(plan, symbolic(plan, "FAST_COMPILE"), point(plan, 4))
+
+
+def test_potentials_in_the_thousands_fall_back_to_the_logarithmic_domain(compiled_cycle):
+    plan, function = compiled_cycle
+    beta = 2000 * point(plan, 5)
+    value, gradient = function(beta)
+    np.testing.assert_allclose(value, expected_objective(plan, beta), rtol=1e-12)
+    assert np.isfinite(gradient).all()
+
+
+def test_threads_get_the_answers_of_one(compiled_cycle):
+    plan, _ = compiled_cycle
+    points = [point(plan, seed) for seed in range(64)]
+    alone = [plan.moments(b)[1] for b in points]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda b: plan.moments(b)[1], points))
+    np.testing.assert_array_equal(alone, together)
+
+
+def test_a_mask_of_another_length_is_refused():
+    with pytest.raises(ModelError, match="shape"):
+        Plan.of(Effects.of([2, 2], [(0, 1)]), np.array([True, False]))
