@@ -44,7 +44,7 @@ DENSE_LIMIT = 1500
 
 _DENSE_LIMIT_LOOPY = 300
 
-_STEPS = 60
+_STEPS, _STEPS_BY_PRODUCTS = 60, 400
 _GRADIENT = 1e-2
 """Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
 
@@ -297,7 +297,8 @@ class _Search:
             value, gradient = self._penalised(moved, log_scales, variance, width)
             return value, curvature.gradient(gradient)
 
-        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=_STEPS)
+        steps = _STEPS if self.is_dense else _STEPS_BY_PRODUCTS
+        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=steps)
         moved = float(np.sqrt(np.mean(optimum.point**2)))
         return point + curvature.step(optimum.point), moved, optimum.status
 

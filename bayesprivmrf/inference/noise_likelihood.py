@@ -112,6 +112,7 @@ class NoiseLikelihood:
             Standard deviation of each mean, shape (cells,), records.
         """
         nodes, weights = _rule()
+        variance, width = self._resolved(variance, width)
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
         value, slope = self._terms(residual, variance)
         return float((weights @ value).sum()), weights @ slope
@@ -119,6 +120,7 @@ class NoiseLikelihood:
     def expected_curvature(self, mean: FloatArray, variance: FloatArray, width: FloatArray) -> FloatArray:
         """Second derivative of the loss by each mean, averaged as in `expected_loss`, per records squared."""
         nodes, weights = _rule()
+        variance, width = self._resolved(variance, width)
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
         is_laplace, spread = self._split(variance)
         curvature = np.broadcast_to(1 / spread, residual.shape).copy()
@@ -141,6 +143,16 @@ class NoiseLikelihood:
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.sqrt(variance) / np.maximum(self.scale, 1e-300)
         return np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
+
+    def _resolved(self, variance: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Variances and widths that the rule's points resolve, their sum unchanged.
+
+        A Laplace law's kink, s wide, falls between the points where s is far below the width v. There, as much
+        of v² is counted to the sampling variance as leaves a width of twice its root: for s and v well below b
+        both blur the same |r|/b.
+        """
+        moved = np.where(self.is_laplace, np.maximum(width**2 - 4 * variance, 0.0) / 5, 0.0)
+        return variance + moved, np.sqrt(width**2 - moved)
 
     def _split(self, variance: FloatArray) -> tuple[np.ndarray, FloatArray]:
         """Which cells need the convolution, and the variance of the sum for those that do not."""
