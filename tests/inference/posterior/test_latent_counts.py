@@ -118,7 +118,7 @@ def fit(model, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "cycle", "three-way"])
+@pytest.mark.parametrize("name", ["disconnected", "one state", "cycle", "three-way"])
 def test_awkward_models_have_posteriors_near_their_tables(name):
     """Noise of 2 records on 400: the latent counts lie within it, and the marginals are consistent."""
     release, posterior = fit(specification(*AWKWARD[name]))
@@ -138,10 +138,9 @@ def test_awkward_models_have_posteriors_near_their_tables(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
-def test_structural_zeros_have_no_probability_in_any_draw(formulation):
+def test_structural_zeros_have_no_probability_in_any_draw():
     model = specification(*AWKWARD["tree"], [(("a", 1), ("b", "x"))])
-    _, posterior = fit(model, formulation=formulation, total=400)
+    _, posterior = fit(model, formulation="log-linear", total=400)
     assert (posterior.tree["posterior"]["marginal[a,b]"].values[..., 1, 0] == 0).all()
     assert (posterior.tree["posterior"]["counts[a,b]"].values[..., 1, 0] == 0).all()
     assert posterior.solution.marginals["a", "b"][1, 0] == 0
