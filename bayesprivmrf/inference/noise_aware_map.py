@@ -93,14 +93,13 @@ class NoiseAwareSolution(Solution):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseAwareMAP:
-    r"""Estimate under the likelihood of the noisy tables, sampling error included, and a prior that is learnt.
+    r"""Estimate under the likelihood of the noisy tables and a prior that is learnt.
 
-    A noisy count is :math:`y_i = N μ_i(θ) + s_i Z_i + η_i`, with sampling variance
-    :math:`s_i^2 = N μ_i (1 - μ_i)` and the release's noise law η (see
-    `bayesprivmrf.inference.noise_likelihood`). The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.effects_prior`, whose scale for each order of effect is learnt from the release. Of
-    the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples the posterior
-    itself.
+    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
+    are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
+    intervals add. The potentials have the normal prior on zero-sum effects of
+    `bayesprivmrf.inference.effects_prior`, whose scale for each order of effect is learnt from the release. Of the
+    exact posterior this takes the centre of a normal approximation; `LatentCounts` samples the posterior itself.
 
     N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too
     high: potentials that are shrunk leave the largest counts unexplained, which a larger N then makes up for.)
@@ -112,7 +111,7 @@ class NoiseAwareMAP:
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     rounds
-        The most renewals of sampling variances, uncertainties and scales.
+        The most renewals of uncertainties and scales.
     tolerance
         Converged when a renewal moves the coordinates by less than this many posterior standard deviations (root
         mean square).

@@ -1,21 +1,25 @@
-r"""Potentials, scale of the prior and number of records that noisy tables make most probable.
+r"""Potentials and scale of the prior that noisy tables make most probable.
 
 The coordinates β minimise the expected loss of the noisy counts plus the prior's,
 
 .. math:: \sum_i E\bigl[-\log p\bigl(y_i \mid m_i(β) + v_i Z\bigr)\bigr] + \tfrac12 β'T^{-1}β, \qquad
           m = N μ(β), \qquad v_i^2 = (J C J')_{ii},
 
-where C is the posterior covariance that the expansion at β implies: the mean of a Gaussian variational
-approximation (Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the
-posterior's mode; averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal
-comes closer to the truth (docs/inference.md). Sampling variances and v are kept while β moves, then renewed, until
-nothing moves.
+where C is the posterior covariance that the expansion at β implies: the mean of a normal variational approximation
+(Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the posterior's mode;
+averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
+truth. The widths v are kept while β moves, then renewed, until nothing moves.
+
+By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
+sampling of the people from the population adds no bias to them, and their likelihood is exact, tables that share
+variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
+(`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
 
 The scales of the prior are learnt from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
 tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
-makes the data. There, the expected loss and its curvature are taken over draws of the approximation instead of its
-expansion; that lower bound of the evidence punishes scales too wide.
+makes the data. There, the expected loss is taken over draws of the approximation instead; that lower bound of the
+evidence punishes scales too wide.
 
 References
 ----------
@@ -31,9 +35,11 @@ import numpy as np
 from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
+from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood
 from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -44,7 +50,7 @@ DENSE_LIMIT = 1500
 
 _DENSE_LIMIT_LOOPY = 300
 
-_STEPS, _STEPS_BY_PRODUCTS = 60, 400
+_STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 _GRADIENT = 1e-2
 """Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
 
@@ -87,7 +93,7 @@ class Settings:
     total_range
         Bounds of N where it is private, records.
     has_sampling_error
-        Whether the counts vary around N μ. False asks for the parameters of the finite population instead.
+        Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
     rounds
         The most renewals of variances and scales.
     tolerance
@@ -98,7 +104,7 @@ class Settings:
     scale: float | None = None
     inference: Inference = "exact"
     total_range: tuple[float, float] = (1.0, 1e10)
-    has_sampling_error: bool = True
+    has_sampling_error: bool = False
     rounds: int = 25
     tolerance: float = 0.05
 
@@ -118,7 +124,7 @@ class Mode:
     log_scales
         log τ of each order, shape (orders,).
     curvature
-        Of the objective at the point, with sampling error unless the settings leave it out.
+        Of the objective at the point.
     status, rounds, evaluations, log_evidence
         How it ended; the last in nats, NaN where the information matrix was not formed.
     trust
@@ -203,10 +209,11 @@ class _Search:
         self.evaluations = 0
 
     def run(self) -> Mode:
-        start = np.zeros(self.means.size)
-        start[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
+        uniform = np.zeros(self.means.size)
+        uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
         given = _WIDE if self.settings.scale is None else self.settings.scale
         scales = np.full(len(self.prior.orders), np.log(given))
+        start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.is_dense:
             return self._settle(start, scales, is_learning=self.settings.scale is None)
         mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
@@ -215,10 +222,36 @@ class _Search:
             mode = self._settle(mode.point, mode.log_scales, is_learning=True)
             trust = self._trust(mode)
         if trust < 1:
-            bound, point = self._scale_by_bound(start)
+            bound, point = self._scale_by_bound(uniform)
             scales = trust * mode.log_scales + (1 - trust) * bound
             mode = self._settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
+
+    def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
+        """The uniform distribution or the naive estimate, whichever has the lower objective."""
+        evidence, model = self.evidence, self.evidence.specification
+        if not evidence.scopes:
+            return uniform
+        ridge = np.repeat(default_ridge(evidence), np.diff(model.offsets))
+        target = pseudo_marginals(evidence, "simplex", has_own_ridges=True)
+        potentials, _, _ = match_marginals(
+            model.cardinalities,
+            model.scopes,
+            target,
+            possible=evidence.supported,
+            ridge=ridge,
+            inference=self.settings.inference,
+            iterations=_NAIVE_STEPS,
+            tolerance=1e-5,
+        )
+        naive = uniform.copy()
+        finite = np.where(np.isfinite(potentials), potentials, 0.0)
+        naive[:-1] = self.means.effects.coordinates(finite)
+        values = []
+        for point in (uniform, naive):
+            variance = self._variance(self.means.at(point))
+            values.append(self._penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
+        return naive if values[1] < values[0] else uniform
 
     # the objective
 
