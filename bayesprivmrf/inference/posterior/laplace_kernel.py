@@ -113,7 +113,7 @@ class _LaplaceKernel(Op):
         for storage, result in zip(output_storage, results, strict=True):
             storage[0] = result
 
-    def infer_shape(self, fgraph, node, input_shapes):
+    def infer_shape(self, node, input_shapes):
         return [input_shapes[0], input_shapes[0]]
 
     def connection_pattern(self, node):

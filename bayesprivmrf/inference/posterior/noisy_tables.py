@@ -85,20 +85,19 @@ def _with_laplace(absolute: np.ndarray, smoothing: float, given: list[Any], name
     width = force_width(int(absolute.sum()))
 
     def logp(value: Any, counts: Any, scale: Any, masses: Any) -> Any:
-        if smoothing > 0:
-            first = -pt.sqrt(((value - counts) / scale) ** 2 + smoothing**2)
-        else:
-            first = log_laplace_kernel(counts, value, scale, masses, width)
-        first = first - pt.log(2 * scale)
+        distance: Any = pt.sqrt(((value - counts) / scale) ** 2 + smoothing**2)
+        kernel = -distance if smoothing > 0 else log_laplace_kernel(counts, value, scale, masses, width)
+        first = kernel - pt.log(2 * scale)
         if absolute.all():
             return first
         second: Any = -0.5 * ((value - counts) / scale) ** 2
         second = second - pt.log(scale * np.sqrt(2 * np.pi))
         return pt.where(absolute, first, second)
 
-    def random(counts: Any, scale: Any, masses: Any, rng: Any = None, size: Any = None) -> Any:
-        shape = np.broadcast_shapes(np.shape(counts), np.shape(scale)) if size is None else size
-        drawn = np.where(absolute, rng.laplace(size=shape), rng.normal(size=shape))
-        return counts + scale * drawn
+    def dist(counts: Any, scale: Any, masses: Any, size: Any) -> Any:
+        drawn = pm.Laplace.dist(counts, scale, size=size)
+        if absolute.all():
+            return drawn
+        return pt.where(absolute, drawn, pm.Normal.dist(counts, scale, size=size))
 
-    return pm.CustomDist("noisy_counts", *given, logp=logp, random=random, **named)
+    return pm.CustomDist("noisy_counts", *given, logp=logp, dist=dist, **named)

@@ -163,7 +163,7 @@ class _RowCounts(Op):
         weights, total, alpha, *indices = inputs
         output_storage[0][0] = _forward(weights, float(total), float(alpha), *indices)
 
-    def infer_shape(self, fgraph, node, input_shapes):
+    def infer_shape(self, node, input_shapes):
         return [input_shapes[0]]
 
     def connection_pattern(self, node):
@@ -187,7 +187,7 @@ class _RowCountsPullback(Op):
         for storage, result in zip(output_storage, results, strict=True):
             storage[0] = np.asarray(result)
 
-    def infer_shape(self, fgraph, node, input_shapes):
+    def infer_shape(self, node, input_shapes):
         return input_shapes[:3]
 
 

@@ -34,6 +34,7 @@ import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -79,11 +80,12 @@ def row_weights_data(
     scale = 1 / np.sqrt(precisions + 1 / prior_sd**2)
     ratio = np.clip(np.where(precisions > 0, counts, mean) / scale, -8.0, None)
     # the mean of a normal variable above zero, in units of its scale
-    expected = np.exp(_log_soft(ratio) - log_ndtr(ratio))
+    log_soft = np.array([softened(u)[0] for u in ratio])
+    expected = np.exp(log_soft - log_ndtr(ratio))
     weights = scale * expected
     shape = concentration * sizes + np.add.reduceat((positive / scale) ** 2, starts)
     return {
-        "row_shift": _inverse_soft(np.log(expected)),
+        "row_shift": inverse_softened(np.log(expected)),
         "row_scale": scale,
         "row_shape": np.minimum(shape, _LARGEST_SHAPE),
         "row_total": np.add.reduceat(weights, starts),
@@ -110,6 +112,7 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     """
     data = [pm.Data(name, values[name]) for name in _NAMES]
     starts = pt.constant(forest.row_starts)
+    row = np.repeat(np.arange(forest.row_sizes.size), forest.row_sizes)
     sizes, gammaln, log = forest.row_sizes, cast(Any, pt.gammaln), cast(Any, pt.log)
 
     def logp(value: Any, alpha: Any, *given: Any) -> Any:
@@ -119,45 +122,27 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
         outputs: Any = _ROW_WEIGHTS(value, alpha, *given, starts)
         return outputs[1] + pt.sum(constant)
 
-    def random(
-        alpha: Any, shift: Any, scale: Any, shape: Any, total: Any, rng: Any = None, size: Any = None
-    ) -> np.ndarray:
-        lead = () if size is None else tuple(size)
-        logs = np.log(rng.standard_gamma(alpha + 1.0, (*lead, shift.shape[-1])))
-        logs -= rng.standard_exponential(logs.shape) / alpha
-        sums = np.log(np.add.reduceat(np.exp(logs), forest.row_starts[:-1], axis=-1))
-        free = np.log(rng.standard_gamma(shape, (*lead, sizes.size)) / shape * total)
-        return _inverse_soft(logs + np.repeat(free - sums, sizes, axis=-1) - np.log(scale)) - shift
+    def dist(alpha: Any, shift: Any, scale: Any, shape: Any, total: Any, size: Any) -> Any:
+        # Gamma(a) is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0
+        lead = () if rv_size_is_none(size) else tuple(size)
+        logs = log(pm.Gamma.dist(alpha + 1, 1.0, size=(*lead, row.size)))
+        logs = logs - pm.Exponential.dist(1.0, size=(*lead, row.size)) / alpha
+        logs = logs - pt.max(logs, axis=-1, keepdims=True)
+        sums = pt.inc_subtensor(pt.zeros((*lead, sizes.size))[..., row], pt.exp(logs))
+        free = log(pm.Gamma.dist(shape, shape, size=(*lead, sizes.size)) * total / sums)
+        return _INVERSE_SOFTENED(logs + free[..., row] - log(scale)) - shift
 
     position = pm.CustomDist(
         "row_positions",
         concentration,
         *data,
         logp=logp,
-        random=random,
+        dist=dist,
         support_point=lambda rv, size, alpha, shift, *rest: pt.zeros_like(shift),
         signature="(),(c),(c),(r),(r)->(c)",
     )
     outputs: Any = _ROW_WEIGHTS(position, concentration, *data, starts)
     return outputs[0]
-
-
-def _log_soft(u: FloatArray) -> FloatArray:
-    """Logarithm of S(u) = u Φ(u) + φ(u)."""
-    return np.array([softened(float(x))[0] for x in np.ravel(u)]).reshape(np.shape(u))
-
-
-def _inverse_soft(log_values: FloatArray) -> FloatArray:
-    """The u of which S(u) has the given logarithms (Newton's method on a concave function)."""
-    values = np.asarray(log_values, dtype=float)
-    u = np.where(values > 0, np.exp(np.minimum(values, 700.0)), -np.sqrt(np.maximum(-2 * values, 0.0)))
-    for _ in range(60):
-        terms = np.array([softened(float(x))[:2] for x in u.ravel()]).reshape(*u.shape, 2)
-        step = (values - terms[..., 0]) / terms[..., 1]
-        u = u + step
-        if np.abs(step).max(initial=0.0) < 1e-10 * (1 + np.abs(u).max(initial=0.0)):
-            break
-    return u
 
 
 @numba.njit
@@ -179,6 +164,23 @@ def softened(u: float) -> tuple[float, float, float, float]:
     log_density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi)
     log_soft = log_density - math.log(x * tail + 1.0)
     return log_soft, tail, log_density + math.log(mills), 1.0 / mills
+
+
+@numba.njit
+def inverse_softened(log_values: FloatArray) -> FloatArray:
+    """The u of which S(u) has the given logarithms, by Newton's method; log S is increasing and concave."""
+    result = np.empty_like(log_values)
+    for i in range(log_values.size):
+        value = log_values.flat[i]
+        u = math.exp(min(value, 700.0)) if value > 0.0 else -math.sqrt(-2.0 * value)
+        for _ in range(100):
+            log_soft, slope, _, _ = softened(u)
+            step = (value - log_soft) / slope
+            u += step
+            if abs(step) < 1e-12 * (1.0 + abs(u)):
+                break
+        result.flat[i] = u
+    return result
 
 
 @numba.njit
@@ -222,7 +224,7 @@ class _RowWeights(Op):
         for storage, result in zip(output_storage, results, strict=True):
             storage[0] = np.asarray(result)
 
-    def infer_shape(self, fgraph, node, input_shapes):
+    def infer_shape(self, node, input_shapes):
         return [input_shapes[0], (), input_shapes[0], input_shapes[0], ()]
 
     def connection_pattern(self, node):
@@ -253,3 +255,29 @@ def _compiled_rows(op, node, **kwargs):
         return weights, np.asarray(log_density), slopes, scores, np.asarray(by_alpha)
 
     return rows, _VERSION
+
+
+class _InverseSoftened(Op):
+    __props__ = ()
+
+    def make_node(self, *inputs: Any):
+        variable = pt.as_tensor(inputs[0], dtype="float64")
+        return Apply(self, [variable], [variable.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = inverse_softened(inputs[0])
+
+    def infer_shape(self, node, input_shapes):
+        return input_shapes
+
+
+_INVERSE_SOFTENED: Any = _InverseSoftened()
+
+
+@register_funcify_default_op_cache_key(_InverseSoftened)
+def _compiled_inverse(op, node, **kwargs):
+    @numba_njit
+    def inverse(log_values):
+        return inverse_softened(log_values)
+
+    return inverse, _VERSION
