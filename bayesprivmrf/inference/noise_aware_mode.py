@@ -60,8 +60,8 @@ _SETTLED_SCALE = 0.05
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
 
-_UNDAMPED = 5
-"""Renewals after which widths move half-way only, which ends a swing between two states."""
+_UNDAMPED = 3
+"""Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between."""
 
 _WIDE = 1.0
 """Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
@@ -292,7 +292,8 @@ class _Search:
             if ended is Status.DIVERGED or last == most:
                 break
             last, before, held = last + 1, log_scales, expansion
-            expansion = _Expansion(self, point, log_scales, held.width, is_damped=last > _UNDAMPED)
+            share = 1 / max(last - _UNDAMPED + 1, 1)
+            expansion = _Expansion(self, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learnt(log_scales)
             is_still = np.abs(log_scales - before).max(initial=0.0) <= _SETTLED_SCALE
@@ -340,7 +341,7 @@ class _Search:
     def _trust(self, mode: Mode) -> float:
         """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's.
 
-        Half the effective number of coordinates is taken off, about what the search gains by fitting noise.
+        The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
         assert isinstance(mode.curvature, DenseCurvature)
         prior = self._prior_precision(mode.log_scales)
@@ -349,7 +350,7 @@ class _Search:
         uniform[:-1] = 0.0
         linearized = self.means.at(uniform)
         loss, _ = self.likelihood.loss(linearized.mean, self._variance(linearized))
-        gain = (mode.log_evidence - 0.5 * effective + loss) / _ENOUGH_EVIDENCE
+        gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -404,9 +405,9 @@ class _Expansion:
         log_scales: FloatArray,
         width: FloatArray | None,
         *,
-        is_damped: bool = False,
+        share: float = 1.0,
     ) -> None:
-        self._search, self._point, self._is_damped = search, point, is_damped
+        self._search, self._point, self._share = search, point, share
         self._linearized = search.means.at(point)
         self.variance = search._variance(self._linearized)
         self._jacobian = search.means.jacobian(self._linearized) if search.is_dense else None
@@ -432,7 +433,7 @@ class _Expansion:
         else:
             self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
             variances = self.curvature.mean_variances()
-        self.width = np.sqrt(0.5 * (variances + self.width**2) if self._is_damped else variances)
+        self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
     def learnt(self, log_scales: FloatArray) -> FloatArray:
         """Log scales that the expansion's evidence supports; curvature and widths follow."""
@@ -442,9 +443,10 @@ class _Expansion:
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
-            log_scales = _learnt_scales(search.prior, log_scales, information, self._point, gradient)
+            following = _learnt_scales(search.prior, log_scales, information, self._point, gradient)
         else:
-            log_scales = search.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
+            following = search.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
+        log_scales = log_scales + self._share * (following - log_scales)
         self._renew(log_scales)
         return log_scales
 
