@@ -56,8 +56,10 @@ class NoiseAwareSolution(Solution):
         Notes
         -----
         Approximate: a normal approximation at the estimate, on the scale of log-odds, from what the noise leaves
-        unknown and from sampling. Intervals come out too short where the signal is low. The coverage measured
-        on simulated populations stands in docs/inference.md; `LatentCounts` gives intervals from the posterior.
+        unknown and from sampling. Measured on a 3x3 grid and a chain of six, three states each, 60 releases a
+        setting (standard error about .02): at a nominal 90 %, intervals covered 82 to 87 % of the cells with 1,000
+        records at ε = 1, 87 to 91 % with 10,000, 76 to 85 % with 10,000 at ε = .1, and only 66 to 84 % with 1,000
+        at ε = .1. They are too short where the signal is low; `LatentCounts` gives intervals from the posterior.
         """
         import pandas as pd
         from scipy.special import expit, logit, ndtri
