@@ -33,9 +33,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayesprivmrf.inference.effects_prior import EffectsPrior
-from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
+from bayesprivmrf.inference.noise_aware_objective import (
+    DENSE_LIMIT,
+    SETTLED_SCALE,
+    Expansion,
+    Objective,
+    Settings,
+)
 from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood
 from bayesprivmrf.inference.optimize import minimize
@@ -45,20 +52,11 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["DENSE_LIMIT", "Mode", "Settings", "noise_aware_mode"]
 
-DENSE_LIMIT = 1500
-"""Coordinates up to which the information matrix is formed."""
-
-_DENSE_LIMIT_LOOPY = 300
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 _GRADIENT = 1e-2
 """Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
 
-_SETTLED_SCALE = 0.05
-"""Change of a log scale below which it has settled: a fifth of its own uncertainty, or less."""
-
-_RENEWALS = 3
-"""Times that widths and curvature are computed from each other at the first point; twice later."""
 
 _UNDAMPED = 3
 """Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between."""
@@ -78,35 +76,6 @@ _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 _PAIRS = 6
 _INFLATIONS = (1.0, 2.0, 4.0)
 _WORSE = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How `noise_aware_mode` goes about it.
-
-    Parameters
-    ----------
-    scale
-        τ of all orders; None learns one for each.
-    inference
-        ``"exact"`` or ``"loopy"``.
-    total_range
-        Bounds of N where it is private, records.
-    has_sampling_error
-        Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
-    rounds
-        The most renewals of variances and scales.
-    tolerance
-        Converged when a renewal moves the coordinates by less than this many posterior standard deviations
-        (root mean square).
-    """
-
-    scale: float | None = None
-    inference: Inference = "exact"
-    total_range: tuple[float, float] = (1.0, 1e10)
-    has_sampling_error: bool = False
-    rounds: int = 25
-    tolerance: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -199,14 +168,9 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
 
 class _Search:
     def __init__(self, evidence: Evidence, settings: Settings) -> None:
-        self.settings = settings
-        self.evidence = evidence
-        self.means = MeanCounts(evidence=evidence, inference=settings.inference)
-        self.likelihood = NoiseLikelihood.of(evidence)
-        self.prior = EffectsPrior(effects=self.means.effects)
-        limit = DENSE_LIMIT if settings.inference == "exact" else _DENSE_LIMIT_LOOPY
-        self.is_dense = self.means.effects.size <= limit
-        self.evaluations = 0
+        self.settings, self.evidence = settings, evidence
+        self.objective = Objective(evidence, settings)
+        self.means, self.prior = self.objective.means, self.objective.prior
 
     def run(self) -> Mode:
         uniform = np.zeros(self.means.size)
@@ -214,7 +178,7 @@ class _Search:
         given = _WIDE if self.settings.scale is None else self.settings.scale
         scales = np.full(len(self.prior.orders), np.log(given))
         start = self._better_start(uniform, scales)
-        if self.settings.scale is not None or not self.is_dense:
+        if self.settings.scale is not None or not self.objective.is_dense:
             return self._settle(start, scales, is_learning=self.settings.scale is None)
         mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
         trust = self._trust(mode)
@@ -249,33 +213,9 @@ class _Search:
         naive[:-1] = self.means.effects.coordinates(finite)
         values = []
         for point in (uniform, naive):
-            variance = self._variance(self.means.at(point))
-            values.append(self._penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
+            variance = self.objective.variance(self.means.at(point))
+            values.append(self.objective.penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
         return naive if values[1] < values[0] else uniform
-
-    # the objective
-
-    def _prior_precision(self, log_scales: FloatArray) -> FloatArray:
-        return np.append(self.prior.precision(log_scales), 1.0)
-
-    def _variance(self, linearized: Linearized) -> FloatArray:
-        if self.settings.has_sampling_error:
-            return self.likelihood.sampling_variance(linearized.mean, linearized.total)
-        return np.full(len(linearized.mean), 1 / 12)
-
-    def _penalised(
-        self, point: FloatArray, log_scales: FloatArray, variance: FloatArray, width: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Objective and gradient; variances and widths held."""
-        self.evaluations += 1
-        linearized = self.means.at(point)
-        value, slope = self.likelihood.expected_loss(linearized.mean, variance, width)
-        gradient = linearized.backward(slope)
-        precision = self.prior.precision(log_scales)
-        beta = point[:-1]
-        gradient[:-1] += precision * beta
-        gradient[-1] = 0.0
-        return value + float(0.5 * (precision * beta) @ beta), gradient
 
     # one expansion after the other
 
@@ -284,7 +224,7 @@ class _Search:
     ) -> Mode:
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
         most = settings.rounds if rounds is None else min(rounds, settings.rounds)
-        expansion = _Expansion(self, point, log_scales, None)
+        expansion = Expansion(self.objective, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
             if ended is Status.DIVERGED:
@@ -293,45 +233,45 @@ class _Search:
                 break
             last, before, held = last + 1, log_scales, expansion
             share = 1 / max(last - _UNDAMPED + 1, 1)
-            expansion = _Expansion(self, point, log_scales, held.width, share=share)
+            expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learnt(log_scales)
-            is_still = np.abs(log_scales - before).max(initial=0.0) <= _SETTLED_SCALE
+            is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
                 break
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
         if isinstance(curvature, DenseCurvature):
-            value = self._penalised(point, log_scales, variance, width)[0]
-            prior = self._prior_precision(log_scales)
+            value = self.objective.penalised(point, log_scales, variance, width)[0]
+            prior = self.objective.prior_precision(log_scales)
             half = 0.5 * (len(point) - float(prior @ curvature.variances))
             log_evidence = half - value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
         return Mode(
             means=self.means,
-            likelihood=self.likelihood,
+            likelihood=self.objective.likelihood,
             prior=self.prior,
             point=point,
             log_scales=log_scales,
             curvature=curvature,
             status=status,
             rounds=last,
-            evaluations=self.evaluations,
+            evaluations=self.objective.evaluations,
             log_evidence=log_evidence,
         )
 
     def _optimized(
-        self, point: FloatArray, log_scales: FloatArray, expansion: _Expansion
+        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
     ) -> tuple[FloatArray, float, Status]:
         """Best point with variances and widths held, how far it is in posterior deviations, and how it ended."""
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             moved = point + curvature.step(whitened)
-            value, gradient = self._penalised(moved, log_scales, variance, width)
+            value, gradient = self.objective.penalised(moved, log_scales, variance, width)
             return value, curvature.gradient(gradient)
 
-        steps = _STEPS if self.is_dense else _STEPS_BY_PRODUCTS
+        steps = _STEPS if self.objective.is_dense else _STEPS_BY_PRODUCTS
         optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=steps)
         moved = float(np.sqrt(np.mean(optimum.point**2)))
         return point + curvature.step(optimum.point), moved, optimum.status
@@ -344,12 +284,12 @@ class _Search:
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
         assert isinstance(mode.curvature, DenseCurvature)
-        prior = self._prior_precision(mode.log_scales)
+        prior = self.objective.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
         uniform[:-1] = 0.0
         linearized = self.means.at(uniform)
-        loss, _ = self.likelihood.loss(linearized.mean, self._variance(linearized))
+        loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
         gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
@@ -362,7 +302,7 @@ class _Search:
         point, width, values, points = start, None, [], []
         for log_scale in np.log(_SCALES):
             log_scales = np.full(len(self.prior.orders), log_scale)
-            expansion = _Expansion(self, point, log_scales, width)
+            expansion = Expansion(self.objective, point, log_scales, width)
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
             points.append(point)
             values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
@@ -371,7 +311,7 @@ class _Search:
         found = _peak(np.log(_SCALES), np.array(values))
         return np.full(len(self.prior.orders), found), points[int(np.argmax(values))]
 
-    def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: _Expansion) -> float:
+    def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
         """Highest lower bound of the log evidence by normal approximations around a point, nats.
 
         Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
@@ -381,97 +321,20 @@ class _Search:
         half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
         half[:, -1] = 0.0
         draws = np.concatenate([half, -half]).T
-        prior, beta = self._prior_precision(log_scales), point[:-1]
+        prior, beta = self.objective.prior_precision(log_scales), point[:-1]
         bounds = []
         for inflation in _INFLATIONS:
             curvature = DenseCurvature(information=expansion.curvature.information, prior=inflation * prior)
             losses = []
             for shift in curvature.step(draws).T:
                 linearized = self.means.at(point + shift)
-                losses.append(self.likelihood.loss(linearized.mean, self._variance(linearized))[0])
+                losses.append(
+                    self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))[0]
+                )
             divergence = prior[:-1] @ (curvature.variances[:-1] + beta**2) - len(beta)
             divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
             bounds.append(-float(np.mean(losses)) - 0.5 * float(divergence))
         return max(bounds)
-
-
-class _Expansion:
-    """Curvature and widths at a point that agree with each other."""
-
-    def __init__(
-        self,
-        search: _Search,
-        point: FloatArray,
-        log_scales: FloatArray,
-        width: FloatArray | None,
-        *,
-        share: float = 1.0,
-    ) -> None:
-        self._search, self._point, self._share = search, point, share
-        self._linearized = search.means.at(point)
-        self.variance = search._variance(self._linearized)
-        self._jacobian = search.means.jacobian(self._linearized) if search.is_dense else None
-        if self._jacobian is not None:
-            self._jacobian[-1] = 0.0  # N is held
-        self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
-        self.curvature: DenseCurvature | SampledCurvature
-        for _ in range(_RENEWALS if width is None else 2):
-            self._renew(log_scales)
-
-    def _renew(self, log_scales: FloatArray) -> None:
-        search = self._search
-        weights = search.likelihood.information(self.variance)
-        if self.width.any():
-            curvature = search.likelihood.expected_curvature(self._linearized.mean, self.variance, self.width)
-            weights = np.maximum(curvature, 0.02 * weights)
-        self.weights = weights
-        prior = search._prior_precision(log_scales)
-        if self._jacobian is not None:
-            information = weighted_square(self._jacobian, weights)
-            self.curvature = DenseCurvature(information=information, prior=prior)
-            variances = self.curvature.mean_variances(self._jacobian)
-        else:
-            self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
-            variances = self.curvature.mean_variances()
-        self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
-
-    def learnt(self, log_scales: FloatArray) -> FloatArray:
-        """Log scales that the expansion's evidence supports; curvature and widths follow."""
-        search = self._search
-        if isinstance(self.curvature, DenseCurvature):
-            _, slope = search.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
-            gradient = self._linearized.backward(slope)
-            gradient[-1] = 0.0
-            information = self.curvature.information
-            following = _learnt_scales(search.prior, log_scales, information, self._point, gradient)
-        else:
-            following = search.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
-        log_scales = log_scales + self._share * (following - log_scales)
-        self._renew(log_scales)
-        return log_scales
-
-
-def _learnt_scales(
-    prior: EffectsPrior,
-    log_scales: FloatArray,
-    information: FloatArray,
-    point: FloatArray,
-    slope: FloatArray,
-    steps: int = 3,
-) -> FloatArray:
-    """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
-    shift = information @ point - slope
-    first = log_scales
-    for _ in range(steps):
-        precision = np.append(prior.precision(log_scales), 1.0)
-        curvature = DenseCurvature(information=information, prior=precision)
-        beta = curvature.solve(shift)[:-1]
-        following = prior.updated(log_scales, beta, curvature.variances[:-1])
-        has_settled = np.abs(following - log_scales).max(initial=0.0) < 0.5 * _SETTLED_SCALE
-        log_scales = following
-        if has_settled:
-            break
-    return first + np.clip(log_scales - first, -1.0, 1.0)
 
 
 def _peak(positions: FloatArray, values: FloatArray) -> float:

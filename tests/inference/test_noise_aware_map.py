@@ -8,12 +8,13 @@ from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import NaiveMLE, Status
-from bayesprivmrf.inference import noise_aware_mode as search_module
+from bayesprivmrf.inference import noise_aware_objective as objective_module
 from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware_map import NoiseAwareMAP
-from bayesprivmrf.inference.noise_aware_mode import Settings, _Expansion, _Search, noise_aware_mode
+from bayesprivmrf.inference.noise_aware_mode import Settings, _Search, noise_aware_mode
+from bayesprivmrf.inference.noise_aware_objective import Expansion, Objective
 from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
 from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
 from bayesprivmrf.model.effects import Effects
@@ -240,14 +241,14 @@ def noisy():
 
 
 def test_gradient_is_that_of_the_objective(noisy):
-    search = _Search(gather(noisy.release), Settings())
+    search = Objective(gather(noisy.release), Settings())
     rng = np.random.default_rng(9)
     point = np.append(0.3 * rng.normal(size=search.means.effects.size), np.log(3000.0))
     log_scales = search.prior.expected_log_scales
-    expansion = _Expansion(search, point, log_scales, None)
+    expansion = Expansion(search, point, log_scales, None)
 
     def objective(at):
-        return search._penalised(at, log_scales, expansion.variance, expansion.width)
+        return search.penalised(at, log_scales, expansion.variance, expansion.width)
 
     _, gradient = objective(point)
     for position in range(len(point) - 1):
@@ -266,7 +267,7 @@ def test_estimate_satisfies_its_own_equation_on_every_awkward_model(awkward, has
     mode = noise_aware_mode(evidence, settings)
     assert mode.status is Status.CONVERGED
     linearized = mode.means.at(mode.point)
-    variance = _Search(evidence, settings)._variance(linearized)
+    variance = Objective(evidence, settings).variance(linearized)
     jacobian = mode.means.jacobian(linearized)
     jacobian[-1] = 0.0  # N is known
     width = np.sqrt(mode.curvature.mean_variances(jacobian))
@@ -285,7 +286,7 @@ def test_evidence_is_the_integral_over_the_coordinates_of_a_small_model(law, has
     for scale in (0.2, 0.5, 1.5):
         settings = Settings(scale=scale, has_sampling_error=has_sampling_error)
         mode = noise_aware_mode(gather(release), settings)
-        variance = _Search(gather(release), settings)._variance(mode.means.at(mode.point))
+        variance = Objective(gather(release), settings).variance(mode.means.at(mode.point))
 
         def density(beta, scale=scale, mode=mode, variance=variance):
             mean = mode.means.at(np.array([beta, mode.log_total])).mean
@@ -363,7 +364,7 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
 
 def test_products_alone_lead_to_the_dense_estimate(noisy, monkeypatch):
     dense = NoiseAwareMAP().fit(noisy.release)
-    monkeypatch.setattr(search_module, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(objective_module, "DENSE_LIMIT", 1)
     sampled = NoiseAwareMAP().fit(noisy.release)
     assert sampled.status is Status.CONVERGED
     np.testing.assert_allclose(sampled.marginals.flat, dense.marginals.flat, atol=0.01)
