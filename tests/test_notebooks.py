@@ -10,10 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SLOW = {"02_posterior.ipynb"}  # compiles two models and samples a dozen posteriors
 
 
-def test_the_first_notebook_is_found():
-    assert "01_declare_release_infer.ipynb" in [path.name for path in NOTEBOOKS]
+def test_the_notebooks_are_found():
+    assert {"01_declare_release_infer.ipynb", "02_posterior.ipynb"} <= {path.name for path in NOTEBOOKS}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -27,7 +28,11 @@ def test_a_notebook_is_stored_without_outputs(path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.name in SLOW else []) for path in NOTEBOOKS],
+    ids=lambda path: path.name,
+)
 def test_a_notebook_runs_and_shows_its_pictures(path, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 
@@ -35,7 +40,7 @@ def test_a_notebook_runs_and_shows_its_pictures(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # another library's notices at import
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2

@@ -193,6 +193,9 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="extend",
         help="which methods, by default all; without the posterior it is a matter of seconds",
     )
+    command.add_argument(
+        "--draws", type=_number, default=500, help="of each of the posterior's 4 chains, 500 by default"
+    )
     _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     command.add_argument(

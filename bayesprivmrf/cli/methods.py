@@ -26,7 +26,7 @@ NAMES = {
 ESTIMATORS = ("naive-mle", "cgm", "noise-aware", "posterior")
 """Those that infer from a release."""
 
-LOOPY = ("naive-mle", "cgm")
+LOOPY = ("naive-mle", "cgm", "noise-aware")
 """Those that can do without exact marginals."""
 
 
@@ -46,7 +46,7 @@ def fitted(
     if name == "noise-aware":
         from bayesprivmrf.inference import NoiseAwareMAP
 
-        return NoiseAwareMAP().fit(release)
+        return NoiseAwareMAP(inference=inference).fit(release)
     from bayesprivmrf.inference import CGM, NaiveMLE
 
     kind = CGM if name == "cgm" else NaiveMLE
