@@ -57,7 +57,7 @@ def test_hyper_dirichlet_posterior_is_that_of_latent_records(model, law, records
     assert junction_forest(model.cardinalities, model.scopes).roots == (0,)  # the reference's first clique
     release = release_of(model, law, records, 17, total)
     prior = {"concentration": alpha, "total_range": (60, 300)}
-    draws = hyper_dirichlet_draws(release, **prior, seed=2, sweeps=40_000)
+    draws = hyper_dirichlet_draws(release, **prior, seed=2, sweeps=25_000)
     posterior = LatentCounts(**prior).fit(release, **SAMPLER)
     found = posterior._draws.finished
     require_close(found.marginals, draws.marginals, mean=0.08, ratio=0.06)
@@ -68,14 +68,14 @@ def test_hyper_dirichlet_posterior_is_that_of_latent_records(model, law, records
 
 @pytest.mark.parametrize(
     ("law", "records", "total", "scale"),
-    [(DiscreteLaplace(4.0), 150, None, None), (Gaussian(3.0), 300, 300, 1.0)],
+    [(DiscreteLaplace(4.0), 150, None, None), (Gaussian(3.0), 200, 200, 1.0)],
     ids=["private, learnt scale", "public, fixed scale"],
 )
 def test_log_linear_posterior_is_that_of_latent_records(law, records, total, scale):
     release = release_of(CYCLE, law, records, 23, total, scale=0.7)
     prior = LEARNT if scale is None else {"location": scale}
     total_range = (75, 300)
-    draws = log_linear_draws(release, **prior, total_range=total_range, seed=4, sweeps=60_000)
+    draws = log_linear_draws(release, **prior, total_range=total_range, seed=4, sweeps=25_000)
     posterior = LatentCounts(scale=scale, total_range=total_range).fit(release, **SAMPLER)
     found = posterior._draws.finished
     require_close(found.marginals, draws.marginals, mean=0.1, ratio=0.07)
@@ -83,4 +83,5 @@ def test_log_linear_posterior_is_that_of_latent_records(law, records, total, sca
     if total is None:
         require_close(found.total[..., None], draws.total[..., None], mean=0.1, ratio=0.07)
     if scale is None:
-        require_close(np.log(found.scales), np.log(draws.scales), mean=0.1, ratio=0.07)
+        # four coordinates of each order say little of its scale, and what they say is not normal
+        require_close(np.log(found.scales), np.log(draws.scales), mean=0.2, ratio=0.1)
