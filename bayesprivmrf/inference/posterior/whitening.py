@@ -30,18 +30,18 @@ __all__ = ["Whitening"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whitening:
-    """The numbers of the map.
+    r"""The numbers of the map.
 
     Parameters
     ----------
     basis
-        :math:`\\hat P^{-1/2} U`, shape (D, D); the diagonal alone, shape (D,), for a diagonal F.
+        :math:`\hat P^{-1/2} U`, shape (D, D); the diagonal alone, shape (D,), for a diagonal F.
     information
         Λ, shape (D,).
     shares
         Share of each group of entries (orders; the total last) in each direction, shape (D, groups).
     mode
-        :math:`\\hat u`, shape (D,).
+        :math:`\hat u`, shape (D,).
     """
 
     basis: FloatArray

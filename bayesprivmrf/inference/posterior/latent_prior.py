@@ -1,0 +1,104 @@
+r"""The prior of latent tables in coordinates in which NUTS can move them.
+
+N records of a log-linear model have tables n of statistics t(n), one for each zero-sum coordinate. Relaxed to real
+numbers, they are written as
+
+.. math:: n = (N + κ)\, μ(θ') - κ\, μ(0),
+
+so that θ' are coordinates of the latent tables as β are of the population. κ is half a record for each cell of a
+table: a count may fall to about -1/2, and each whole number owns the half on either side of it, as in
+`row_counts`; without it a relaxed count cannot reach an empty cell, nor its interval contain zero.
+
+Given β, θ' scatters around :math:`f β`, :math:`f = N/(N + κ)`, with the sampling variance of N records. Its prior is
+
+.. math:: θ' \sim N\bigl(0,\; f^2 (T + (N Σ_0)^{-1})\bigr),
+
+the sum of the prior's variance T of β and the sampling variance, Σ_0 being the covariance of t under the uniform
+distribution: diagonal, :math:`1 / \prod_{v∈S} K_v`, and the same whatever was released.
+
+For many records the second term vanishes. There, the exact prior of θ' has the density :math:`p(β = θ')(1 + O(1/N))`
+by the saddle-point expansion of p(n | β): Laplace's integral over β cancels the determinant that the change from n to
+θ' brings. For few records, that expansion loses mass where counts are near zero, the more the sparser the population,
+and makes tables too even; a variance that moves with θ' has tails that cannot be normalised. The fixed Σ_0 keeps the
+population's own prior: drawing θ' from the prior above and then β given the tables (`superpopulation`) gives back a
+standard deviation within 1 % of τ for N of 1000 and more, 2 % at N = 100 and 50 if τ = 0.4; 5 to 9 % for main
+effects at N up to 100 if τ = 1, where the data are fewer than the parameters (3x3 grid of three-state variables).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.inference.effects_prior import EffectsPrior
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.effects_engine import Plan
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["LatentPrior"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatentPrior:
+    """The prior of one model's latent tables.
+
+    Parameters
+    ----------
+    evidence
+        The releases, of which only the model is used.
+    """
+
+    evidence: Evidence
+
+    @cached_property
+    def effects(self) -> Effects:
+        """Coordinates of the potentials."""
+        model = self.evidence.specification
+        return Effects.of(model.cardinalities, model.scopes)
+
+    @cached_property
+    def effects_prior(self) -> EffectsPrior:
+        """The prior of the population's coordinates."""
+        return EffectsPrior(effects=self.effects)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Compiled marginals."""
+        return Plan.of(self.effects, self.evidence.supported)
+
+    @property
+    def scale_covariance(self) -> FloatArray:
+        """Prior covariance of log τ, shape (orders, orders)."""
+        prior = self.effects_prior
+        count = len(prior.orders)
+        own = prior.spread_between_orders**2 * np.eye(count)
+        return own + np.full((count, count), prior.spread_in_common**2)
+
+    @cached_property
+    def excess(self) -> float:
+        """κ, half a record for each possible cell of a table of mean size."""
+        supported = self.evidence.supported
+        cells = self.effects.cells if supported is None else int(supported.sum())
+        return 0.5 * cells / max(len(self.effects.scopes), 1)
+
+    @cached_property
+    def uniform(self) -> FloatArray:
+        """μ(0), shape (cells,)."""
+        return self.plan.moments(np.zeros(self.effects.size))[1]
+
+    @cached_property
+    def sampling_variance(self) -> FloatArray:
+        """Diagonal of Σ_0⁻¹: N times the sampling variance of each coordinate, shape (d,)."""
+        cards, effects = self.effects.cardinalities, self.effects
+        sizes = [math.prod(cards[v] for v in subset) for subset in effects.subsets]
+        return np.repeat(np.array(sizes, dtype=float), np.diff(effects.offsets))
+
+    def precision(self, log_scales: FloatArray, log_total: float) -> FloatArray:
+        """Prior precision of θ', shape (d,)."""
+        inverse = math.exp(-log_total)
+        variance = 1 / self.effects_prior.precision(log_scales) + inverse * self.sampling_variance
+        return (1 + self.excess * inverse) ** 2 / variance

@@ -1,0 +1,67 @@
+"""Which cells of the model's cliques the cells of the measured tables are sums of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.model.tables import IntArray
+
+__all__ = ["MeasuredCells"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredCells:
+    """Cells that may occur, of the model and of the measured tables.
+
+    Parameters
+    ----------
+    cells
+        Flat positions of the model's possible cells, ascending.
+    targets
+        Positions of the possible measured cells in the flat view of the noisy tables.
+    sources, sums
+        Possible cell ``sources[k]`` of the model counts in measured cell ``sums[k]``; both as numbered above.
+    """
+
+    cells: IntArray
+    targets: IntArray
+    sources: IntArray
+    sums: IntArray
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> MeasuredCells:
+        """The cells of one evidence; each measured table is summed from the first clique that holds it."""
+        model = evidence.specification
+        supported = evidence.supported
+        cells = np.arange(model.size) if supported is None else np.flatnonzero(supported)
+        targets = np.flatnonzero(evidence.possible)
+        number = np.full(model.size, -1)
+        number[cells] = np.arange(cells.size)
+        rank = np.full(evidence.offsets[-1], -1)
+        rank[targets] = np.arange(targets.size)
+        sources, sums = [np.zeros(0, int)], [np.zeros(0, int)]
+        for position, scope in enumerate(evidence.scopes):
+            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
+            holder, shape = model.scopes[home], model.shapes[home]
+            states = np.unravel_index(np.arange(math.prod(shape)), shape)
+            own = [model.cardinalities[v] for v in scope]
+            measured = np.ravel_multi_index(tuple(states[holder.index(v)] for v in scope), own)
+            mine = number[model.offsets[home] : model.offsets[home + 1]]
+            sources.append(mine[mine >= 0])
+            sums.append(rank[evidence.offsets[position] + measured[mine >= 0]])
+        return cls(cells=cells, targets=targets, sources=np.concatenate(sources), sums=np.concatenate(sums))
+
+    def measured(self, counts: Any) -> Any:
+        """Symbolic counts of the possible measured cells, from those of the model's possible cells."""
+        import pytensor.tensor as pt
+
+        if np.array_equal(self.sums, np.arange(self.targets.size)):
+            return (
+                counts if np.array_equal(self.sources, np.arange(self.cells.size)) else counts[self.sources]
+            )
+        return pt.inc_subtensor(pt.zeros(self.targets.size)[self.sums], counts[self.sources])

@@ -1,0 +1,121 @@
+"""A preliminary estimate of a log-linear posterior: where the sampler starts and how it stretches its coordinates.
+
+Nothing of it enters the posterior: it makes the sampler fast, and may be rough.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.noise_aware_mode import DENSE_LIMIT, Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
+from bayesprivmrf.inference.posterior.whitening import Whitening
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Preliminary"]
+
+_LOGISTIC_PRECISION = 3 / math.pi**2
+_EDGE = 1e-3
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Preliminary:
+    """The estimate, made when first asked for.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    latent
+        The prior of the latent tables.
+    scale
+        τ of all orders; None where it is learnt.
+    total
+        Public N; None where it is private.
+    total_range
+        Bounds of a private N.
+    """
+
+    evidence: Evidence
+    latent: LatentPrior
+    scale: float | None
+    total: float | None
+    total_range: tuple[float, float]
+
+    @cached_property
+    def mode(self) -> Mode:
+        """The noise-aware estimate at one scale, the prior's location where the scale is learnt."""
+        bounds = self.total_range if self.total is None else (self.total, self.total)
+        scale = self.latent.effects_prior.location if self.scale is None else self.scale
+        settings = Settings(scale=scale, total_range=bounds, rounds=_ROUNDS, tolerance=0.3)
+        return noise_aware_mode(self.evidence, settings)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the curvature is kept as a matrix."""
+        return self.latent.effects.size <= DENSE_LIMIT
+
+    @cached_property
+    def total_bounds(self) -> dict[str, float]:
+        """Ends of log N, and the estimate's position between them on the logistic scale."""
+        low, high = np.log(self.total_range)
+        inside = min(max((self.mode.log_total - low) / (high - low), _EDGE), 1 - _EDGE)
+        return {"low": float(low), "high": float(high), "centre": math.log(inside / (1 - inside))}
+
+    @cached_property
+    def whitening(self) -> Whitening:
+        """Coordinates in which the posterior is nearly standard normal."""
+        mode, prior = self.mode, self.latent.effects_prior
+        precision = self.latent.precision(mode.log_scales, mode.log_total)
+        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
+        count = len(prior.orders)
+        if self.total is not None:
+            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
+            return Whitening.of(information, precision, point, groups, count)
+        bounds = self.total_bounds
+        share = 1 / (1 + math.exp(-bounds["centre"]))
+        slope = np.ones(len(point) + 1)
+        slope[-1] = (
+            (bounds["high"] - bounds["low"]) * share * (1 - share)
+        )  # of log N by its logistic position
+        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
+        precision = np.append(precision, _LOGISTIC_PRECISION)
+        return Whitening.of(
+            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
+        )
+
+    @property
+    def log_scale_root(self) -> FloatArray:
+        """A root of the covariance that log τ would have if every effect were known, shape (orders, orders)."""
+        prior = self.latent.effects_prior
+        sizes = np.bincount(prior.levels, minlength=len(prior.orders))
+        precision = np.linalg.inv(self.latent.scale_covariance) + np.diag(0.5 * sizes)
+        return np.linalg.inv(np.linalg.cholesky(precision)).T
+
+    def data(self) -> dict[str, np.ndarray]:
+        """The numbers that a model needs, by name."""
+        values = {**self.whitening.data(), "preliminary_log_scale": np.asarray(self.mode.log_scales)}
+        values["preliminary_log_total"] = np.asarray(float(self.mode.log_total))
+        if self.scale is None:
+            values["log_scale_root"] = self.log_scale_root
+        if self.total is None:
+            values |= {f"log_total_{name}": np.asarray(value) for name, value in self.total_bounds.items()}
+        return values
+
+    def curvature(self) -> FloatArray:
+        """NΣ + T⁻¹ at the estimate, shape (d, d); its diagonal for many coordinates."""
+        mode, plan = self.mode, self.latent.plan
+        prior = self.latent.effects_prior.precision(mode.log_scales)
+        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
+        if not self.is_dense:
+            _, _, mean, square = plan.moments(beta)
+            return total * np.maximum(square - mean**2, 0.0) + prior
+        from bayesprivmrf.inference.posterior.effects_engine import fisher_information
+
+        return total * fisher_information(beta, *plan.tape) + np.diag(prior)
