@@ -56,6 +56,31 @@ _ENTRIES = {
   pages = {478--487},
   year = {2017},
 }""",
+    "evidence": """@article{mackay1992bayesian,
+  title = {Bayesian Interpolation},
+  author = {MacKay, David J. C.},
+  journal = {Neural Computation},
+  volume = {4},
+  pages = {415--447},
+  year = {1992},
+}""",
+    "posterior": """@inproceedings{bernstein2018differentially,
+  title = {Differentially Private {Bayesian} Inference for Exponential Families},
+  author = {Bernstein, Garrett and Sheldon, Daniel},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {31},
+  year = {2018},
+}""",
+    "pymc": """@article{abrilpla2023pymc,
+  title = {{PyMC}: A Modern, and Comprehensive Probabilistic Programming Framework in {Python}},
+  author = {Abril-Pla, Oriol and Andreani, Virgile and Carroll, Colin and Dong, Larry and Fonnesbeck, Christopher J.
+            and Kochurov, Maxim and Kumar, Ravin and Lao, Junpeng and Luhmann, Christian C. and Martin, Osvaldo A.
+            and Osthege, Michael and Vieira, Ricardo and Wiecki, Thomas and Zinkov, Robert},
+  journal = {PeerJ Computer Science},
+  volume = {9},
+  pages = {e1516},
+  year = {2023},
+}""",
 }
 
 _RAN = {
@@ -63,6 +88,8 @@ _RAN = {
     "GaussianStatistics": ("opendp", "gaussian", "zcdp"),
     "CGM": ("cgm",),
     "naive MLE": ("cgm",),
+    "noise-aware MAP": ("cgm", "evidence"),
+    "posterior": ("cgm", "posterior", "pymc"),
 }
 
 
@@ -72,7 +99,7 @@ def citation(*results: Any) -> str:
     Parameters
     ----------
     results
-        Releases and solutions, any number; none gives the library alone.
+        Releases, solutions and posteriors, any number; none gives the library alone.
 
     Returns
     -------
