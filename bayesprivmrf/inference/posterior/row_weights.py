@@ -39,7 +39,7 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
-from scipy.special import log_ndtr
+from scipy.special import gammaln, log_ndtr
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
@@ -52,7 +52,7 @@ _LARGEST_SHAPE = 1e10
 _VERSION = 1
 """Of the compiled function, for the cache on disk."""
 
-_NAMES = ("row_shift", "row_scale", "row_shape", "row_total")
+_NAMES = ("row_shift", "row_scale", "row_log_scale", "row_shape", "row_total", "row_constant")
 
 
 def row_weights_data(
@@ -80,15 +80,19 @@ def row_weights_data(
     scale = 1 / np.sqrt(precisions + 1 / prior_sd**2)
     ratio = np.clip(np.where(precisions > 0, counts, mean) / scale, -8.0, None)
     # the mean of a normal variable above zero, in units of its scale
-    log_soft = np.array([softened(u)[0] for u in ratio])
+    log_soft = np.array([softened(u)[1] for u in ratio])
     expected = np.exp(log_soft - log_ndtr(ratio))
     weights = scale * expected
     shape = concentration * sizes + np.add.reduceat((positive / scale) ** 2, starts)
+    shape = np.minimum(shape, _LARGEST_SHAPE)
+    total = np.add.reduceat(weights, starts)
     return {
         "row_shift": inverse_softened(np.log(expected)),
         "row_scale": scale,
-        "row_shape": np.minimum(shape, _LARGEST_SHAPE),
-        "row_total": np.add.reduceat(weights, starts),
+        "row_log_scale": np.log(scale),
+        "row_shape": shape,
+        "row_total": total,
+        "row_constant": shape * (np.log(shape) - 1) - gammaln(shape),
     }
 
 
@@ -113,16 +117,17 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     data = [pm.Data(name, values[name]) for name in _NAMES]
     starts = pt.constant(forest.row_starts)
     row = np.repeat(np.arange(forest.row_sizes.size), forest.row_sizes)
-    sizes, gammaln, log = forest.row_sizes, cast(Any, pt.gammaln), cast(Any, pt.log)
+    sizes, log_gamma, log = forest.row_sizes, cast(Any, pt.gammaln), cast(Any, pt.log)
+    distinct, of_size = np.unique(sizes, return_counts=True)
 
     def logp(value: Any, alpha: Any, *given: Any) -> Any:
-        mass, shape = alpha * sizes, given[2]
-        constant: Any = shape * (log(shape) - 1)
-        constant += gammaln(mass) - gammaln(shape) - sizes * gammaln(alpha)
         outputs: Any = _ROW_WEIGHTS(value, alpha, *given, starts)
-        return outputs[1] + pt.sum(constant)
+        constant = pt.sum(of_size * log_gamma(alpha * distinct)) - row.size * log_gamma(alpha)
+        return outputs[1] + constant
 
-    def dist(alpha: Any, shift: Any, scale: Any, shape: Any, total: Any, size: Any) -> Any:
+    def dist(
+        alpha: Any, shift: Any, scale: Any, log_scale: Any, shape: Any, total: Any, constant: Any, size: Any
+    ) -> Any:
         # Gamma(a) is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0
         lead = () if rv_size_is_none(size) else tuple(size)
         logs = log(pm.Gamma.dist(alpha + 1, 1.0, size=(*lead, row.size)))
@@ -130,7 +135,7 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
         logs = logs - pt.max(logs, axis=-1, keepdims=True)
         sums = pt.inc_subtensor(pt.zeros((*lead, sizes.size))[..., row], pt.exp(logs))
         free = log(pm.Gamma.dist(shape, shape, size=(*lead, sizes.size)) * total / sums)
-        return _INVERSE_SOFTENED(logs + free[..., row] - log(scale)) - shift
+        return _INVERSE_SOFTENED(logs + free[..., row] - log_scale) - shift
 
     position = pm.CustomDist(
         "row_positions",
@@ -139,23 +144,25 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
         logp=logp,
         dist=dist,
         support_point=lambda rv, size, alpha, shift, *rest: pt.zeros_like(shift),
-        signature="(),(c),(c),(r),(r)->(c)",
+        signature="(),(c),(c),(c),(r),(r),(r)->(c)",
     )
     outputs: Any = _ROW_WEIGHTS(position, concentration, *data, starts)
     return outputs[0]
 
 
 @numba.njit
-def softened(u: float) -> tuple[float, float, float, float]:
-    """Log S(u) and its derivative, log Φ(u) and its derivative.
+def softened(u: float) -> tuple[float, float, float, float, float]:
+    """S(u), log S(u) and its derivative, log Φ(u) and its derivative.
 
     Far below zero they follow from the continued fraction of Mills' ratio, 1 / (x + 1 / (x + 2 / (x + ...))).
     """
+    if u > 7.0:  # Φ is 1 within 1e-12
+        return u, math.log(u), 1.0 / u, 0.0, 0.0
     if u > -5.0:
         below = 0.5 * math.erfc(-u / math.sqrt(2.0))
         density = math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
         soft = u * below + density
-        return math.log(soft), below / soft, math.log(below), density / below
+        return soft, math.log(soft), below / soft, math.log(below), density / below
     x = -u
     tail = x
     for k in range(60, 1, -1):
@@ -163,7 +170,7 @@ def softened(u: float) -> tuple[float, float, float, float]:
     mills = tail / (x * tail + 1.0)  # Φ / φ
     log_density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi)
     log_soft = log_density - math.log(x * tail + 1.0)
-    return log_soft, tail, log_density + math.log(mills), 1.0 / mills
+    return math.exp(log_soft), log_soft, tail, log_density + math.log(mills), 1.0 / mills
 
 
 @numba.njit
@@ -174,7 +181,7 @@ def inverse_softened(log_values: FloatArray) -> FloatArray:
         value = log_values.flat[i]
         u = math.exp(min(value, 700.0)) if value > 0.0 else -math.sqrt(-2.0 * value)
         for _ in range(100):
-            log_soft, slope, _, _ = softened(u)
+            _, log_soft, slope, _, _ = softened(u)
             step = (value - log_soft) / slope
             u += step
             if abs(step) < 1e-12 * (1.0 + abs(u)):
@@ -184,25 +191,25 @@ def inverse_softened(log_values: FloatArray) -> FloatArray:
 
 
 @numba.njit
-def _rows(position, alpha, shift, scale, shape, total, row_starts):
-    """Weights, their derivatives by v; log density without its constant, its derivatives by v and by α."""
+def _rows(position, alpha, shift, scale, log_scale, shape, total, constant, row_starts):
+    """Weights and log density; their derivatives by v, and that of the density by α, but for Γ(Rα) and Γ(α)."""
     weights, slopes, scores = np.empty_like(position), np.empty_like(position), np.empty_like(position)
     log_density, by_alpha = 0.0, 0.0
     for row in range(len(row_starts) - 1):
         start, stop = row_starts[row], row_starts[row + 1]
-        log_total, whole, summed = math.log(total[row]), 0.0, 0.0
+        whole, summed = 0.0, 0.0
         for i in range(start, stop):
-            log_soft, soft_slope, log_normal, normal_slope = softened(shift[i] + position[i])
-            log_weight = math.log(scale[i]) + log_soft
-            weights[i] = math.exp(log_weight)
+            soft, log_soft, soft_slope, log_normal, normal_slope = softened(shift[i] + position[i])
+            weights[i] = scale[i] * soft
             slopes[i] = weights[i] * soft_slope
             scores[i] = (alpha - 1.0) * soft_slope + normal_slope
             log_density += log_normal - log_soft
-            summed += log_weight - log_total
+            summed += log_soft + log_scale[i]
             whole += weights[i]
+        summed -= (stop - start) * math.log(total[row])
         whole /= total[row]
         free = shape[row] - alpha * (stop - start)
-        log_density += alpha * summed + free * math.log(whole) - shape[row] * (whole - 1.0)
+        log_density += alpha * summed + free * math.log(whole) - shape[row] * (whole - 1.0) + constant[row]
         by_alpha += summed - (stop - start) * math.log(whole)
         factor = (free / whole - shape[row]) / total[row]
         for i in range(start, stop):
@@ -228,7 +235,7 @@ class _RowWeights(Op):
         return [input_shapes[0], (), input_shapes[0], input_shapes[0], ()]
 
     def connection_pattern(self, node):
-        return [[k < 2 and o < 2 for o in range(5)] for k in range(7)]
+        return [[k < 2 and o < 2 for o in range(5)] for k in range(9)]
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any):
         by_weights, by_density = cotangents[:2]
@@ -248,9 +255,9 @@ _ROW_WEIGHTS = _RowWeights()
 @register_funcify_default_op_cache_key(_RowWeights)
 def _compiled_rows(op, node, **kwargs):
     @numba_njit
-    def rows(position, alpha, shift, scale, shape, total, row_starts):
+    def rows(position, alpha, shift, scale, log_scale, shape, total, constant, row_starts):
         weights, log_density, slopes, scores, by_alpha = _rows(
-            position, alpha.item(), shift, scale, shape, total, row_starts
+            position, alpha.item(), shift, scale, log_scale, shape, total, constant, row_starts
         )
         return weights, np.asarray(log_density), slopes, scores, np.asarray(by_alpha)
 
