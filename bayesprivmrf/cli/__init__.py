@@ -141,7 +141,7 @@ def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     if options.method not in ("posterior", "noise-aware") and options.prob is not None:
         parser.error("argument --prob: goes with --method posterior or noise-aware, which have intervals")
     if options.method not in LOOPY and options.inference == "loopy":
-        parser.error(f"argument --inference: {options.method} needs exact marginals")
+        parser.error(f"argument --inference: {options.method} needs exact marginals on the command line")
     options.prob = 0.9 if options.prob is None else options.prob
 
 

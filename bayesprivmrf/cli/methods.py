@@ -26,8 +26,8 @@ NAMES = {
 ESTIMATORS = ("naive-mle", "cgm", "noise-aware", "posterior")
 """Those that infer from a release."""
 
-LOOPY = ("naive-mle", "cgm", "noise-aware")
-"""Those that can do without exact marginals."""
+LOOPY = ("naive-mle", "cgm")
+"""Those that can do without exact marginals, in a time that one would wait for."""
 
 
 def fitted(
@@ -46,7 +46,7 @@ def fitted(
     if name == "noise-aware":
         from bayesprivmrf.inference import NoiseAwareMAP
 
-        return NoiseAwareMAP(inference=inference).fit(release)
+        return NoiseAwareMAP().fit(release)
     from bayesprivmrf.inference import CGM, NaiveMLE
 
     kind = CGM if name == "cgm" else NaiveMLE
