@@ -136,10 +136,7 @@ class LogLinear:
 
     def data(self) -> Mapping[str, np.ndarray]:
         """Values of the ``pm.Data``, by name."""
-        values = {**noise_data(self.evidence), **self.preliminary.data()}
-        if self.total is not None:
-            values["records"] = np.asarray(float(self.total))
-        return values
+        return {**noise_data(self.evidence), **self.preliminary.data()}
 
     def start(self) -> Mapping[str, np.ndarray] | None:
         """None: position zero is the preliminary estimate."""
@@ -148,8 +145,8 @@ class LogLinear:
     def model(self) -> pm.Model:
         """A PyMC model of this release.
 
-        Variables: ``position``, the whitened coordinates, whose own normal density the potential
-        ``latent_prior`` takes back; ``log_scale`` (log τ of each order) where learnt; ``total`` where N is
+        Variables: ``position`` and ``scale_position``, whitened, whose own normal densities the potential
+        ``latent_prior`` takes back; ``log_scale`` (log τ of each order) where it is learnt; ``total`` where N is
         private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's cliques, clique after clique), a
         ``counts[a,b]`` for each clique with the variables as dims and the states as coords; and the observed
         ``noisy_counts``. Draws from the prior are those of `prior_draws`; PyMC's own would leave out the potentials.
@@ -158,73 +155,32 @@ class LogLinear:
         import pytensor.tensor as pt
 
         from bayesprivmrf.inference.posterior.marginals_op import marginal_moments
+        from bayesprivmrf.inference.posterior.stretch import stretched
 
         latent, measured, size = self.latent, self._measured, self.latent.effects.size
         coords = {"cell": np.arange(measured.cells.size), "noisy_cell": np.arange(measured.targets.size)}
-        own = set(noise_data(self.evidence))
+        own, orders = set(noise_data(self.evidence)), len(latent.effects_prior.orders)
         with pm.Model(coords=coords) as model:
             given = {name: pm.Data(name, value) for name, value in self.data().items() if name not in own}
-            log_scale = self._log_scale(given)
             position = pm.Normal("position", 0.0, 1.0, shape=size + (self.total is None))
-            moved, log_jacobian = self._unwhitened(given, position, log_scale)
-            coordinates = pm.Deterministic("coordinates", moved[:size])
-            total = given["records"] if self.total is not None else self._total(given, moved[size])
-            inverse = 1 / total
-            variance = pt.exp(2 * log_scale)[latent.effects_prior.levels] + inverse * latent.sampling_variance
-            ratio = coordinates**2 * (1 + latent.excess * inverse) ** 2 / variance
-            density = -0.5 * pt.sum(pt.log(variance) + ratio) + size * pt.log1p(latent.excess * inverse)
-            pm.Potential("latent_prior", density + log_jacobian + 0.5 * pt.sum(position**2))
+            scale_position: Any = np.zeros(0)
+            if self._learns_scale:
+                scale_position = pm.Normal("scale_position", 0.0, 1.0, shape=orders)
+            found = stretched(position, scale_position, given, latent)
+            pm.Potential("latent_prior", found.log_density)
+            coordinates = pm.Deterministic("coordinates", found.coordinates)
+            if self._learns_scale:
+                pm.Deterministic("log_scale", found.log_scale)
+            total = pt.exp(found.log_total)
+            if self.total is None:
+                total = pm.Deterministic("total", total)
             marginals = marginal_moments(latent.plan, coordinates).marginals
             flat = (total + latent.excess) * marginals - latent.excess * latent.uniform
-            counts = pm.Deterministic("counts", flat[measured.cells], dims="cell")
+            every = measured.cells.size == latent.effects.cells
+            counts = pm.Deterministic("counts", flat if every else flat[measured.cells], dims="cell")
             observe_noisy_counts(self.evidence, measured.measured(counts), smoothing=self.smoothing)
             self._readable(flat)
         return model
-
-    def _log_scale(self, given: Mapping[str, Any]) -> Any:
-        """Declare log τ of each order, or give the fixed one."""
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        if not self._learns_scale:
-            return given["preliminary_log_scale"]
-        expected = self.latent.effects_prior.expected_log_scales
-        position = pm.Normal("scale_position", 0.0, 1.0, shape=len(expected))
-        moved = given["preliminary_log_scale"] + pt.dot(given["log_scale_root"], position)
-        log_scale = pm.Deterministic("log_scale", moved)
-        gap = log_scale - expected
-        quadratic = pt.dot(gap, pt.dot(np.linalg.inv(self.latent.scale_covariance), gap))
-        pm.Potential("scale_prior", -0.5 * quadratic + 0.5 * pt.sum(position**2))
-        return log_scale
-
-    def _total(self, given: Mapping[str, Any], moved: Any) -> Any:
-        """Declare a private N, log-uniform: logistic on the scale of its position between the ends."""
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        place = given["log_total_centre"] + moved
-        low, high = given["log_total_low"], given["log_total_high"]
-        pm.Potential("total_prior", -pt.softplus(place) - pt.softplus(-place))
-        return pm.Deterministic("total", pt.exp(low + (high - low) * pt.sigmoid(place)))
-
-    def _unwhitened(self, given: Mapping[str, Any], position: Any, log_scale: Any) -> tuple[Any, Any]:
-        """The coordinates at a position, and the logarithm of their volume."""
-        import pytensor.tensor as pt
-
-        latent, first = self.latent, given["preliminary_log_scale"]
-        levels, count = latent.effects_prior.levels, len(latent.effects_prior.orders)
-        sizes = np.maximum(np.bincount(levels, minlength=count), 1)
-        means = np.bincount(levels, weights=latent.sampling_variance, minlength=count) / sizes
-        scatter = pt.exp(-given["preliminary_log_total"]) * means
-        change = pt.log(pt.exp(2 * first) + scatter) - pt.log(pt.exp(2 * log_scale) + scatter)
-        if self.total is None:
-            change = pt.concatenate([change, np.zeros(1)])
-        information = given["whitening_information"]
-        precision = information + pt.exp(pt.dot(given["whitening_shares"], change))
-        own = given["whitening_mode"] * (information + 1) / precision + position / pt.sqrt(precision)
-        basis = given["whitening_basis"]
-        moved = pt.dot(basis, own) if self.preliminary.is_dense else basis * own
-        return moved, -0.5 * pt.sum(pt.log(precision))
 
     def _readable(self, flat: Any) -> None:
         """Declare the counts of each clique as a table."""

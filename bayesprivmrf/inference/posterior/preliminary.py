@@ -101,11 +101,11 @@ class Preliminary:
     def data(self) -> dict[str, np.ndarray]:
         """The numbers that a model needs, by name."""
         values = {**self.whitening.data(), "preliminary_log_scale": np.asarray(self.mode.log_scales)}
-        values["preliminary_log_total"] = np.asarray(float(self.mode.log_total))
-        if self.scale is None:
-            values["log_scale_root"] = self.log_scale_root
+        values["log_scale_root"] = self.log_scale_root
         if self.total is None:
-            values |= {f"log_total_{name}": np.asarray(value) for name, value in self.total_bounds.items()}
+            values["log_total"] = np.array([self.mode.log_total, *self.total_bounds.values()])
+        else:
+            values["log_total"] = np.array([math.log(max(self.total, 1.0)), 0.0, 0.0, 0.0])
         return values
 
     def curvature(self) -> FloatArray:

@@ -35,7 +35,7 @@ class Whitening:
     Parameters
     ----------
     basis
-        :math:`\hat P^{-1/2} U`, shape (D, D); the diagonal alone, shape (D,), for a diagonal F.
+        :math:`\hat P^{-1/2} U`, shape (D, D); the diagonal alone, shape (D, 1), for a diagonal F.
     information
         Λ, shape (D,).
     shares
@@ -71,7 +71,12 @@ class Whitening:
         root = np.sqrt(precision)
         member = np.eye(count)[groups]
         if information.ndim == 1:
-            return cls(basis=1 / root, information=information / precision, shares=member, mode=root * mode)
+            return cls(
+                basis=1 / root[:, np.newaxis],
+                information=information / precision,
+                shares=member,
+                mode=root * mode,
+            )
         scaled = information / np.outer(root, root)
         values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
         return cls(
