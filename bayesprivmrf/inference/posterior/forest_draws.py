@@ -21,7 +21,16 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
     """Logarithms of Dirichlet rows with the given parameters, shape (possible cells, draws).
 
     A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
+
+    Raises
+    ------
+    FloatingPointError
+        A parameter is not positive: there is no such law, and going on would favour the emptiest state.
     """
+    if not (shapes > 0).all():
+        raise FloatingPointError(
+            "a row's Dirichlet parameters must be positive; the relaxed counts are wrong."
+        )
     logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
     for start, stop in pairwise(forest.row_starts):
         row = logs[start:stop]

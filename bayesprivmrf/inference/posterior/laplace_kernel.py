@@ -33,6 +33,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
+from bayesprivmrf.inference.posterior.sources import checksum
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["force_width", "lattice_mass", "log_laplace_kernel"]
@@ -43,8 +44,8 @@ _VARIANCE = 0.02
 _LATTICE_SCALES = (0.05, 1.5)
 """Noise scales at which integers are given their shares: below, the nearest has all in any case."""
 
-_VERSION = 1
-"""Of the compiled function, for the cache on disk."""
+_VERSION = checksum(__file__)
+"""Of the compiled functions, for the cache on disk."""
 
 
 def force_width(cells: int) -> float:

@@ -15,8 +15,13 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 
 from bayesprivmrf.inference.posterior import effects_engine, effects_symbols
 from bayesprivmrf.inference.posterior.effects_engine import Plan
+from bayesprivmrf.inference.posterior.sources import checksum
 
 __all__ = ["Moments", "marginal_moments"]
+
+
+_VERSION = checksum(__file__, str(effects_symbols.__file__), start=effects_engine.CHECKSUM)
+"""Of everything that the compiled functions are made of, for the cache on disk."""
 
 
 class Moments(NamedTuple):
@@ -128,7 +133,7 @@ def _evaluate_in_numba(op: _Evaluate, node: Apply, **_: Any) -> Any:
         _keep(point, addresses)
         return mu, log_partition, mean, square, state
 
-    return evaluate, effects_engine.CHECKSUM
+    return evaluate, _VERSION
 
 
 @register_funcify_default_op_cache_key(_PullBack)
@@ -164,7 +169,7 @@ def _pull_back_in_numba(op: _PullBack, node: Apply, **_: Any) -> Any:
         _keep(four, addresses)
         return result
 
-    return pull_back, effects_engine.CHECKSUM
+    return pull_back, _VERSION
 
 
 @numba_njit

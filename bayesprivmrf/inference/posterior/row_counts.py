@@ -12,16 +12,22 @@ A point r of the simplex that is Dirichlet(α) has mean 1/R and variance :math:`
 
 has the exact sum, means, variances and covariances of the counts at every M ≥ 0 and every α. As the parameters
 given the counts are Dirichlet(α + n), which is linear in n, their prior means and variances are exact as well.
-Since :math:`\sqrt{M (M + Rα)} < M + Rα/2`, every :math:`n_i > -α/2`, so that Dirichlet(α + n) always exists. For
-α = 1 and large M it is the continuity correction that gives each whole number the cell one half to each side.
+For
+α = 1 and large M it is the continuity correction that gives each whole number the half to either side.
 
 r is :math:`g / \sum g` with independent g ~ Gamma(α, 1), so a row's own sum is a free direction that changes
 nothing, and the prior needs no further term.
 
 The total of a row below another is a sum of relaxed counts and may be negative, at worst by α/2 a cell summed.
-There the true total is zero. The root takes :math:`s = δ \log(1 + e^{M/δ})` for M; where more cells are summed
-than the row has, M/R is bent as well, to :math:`-c + c\,e^{M/c}` with :math:`c = Rα/2` for M < 0 (over R),
-which keeps :math:`n_i > -α/2`.
+There the true total is zero, and the row goes to zero smoothly. With c = Rα/2 and δ = min(0.17, c/2) records,
+
+.. math:: n = \frac{M^*}{R} + \sqrt{V}\,\Bigl(r - \frac{1}{R}\Bigr), \qquad
+          \begin{cases} M^* = M, & V = M (M + 2c) + c δ e^{-M/δ} & M ≥ 0 \\
+          M^* = c\,(e^{M/c} - 1), & V = c δ e^{M/δ} & M < 0, \end{cases}
+
+which is continuous with its derivative, adds to the variance of a cell less than 0.05 records squared,
+close to M = 0 only, and has :math:`\sqrt{V} < M^* + c`, so that every :math:`n_i > -α/2` and
+Dirichlet(α + n) always exists.
 """
 
 from __future__ import annotations
@@ -38,13 +44,14 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.sources import checksum
 
 __all__ = ["row_counts"]
 
-_SOFTNESS = 0.25
-"""δ, records: how softly a row's spread goes to zero with its total."""
+_SOFTNESS = 0.17
+"""Records: how softly a row's spread goes to zero with its total."""
 
-_VERSION = 1
+_VERSION = checksum(__file__)
 """Of the compiled functions, for the cache on disk."""
 
 
@@ -76,27 +83,32 @@ def row_counts(forest: JunctionForest, weights: Any, total: Any, concentration: 
 
 @numba.njit
 def _spread(margin, mass):
-    """√(s (s + mass)), and its derivatives by the margin and by the mass Rα."""
-    scaled = margin / _SOFTNESS
-    if scaled > 40.0:
-        soft, slope = margin, 1.0
+    """√ of the row's spread, and its derivatives by the margin and by the mass Rα."""
+    softness = min(_SOFTNESS, 0.25 * mass)
+    tail = 0.5 * mass * softness * math.exp(-abs(margin) / softness)
+    # the softness itself moves with the mass where that is small
+    tail_by_mass = 0.5 * softness * math.exp(-abs(margin) / softness)
+    if 0.25 * mass < _SOFTNESS:
+        tail_by_mass += 0.25 * tail / softness * (1.0 + abs(margin) / softness)
+    if margin >= 0.0:
+        square, by_margin, by_mass = margin * (margin + mass) + tail, 2 * margin + mass, margin
+        by_margin -= tail / softness
     else:
-        power = math.exp(scaled)
-        soft, slope = _SOFTNESS * math.log1p(power), power / (1.0 + power)
-    value = math.sqrt(soft * (soft + mass))
+        square, by_margin, by_mass = tail, tail / softness, 0.0
+    value = math.sqrt(square)
     if value < 1e-100:
         return value, 0.0, 0.0
-    return value, slope * (soft + 0.5 * mass) / value, 0.5 * soft / value
+    return value, 0.5 * by_margin / value, 0.5 * (by_mass + tail_by_mass) / value
 
 
 @numba.njit
-def _bent(margin, size, summed, alpha):
-    """The margin, bent above -Rα/2 where it may fall below it, and its derivatives by the margin and by α."""
-    if margin >= 0.0 or summed <= size:
+def _bent(margin, mass):
+    """The margin, bent above -Rα/2 where it is negative, and its derivatives by the margin and by the mass Rα."""
+    if margin >= 0.0:
         return margin, 1.0, 0.0
-    bound = 0.5 * size * alpha
+    bound = 0.5 * mass
     power = math.exp(margin / bound)
-    return bound * (power - 1.0), power, 0.5 * size * (power - 1.0 - power * margin / bound)
+    return bound * (power - 1.0), power, 0.5 * (power - 1.0 - power * margin / bound)
 
 
 @numba.njit
@@ -112,7 +124,7 @@ def _forward(weights, total, alpha, row_starts, source_starts, sources):
         whole = 0.0
         for i in range(start, stop):
             whole += weights[i]
-        mean = _bent(margin, size, last - first, alpha)[0] / size
+        mean = _bent(margin, size * alpha)[0] / size
         spread = _spread(margin, size * alpha)[0]
         for i in range(start, stop):
             counts[i] = mean + spread * (weights[i] / whole - 1.0 / size)
@@ -139,12 +151,12 @@ def _backward(weights, total, alpha, row_starts, source_starts, sources, counts,
             inner += flow[i] * weights[i]
         inner /= whole
         spread, spread_by_margin, spread_by_mass = _spread(margin, size * alpha)
-        _, bent_by_margin, bent_by_alpha = _bent(margin, size, last - first, alpha)
+        _, bent_by_margin, bent_by_mass = _bent(margin, size * alpha)
         for i in range(start, stop):
             by_weights[i] = spread * (flow[i] - inner) / whole
         tilt = inner - summed / size
         by_margin = summed / size * bent_by_margin + tilt * spread_by_margin
-        by_alpha += summed / size * bent_by_alpha + tilt * spread_by_mass * size
+        by_alpha += (summed / size * bent_by_mass + tilt * spread_by_mass) * size
         if first == last:
             by_total += by_margin
         for k in range(first, last):

@@ -42,6 +42,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from scipy.special import gammaln, log_ndtr
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.sources import checksum
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["row_weights", "row_weights_data", "softened"]
@@ -49,8 +50,8 @@ __all__ = ["row_weights", "row_weights_data", "softened"]
 _LARGEST_SHAPE = 1e10
 """Bound of κ, beyond which κ (log G - G) loses digits."""
 
-_VERSION = 1
-"""Of the compiled function, for the cache on disk."""
+_VERSION = checksum(__file__)
+"""Of the compiled functions, for the cache on disk."""
 
 _NAMES = ("row_shift", "row_scale", "row_log_scale", "row_shape", "row_total", "row_constant")
 

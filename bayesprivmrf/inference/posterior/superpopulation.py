@@ -177,7 +177,7 @@ def draw_potentials(
     given = [np.ascontiguousarray(values, dtype=float) for values in (points, totals, precisions)]
     trajectories = _TRAJECTORIES if size <= _MANY else _FEWER
     base = excess * plan.moments(np.zeros(size))[2]
-    root, own = np.zeros((0, 0)), curvature
+    root, own = np.zeros((0, 0)), np.ones(size)  # each draw's own diagonal is all the scale there is
     if curvature.ndim == 2:
         own = np.diag(curvature).copy()
         root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)

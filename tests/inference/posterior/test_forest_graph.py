@@ -72,7 +72,22 @@ def test_a_row_of_no_records_is_empty_and_every_count_stays_above_minus_half_alp
                     assert own == pytest.approx(counts[sources].sum(), abs=1e-9)
 
 
-@pytest.mark.parametrize("total", [0.1, 3.0, 5e4])
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.2, 0.5, 3.0])
+@pytest.mark.parametrize("cardinalities", [(2, 2, 2, 2), (2, 4, 6, 2), (6, 2, 5, 3)])
+def test_counts_of_a_chain_stay_above_minus_half_alpha_at_any_concentration(cardinalities, alpha):
+    """So that Dirichlet(α + n) exists: also where rows lie below rows without a record."""
+    forest = junction_forest(cardinalities, ((0, 1), (1, 2), (2, 3)))
+    weights = pt.dvector("weights")
+    counts = pytensor.function([weights], row_counts(forest, weights, 20.0, alpha), mode="FAST_COMPILE")
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        log_weights = np.log(rng.standard_gamma(alpha + 1, forest.cells.size))
+        log_weights -= rng.standard_exponential(forest.cells.size) / alpha
+        found = counts(np.exp(np.maximum(log_weights, -600.0)))
+        assert found.min() > -alpha / 2 - 1e-12 * 20
+
+
+@pytest.mark.parametrize("total", [-0.05, 0.02, 0.1, 3.0, 5e4])
 def test_derivatives_of_the_counts_are_those_of_finite_differences(relaxed, total):
     rng = np.random.default_rng(3)
     weights = rng.standard_gamma(0.7, UNEQUAL.cells.size) + 0.05
