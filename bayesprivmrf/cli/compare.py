@@ -34,7 +34,7 @@ NOTE = (
     "Nothing here may be published as private."
 )
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
-SAMPLING = {"tune": 500, "chains": 4, "progress_bar": False}
+SAMPLING = {"chains": 4, "progress_bar": False}
 TOO_LARGE = "too large"
 _TRAINING_SHARE = 0.75
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
@@ -134,7 +134,7 @@ def evaluate(
     methods
         Names of `NAMES`.
     draws
-        Of each of the posterior's 4 chains, after 500 to adapt. The default is shorter than the library's: a
+        Of each of the posterior's 4 chains, after as many to adapt. The default is shorter than the library's: a
         predictive score needs fewer draws than the ends of intervals.
     """
     import pandas as pd
@@ -202,7 +202,7 @@ def _fitted_if_it_fits(
     from bayesprivmrf.inference import Status
 
     try:
-        sampling = {**SAMPLING, "draws": draws}
+        sampling = {**SAMPLING, "draws": draws, "tune": draws}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
         if name in LOOPY:

@@ -48,6 +48,8 @@ def run(options: argparse.Namespace) -> None:
         )
     seed = secrets.randbits(32) if options.seed is None else options.seed
     sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
+    if "draws" in sampling:
+        sampling["tune"] = sampling["draws"]
     estimate: Any = fitted(options.method, release, inference=options.inference, rng=seed, sampling=sampling)
     summary = _summary(options.method, release, estimate)
     if is_posterior:

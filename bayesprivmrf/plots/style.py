@@ -76,12 +76,12 @@ def _figure_class() -> type[Figure]:
     return ShownFigure
 
 
-def plot_collection(data: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
-    """Collection of arviz-plots over panels that exist already: one a variable of `data`, or one for all.
+def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
+    """Collection of arviz-plots over panels that exist already: one a variable, or one for all.
 
     Parameters
     ----------
-    data
+    plotted
         What is mapped to the aesthetics.
     axes
         Panel of each variable.
@@ -105,7 +105,7 @@ def plot_collection(data: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: An
         for leaf, value in leaves.items()
     }
     tree = xr.DataTree(xr.Dataset({"figure": ((), held(figure))}), children=children)
-    return PlotCollection(data, tree, backend="matplotlib", **aesthetics)
+    return PlotCollection(plotted, tree, backend="matplotlib", **aesthetics)
 
 
 def point_estimate(estimate: Any) -> Solution:

@@ -1,0 +1,228 @@
+"""Options of every command, and what they must not be together."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, in_order
+
+__all__ = ["command_parser", "settle"]
+
+_DATA_HELP = "records, .csv or .parquet, one column a variable"
+_MODEL_HELP = "TOML file that declares variables, states and cliques"
+_ADJACENCIES = ("add-or-remove-one", "replace-one")
+
+
+def settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
+    if options.command == "compare":
+        _settle_compare(parser, options)
+    elif options.command == "fit":
+        _settle_fit(parser, options)
+
+
+def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Sort out what ``--epsilon``, which takes all that follows it, took of the data file's name."""
+    given = options.epsilon or []
+    strays = [text for text in given if isinstance(text, str)]
+    if len(strays) == 1 and options.data is None and Path(strays[0]).is_file():
+        options.data = strays[0]
+    elif strays:
+        parser.error(
+            f"argument --epsilon: must be numbers, got {strays[0]!r}; put the data file before the options"
+        )
+    options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
+    if (options.data is None) != (options.model is None):
+        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    never_loopy = [name for name in options.methods or () if name not in in_order(None, options.inference)]
+    if never_loopy:
+        parser.error(f"argument --methods: {never_loopy[0]} takes no --inference loopy")
+
+
+def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options that the method would ignore."""
+    if options.method != "posterior":
+        for name in ("seed", "draws", "chains"):
+            if getattr(options, name) is not None:
+                parser.error(f"argument --{name}: goes with --method posterior alone")
+    if options.method not in ("posterior", "noise-aware") and options.prob is not None:
+        parser.error("argument --prob: goes with --method posterior or noise-aware, which have intervals")
+    if options.method not in LOOPY and options.inference == "loopy":
+        parser.error(f"argument --inference: {options.method} needs exact marginals on the command line")
+    options.prob = 0.9 if options.prob is None else options.prob
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """Parser of all commands."""
+    from importlib.metadata import version
+
+    parser = argparse.ArgumentParser(
+        prog="bayesprivmrf",
+        description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    _add_compare(commands)
+    _add_plan(commands)
+    _add_release(commands)
+    _add_fit(commands)
+    return parser
+
+
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="what each method makes of your data at several epsilon (an evaluation, no release)",
+        description="Split the records 75/25, release the larger part at each epsilon in simulation, infer by "
+        "each method, and score on the smaller part. Reads the data unprotected: for choosing a method, "
+        "not for publishing. Without arguments: Fair's survey of 6,366 marriages.",
+    )
+    command.add_argument("data", nargs="?", help=_DATA_HELP)
+    command.add_argument("--model", help=_MODEL_HELP)
+    command.add_argument(
+        "--epsilon",
+        type=_number_or_text,
+        nargs="+",
+        action="extend",
+        metavar="E",
+        help="budgets, by default 0.1 1 10; may be given several times",
+    )
+    command.add_argument(
+        "--methods",
+        choices=tuple(NAMES),
+        nargs="+",
+        action="extend",
+        help="which methods, by default all; without the posterior it is a matter of seconds",
+    )
+    command.add_argument(
+        "--draws",
+        type=_number,
+        default=500,
+        help="of each of the posterior's 4 chains, after as many to warm up; 500 by default",
+    )
+    _add_inference(command)
+    command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
+    command.add_argument(
+        "--seed", type=_seed, help="of split, simulated noise and sampling; drawn and printed if not given"
+    )
+    command.add_argument(
+        "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
+    )
+    command.add_argument("--force", action="store_true", help="write into a folder that is not empty")
+    _add_json(command)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, got {text!r}")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _probability(text: str) -> float:
+    value = _number_or_text(text)
+    if isinstance(value, str) or not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and below 1, got {text!r}")
+    return value
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "plan",
+        help="what a budget buys, before anything is spent",
+        description="Print each table's noise and the records it needs, and what inference will cost. Reads no data.",
+    )
+    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--total", type=int, help="a public guess of the number of records")
+    _add_budget(command)
+    _add_json(command)
+
+
+def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "release",
+        help="spend the budget: noisy tables of the declared cliques, in one file",
+        description="Count the declared tables, add noise from a secure source, and save the release. "
+        "This is the one command that spends privacy budget.",
+    )
+    command.add_argument("data", help=_DATA_HELP)
+    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
+    command.add_argument("--force", action="store_true", help="replace an existing file")
+    _add_budget(command)
+    _add_json(command)
+
+
+def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "fit",
+        help="infer from a release; spends nothing",
+        description="Fit the Markov random field to a saved release. Post-processing: the promise stays as it is.",
+    )
+    command.add_argument("release", help="file that `bayesprivmrf release` wrote")
+    command.add_argument(
+        "--method",
+        choices=ESTIMATORS,
+        default="cgm",
+        help="by default cgm; posterior samples for a minute or so",
+    )
+    _add_inference(command)
+    command.add_argument(
+        "--out",
+        metavar="PATH",
+        help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc",
+    )
+    command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
+    command.add_argument(
+        "--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default"
+    )
+    command.add_argument(
+        "--seed", type=_seed, help="of the posterior's sampling; drawn and printed if not given"
+    )
+    command.add_argument(
+        "--draws",
+        type=_number,
+        help="of each chain of the posterior, after as many to warm up; 1000 by default",
+    )
+    command.add_argument("--chains", type=_number, help="of the posterior, 4 by default")
+    _add_json(command)
+
+
+def _add_budget(command: argparse.ArgumentParser) -> None:
+    budget = command.add_mutually_exclusive_group(required=True)
+    budget.add_argument("--epsilon", type=float, metavar="E", help="budget of pure differential privacy")
+    budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
+    command.add_argument(
+        "--mechanism",
+        metavar="NAME",
+        help="laplace (default with --epsilon), gaussian (default with --rho), or an installed plug-in",
+    )
+    command.add_argument(
+        "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"
+    )
+
+
+def _add_inference(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--inference",
+        choices=("exact", "loopy"),
+        default="exact",
+        help="exact marginals, or loopy belief propagation: an approximation for models too large for them",
+    )
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON on standard output")
