@@ -12,6 +12,7 @@ Betancourt (2016). Diagnosing suboptimal cotangent disintegrations in Hamiltonia
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.sampling import Sampler
 from bayesprivmrf.inference.solution import Status
@@ -35,6 +37,8 @@ LARGEST_DIVERGING = 0.002
 LARGEST_SATURATED = 0.05
 """Share of draws whose tree may have reached its greatest depth."""
 SMALLEST_BFMI = 0.3
+SMALLEST_ACCEPTANCE = 0.2
+"""Mean acceptance probability of the population's own steps."""
 _FEWEST = 8
 """Draws of a chain below which nothing is judged."""
 
@@ -52,7 +56,13 @@ class Diagnosis:
     diverging, saturated
         Share of the draws that diverged, or whose tree reached its greatest depth.
     bfmi
-        Energy Bayesian fraction of missing information, the worst chain's; NaN with too few draws.
+        Energy Bayesian fraction of missing information, the worst chain's; NaN with too few draws, or where the
+        energy does not change.
+    population_acceptance
+        Mean acceptance probability of the steps that draw the population given the latent tables; None where it
+        is drawn exactly.
+    population_unmoved
+        Share of the draws in which none of those steps was accepted; None where it is not known.
     status
         How the sampling ended.
     problems
@@ -67,22 +77,37 @@ class Diagnosis:
     bfmi: float
     status: Status
     problems: tuple[str, ...] = ()
+    population_acceptance: float | None = None
+    population_unmoved: float | None = None
 
     def as_stats(self) -> dict[str, float]:
-        """The numbers, for `Posterior.stats`."""
+        """The numbers, for `Posterior.stats`; without those that the formulation does not have."""
         names = ("r_hat", "ess_bulk", "ess_tail", "diverging", "saturated", "bfmi")
-        return {name: getattr(self, name) for name in names}
+        optional = ("population_acceptance", "population_unmoved")
+        numbers = {name: getattr(self, name) for name in (*names, *optional)}
+        return {name: value for name, value in numbers.items() if name in names or value is not None}
 
 
-def diagnose(sampled: Sampled, judged: Sequence[str], evidence: Evidence, sampler: Sampler) -> Diagnosis:
-    """Judge a sampling on the variables that its formulation names."""
-    varying = _varying([sampled.draws[name] for name in judged])
+def diagnose(
+    sampled: Sampled,
+    judged: Sequence[str],
+    evidence: Evidence,
+    sampler: Sampler,
+    finished: Finished | None = None,
+) -> Diagnosis:
+    """Judge a sampling on the variables that its formulation names, and on how its population was drawn."""
+    numbers = _together([sampled.draws[name] for name in judged])
+    varying = _varying(numbers)
     chains, draws = sampled.statistics["lp"].shape
+    is_known = not numbers.shape[-1] or _is_determined(evidence)
+    acceptance = None if finished is None else _mean(finished.acceptance)
+    unmoved = None if finished is None else _mean(finished.unmoved)
     r_hat, bulk, tail = _mixing(varying)
     diverging = float(np.mean(sampled.statistics["diverging"]))
     saturated = float(np.mean(sampled.statistics["reached_max_treedepth"]))
     bfmi = _bfmi(sampled.statistics["energy"])
-    problems, slow, broken = [], False, False
+    problems = [*_stuck(numbers, varying, is_known=is_known), *_population(acceptance)]
+    slow, broken = False, bool(problems)
     least = SMALLEST_ESS * chains
     if draws < _FEWEST:
         slow = True
@@ -106,7 +131,7 @@ def diagnose(sampled: Sampled, judged: Sequence[str], evidence: Evidence, sample
             f"{diverging:.1%} of the draws diverged: there are regions that the sampler cannot enter; raise "
             "`target_accept` (0.8 unless set) and `tune`"
         )
-    if bfmi < SMALLEST_BFMI:
+    if draws >= _FEWEST and not is_known and not bfmi >= SMALLEST_BFMI:
         broken = True
         problems.append(
             f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
@@ -123,6 +148,8 @@ def diagnose(sampled: Sampled, judged: Sequence[str], evidence: Evidence, sample
         bfmi=bfmi,
         status=_status(evidence, broken=broken, slow=slow, interrupted=sampled.is_interrupted),
         problems=tuple(problems),
+        population_acceptance=acceptance,
+        population_unmoved=unmoved,
     )
 
 
@@ -141,14 +168,54 @@ def _status(evidence: Evidence, *, broken: bool, slow: bool, interrupted: bool) 
     return Status.ITERATION_LIMIT if slow else Status.CONVERGED
 
 
-def _varying(draws: Sequence[np.ndarray]) -> FloatArray:
-    """Judged numbers that are not constant up to rounding, shape (chain, draw, numbers)."""
-    flat = [np.asarray(values, dtype=float).reshape(*values.shape[:2], -1) for values in draws]
-    if not flat:
-        return np.zeros((1, 1, 0))
-    together = np.concatenate(flat, axis=-1)
-    spread = np.ptp(together, axis=(0, 1))
-    return together[..., spread > 1e-9 * np.maximum(1.0, np.abs(together).max(axis=(0, 1)))]
+def _together(draws: Sequence[np.ndarray]) -> FloatArray:
+    """All judged numbers, shape (chain, draw, numbers)."""
+    flat = [
+        np.asarray(values, dtype=float).reshape(*values.shape[:2], math.prod(values.shape[2:]))
+        for values in draws
+    ]
+    return np.concatenate(flat, axis=-1) if flat else np.zeros((1, 1, 0))
+
+
+def _varying(numbers: FloatArray) -> FloatArray:
+    """The numbers that are not constant up to rounding; none of them where any is not finite."""
+    if not np.isfinite(numbers).all():
+        return numbers[..., :0]
+    spread = np.ptp(numbers, axis=(0, 1))
+    return numbers[..., spread > 1e-9 * np.maximum(1.0, np.abs(numbers).max(axis=(0, 1)))]
+
+
+def _is_determined(evidence: Evidence) -> bool:
+    """Whether the tables can be but one: N is public, and each has a single cell that may occur."""
+    cells = np.diff(np.concatenate([[0], np.cumsum(evidence.possible)])[list(evidence.offsets)])
+    return evidence.total_standard_error == 0 and bool((cells <= 1).all())
+
+
+def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool) -> list[str]:
+    """What R-hat cannot judge: draws that are not numbers, and chains that stay where they started."""
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        return [
+            f"{np.mean(~finite):.1%} of the judged numbers are not finite, so that nothing here can be used; "
+            "look for tables of a size or noise scale that cannot be, raise `tune`, or take NoiseAwareMAP"
+        ]
+    if numbers.shape[1] >= _FEWEST and not is_known and not varying.shape[-1]:
+        return ["no judged number changed in any draw: the sampler has not moved; raise `tune`"]
+    return []
+
+
+def _population(acceptance: float | None) -> list[str]:
+    if acceptance is None or acceptance >= SMALLEST_ACCEPTANCE:
+        return []
+    return [
+        f"the population's steps given the latent tables were accepted in {acceptance:.0%} (wanted: "
+        f"{SMALLEST_ACCEPTANCE:.0%} or more), so that its marginals are not draws of the posterior; take fewer or "
+        "smaller cliques, or NoiseAwareMAP"
+    ]
+
+
+def _mean(share: FloatArray | float | None) -> float | None:
+    return None if share is None else float(np.mean(share))
 
 
 def _mixing(varying: FloatArray) -> tuple[float, float, float]:
@@ -175,7 +242,7 @@ def _bfmi(energy: FloatArray) -> float:
     r"""Smallest over the chains of :math:`\sum_t (E_t - E_{t-1})^2 / \sum_t (E_t - \bar E)^2`."""
     if energy.shape[1] < _FEWEST:
         return np.nan
-    changes = (np.diff(energy, axis=1) ** 2).sum(axis=1)
-    spread = ((energy - energy.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        changes = (np.diff(energy, axis=1) ** 2).sum(axis=1)
+        spread = ((energy - energy.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
         return float(np.min(changes / spread))

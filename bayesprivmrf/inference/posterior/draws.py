@@ -46,12 +46,15 @@ class Draws:
         The draws.
     is_simulated
         Whether the noise of a release behind them was seeded.
+    status
+        How their sampling ended; a solution of one draw can be no better.
     """
 
     model: ModelSpecification
     supported: np.ndarray | None
     finished: Finished
     is_simulated: bool = False
+    status: Status = Status.CONVERGED
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,7 +98,7 @@ class Draws:
             specification=self.model,
             potentials=self.model.tables(self.potentials(chain, draw)),
             method=f"posterior draw {draw} of chain {chain}",
-            status=Status.CONVERGED,
+            status=self.status,
             is_simulated=self.is_simulated,
         )
 

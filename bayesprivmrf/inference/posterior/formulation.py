@@ -35,6 +35,11 @@ class Finished:
     scales
         Prior standard deviation of the effects of each order, shape (chain, draw, orders); None for a prior
         without them.
+    acceptance
+        Acceptance probability of the steps that draw the population given the latent tables: their mean, or
+        one for each draw; None where it is drawn exactly.
+    unmoved
+        Share of the draws in which none of those steps was accepted; None where it is not known.
     """
 
     marginals: FloatArray
@@ -42,6 +47,8 @@ class Finished:
     effects: FloatArray
     total: FloatArray
     scales: FloatArray | None = None
+    acceptance: FloatArray | float | None = None
+    unmoved: FloatArray | float | None = None
 
 
 class Formulation(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from bayesprivmrf.release import NoisyStatistics
 __all__ = ["LatentCounts"]
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear"]
+_CONTRADICTION = 6.0
+"""Standard errors from the range of a private number of records beyond which an estimate contradicts it."""
 _FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear")
 
 
@@ -56,7 +59,8 @@ class LatentCounts:
     scale
         Prior standard deviation of the log-linear effects, nats; None learns one for each order of effect.
     total_range
-        Ends of the log-uniform prior of a private number of records. It never looks at the tables.
+        Ends of the log-uniform prior of a private number of records. It never looks at the tables; a release
+        whose own estimate is far outside is refused.
     smoothing
         δ ≥ 0, in noise scales: a Laplace likelihood's :math:`|r|` becomes :math:`\sqrt{r^2 + (δb)^2}`. Faster where
         the noise is small beside the counts, and another likelihood than the mechanism's; 0 is the exact one.
@@ -121,7 +125,8 @@ class LatentCounts:
         releases
             Releases with noise.
         rng
-            Seed or generator; equal seeds give equal posteriors. None draws a seed, which `stats` keeps.
+            Seed or generator; equal seeds give equal posteriors. None draws a seed. ``stats["seed"]`` is the seed
+            that gives this posterior again; of a generator, whose state no number holds, it is ``"generator"``.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
@@ -136,7 +141,8 @@ class LatentCounts:
         ------
         ArgumentError
             Something else than a release was given, a release has tables without noise, or the sampler refuses a
-            setting.
+            setting, or the number of records is private and the release's own estimate of it is outside
+            `total_range`.
         ModelError
             The formulation does not fit the model.
         ModelTooLargeError
@@ -152,7 +158,9 @@ class LatentCounts:
         check_settings(sampler, draws, tune, chains, settings)
         evidence = gather(releases)
         _refuse_exact(evidence)
+        _refuse_total_outside(evidence, self.total_range)
         formulation = self._formulation(evidence, chains * draws)
+        rng = secrets.randbits(32) if rng is None else rng
         seeds = np.random.default_rng(rng)
         seed = int(seeds.integers(2**31 - 1))
         afterwards, replicating, before = seeds.spawn(3)
@@ -169,12 +177,12 @@ class LatentCounts:
             finished = formulation.finish(sampled.draws, afterwards)
         else:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
-        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler)
+        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished)
         stats = {
             **diagnosis.as_stats(),
             **sampled.stats,
             "seconds": time.perf_counter() - begin,
-            "seed": seed,
+            "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
             "formulation": formulation.name,
             **formulation.settings,
             **totals(evidence),
@@ -201,6 +209,7 @@ class LatentCounts:
                 supported=evidence.supported,
                 finished=finished,
                 is_simulated=evidence.is_simulated,
+                status=diagnosis.status,
             ),
         )
 
@@ -264,6 +273,21 @@ def _refuse_exact(evidence: Evidence) -> None:
                 f"`fit` integrates over what noise hides, and the table of {clique!r} has none; use NaiveMLE, or "
                 "NoiseAwareMAP for a prior and an interval."
             )
+
+
+def _refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
+    """Raise where a private number of records is, by the release's own estimate, far outside its prior."""
+    estimate, error = evidence.estimated_total, evidence.total_standard_error
+    if not evidence.scopes or error == 0:
+        return
+    lower, upper = total_range
+    if not max(lower - estimate, estimate - upper) <= _CONTRADICTION * error:
+        remedy = "widen it" if estimate >= 1 else "such a release is of no records, whatever the range"
+        raise ArgumentError(
+            f"`total_range` must hold the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
+            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {_CONTRADICTION:.0f} standard errors outside; "
+            f"{remedy}."
+        )
 
 
 def _attributes(

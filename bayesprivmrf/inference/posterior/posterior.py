@@ -55,7 +55,8 @@ class Posterior:
     status
         How the sampling ended.
     stats
-        Diagnostics, seconds, seed, the number of records, and the formulation's settings.
+        Diagnostics, seconds, the seed (``"generator"`` where one was given), the number of records, and the
+        formulation's settings.
     """
 
     tree: xr.DataTree
@@ -80,7 +81,13 @@ class Posterior:
 
     @property
     def pymc_model(self) -> pm.Model:
-        """A fresh PyMC model of this release, to read, to extend and to sample in one's own way."""
+        """A fresh PyMC model of this release, to read, to extend and to sample in one's own way.
+
+        Under Laplace noise the gradient that PyTensor finds is not the log density's: its kinks are rounded off
+        into a force that NUTS and other Hamiltonian samplers can follow, and their draws are right because they
+        are weighed by the density itself. ``pm.find_MAP``, ADVI and Laplace approximations trust the gradient
+        and are not right here; `NoiseAwareMAP` has the mode.
+        """
         return self._formulation.model()
 
     @cached_property
@@ -151,7 +158,8 @@ class Posterior:
             Posterior probability of each interval.
         of
             ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
-            it, in records, rounded to whole numbers; only for variables that share a clique.
+            it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
+            variables that share a clique.
 
         Returns
         -------
@@ -173,7 +181,7 @@ class Posterior:
             drawn = np.maximum(np.rint(table), 0.0)
         else:
             raise ArgumentError(f"`of` must be 'population' or 'records', got {of!r}.")
-        return interval_frame(self.specification.domain, names, drawn, prob)
+        return interval_frame(self.specification.domain, names, drawn, prob, is_whole=of == "records")
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -244,16 +252,22 @@ class Posterior:
         number
             How many data sets; at most one a draw.
         size
-            Records in each; by default the posterior mean of N.
+            Records in each; by default the posterior median of N.
         rng
             Seed or generator.
+
+        Raises
+        ------
+        ArgumentError
+            `number` is outside its range; or no `size` is given, and the release does not tell its number of
+            records from none.
         """
         chains, draws = self._draws.shape
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= chains * draws:
             raise ArgumentError(
                 f"`number` must be a whole number from 1 to {chains * draws}, got {number!r}."
             )
-        records = round(float(self._draws.finished.total.mean())) if size is None else size
+        records = self._records() if size is None else size
         generator = np.random.default_rng(rng)
         places = np.linspace(0, chains * draws - 1, number).round().astype(int)
         return [
@@ -268,6 +282,17 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tree as a netCDF file, which ``arviz.from_netcdf`` reads back."""
         self.tree.to_netcdf(path, engine="h5netcdf")
+
+    def _records(self) -> int:
+        """Posterior median of N, of which a long upper tail makes no more than it is."""
+        evidence = self._evidence
+        if not evidence.has_total:
+            raise ArgumentError(
+                "`size` must be given here: the release's own estimate of the number of records, "
+                f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f}, cannot be told from "
+                "none, and the posterior of it is little but its prior."
+            )
+        return round(float(np.median(self._draws.finished.total)))
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("status", self.status.value), ("model", repr(self.specification))]

@@ -85,20 +85,28 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     )
 
 
-def equal_tailed(draws: FloatArray, prob: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, lower and upper quantile over the first two axes."""
+def equal_tailed(
+    draws: FloatArray, prob: float, *, is_whole: bool = False
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, lower and upper quantile over the first two axes; of whole numbers, quantiles that were drawn."""
     tail = 0.5 * (1 - prob)
-    lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1))
+    method = "inverted_cdf" if is_whole else "linear"
+    lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1), method=method)
     return draws.mean(axis=(0, 1)), lower, upper
 
 
 def interval_frame(
-    domain: Domain, variables: Sequence[Hashable], draws: FloatArray, prob: float
+    domain: Domain,
+    variables: Sequence[Hashable],
+    draws: FloatArray,
+    prob: float,
+    *,
+    is_whole: bool = False,
 ) -> pd.DataFrame:
     """Table of estimate, lower and upper, a row for each joint state of the variables, in C order."""
     import pandas as pd
 
-    estimate, lower, upper = equal_tailed(draws, prob)
+    estimate, lower, upper = equal_tailed(draws, prob, is_whole=is_whole)
     states = [list(domain.states_of(variable)) for variable in variables]
     return pd.DataFrame(
         {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()},

@@ -33,8 +33,8 @@ def require_room(evidence: Evidence, draws: int, name: str) -> None:
         if not cost.memory_bytes <= _MEMORY:
             raise ModelTooLargeError(
                 f"the log-linear formulation needs exact inference in every step, here with a table of "
-                f"{cost.largest_table:,} cells; use CGM(inference='loopy') or NaiveMLE(inference='loopy'), or fewer "
-                "or smaller cliques."
+                f"{cost.largest_table:,} cells; use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
+                "NaiveMLE(inference='loopy'), or fewer or smaller cliques."
             )
         size = Effects.of(model.cardinalities, model.scopes).size
         if not size <= LARGEST_DIMENSION:

@@ -9,6 +9,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, S
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior import room
+from bayesprivmrf.inference.posterior.latent_counts import _refuse_total_outside
 from bayesprivmrf.mechanisms import ExactStatistics
 from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -54,6 +55,24 @@ def test_a_release_of_another_kind_or_without_noise_is_refused(release):
         LatentCounts().fit(exact)
 
 
+@pytest.mark.parametrize("total_range", [(1.0, 100.0), (400.0, 1e6)])
+def test_a_range_that_the_release_s_own_estimate_contradicts_is_refused(release, total_range):
+    """About 200 records, known to about 4: a total near either end would be the range's, not the release's."""
+    with pytest.raises(ArgumentError, match=r"`total_range` must hold .* own estimate"):
+        LatentCounts(total_range=total_range).fit(release)
+
+
+def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
+    evidence = gather(release)
+    estimate, error = evidence.estimated_total, evidence.total_standard_error
+    _refuse_total_outside(evidence, (1.0, estimate - 5.9 * error))
+    _refuse_total_outside(evidence, (estimate + 5.9 * error, 1e6))
+    with pytest.raises(ArgumentError, match="total_range"):
+        _refuse_total_outside(evidence, (1.0, estimate - 6.1 * error))
+    _refuse_total_outside(gather(release_of(release.specification, total=200)), (1.0, 2.0))
+    _refuse_total_outside(gather(release_of(specification({}, []), total=None)), (1.0, 2.0))
+
+
 def test_the_formulation_is_chosen_by_the_graph_alone(release):
     cycle = gather(release_of(specification(*AWKWARD["cycle"])))
     assert LatentCounts()._formulation(gather(release), 10).name == "hyper-Dirichlet"
@@ -97,7 +116,7 @@ def test_what_would_not_fit_is_refused_before_anything_is_made(monkeypatch):
     grid = {(i, j): [0, 1, 2] for i in range(16) for j in range(16)}
     edges = [((i, j), (i + 1, j)) for i in range(15) for j in range(16)]
     edges += [((i, j), (i, j + 1)) for i in range(16) for j in range(15)]
-    with pytest.raises(ModelTooLargeError, match="loopy"):
+    with pytest.raises(ModelTooLargeError, match=r"NoiseAwareMAP\(inference='loopy'\)"):
         LatentCounts().fit(flat_release(specification(grid, edges)), draws=10)
     monkeypatch.setattr(room, "LARGEST_DIMENSION", 3)
     with pytest.raises(ModelTooLargeError, match="effects"):

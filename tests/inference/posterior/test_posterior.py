@@ -78,7 +78,13 @@ def test_intervals_of_records_are_whole_numbers_of_the_finite_population():
     frame = posterior.interval(["a", "b"], of="records")
     assert frame["estimate"].sum() == pytest.approx(200)
     drawn = posterior.tree["posterior"]["counts[a,b]"].values[0]
-    assert frame.loc[(1, "y"), "upper"] == pytest.approx(np.quantile(np.rint(drawn[:, 1, 1]), 0.95))
+    whole = np.rint(drawn[:, 1, 1])
+    assert frame.loc[(1, "y"), "upper"] == np.quantile(whole, 0.95, method="inverted_cdf")
+    for prob in (0.5, 0.77, 0.9):  # two adjacent draws may differ at any of their quantiles
+        bounds = drawn_posterior(release_of(posterior.specification, total=200), 30).interval(
+            ["a", "b"], prob, of="records"
+        )[["lower", "upper"]]
+        assert np.array_equal(bounds, np.rint(bounds))
     with pytest.raises(ModelError, match="population"):
         posterior.interval(["a", "c"], of="records")
 
@@ -197,6 +203,23 @@ def test_synthetic_data_sets_come_from_different_draws_and_have_the_size_of_the_
         assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 20_000))
     with pytest.raises(ArgumentError, match="number"):
         posterior.synthetic(101, rng=1)
+
+
+def test_synthetic_data_sets_of_a_private_population_have_the_median_size():
+    """Half of the draws are of twenty records, a tail of many more: their mean is none's."""
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=None), 101)
+    total = np.where(np.arange(101) < 60, 20.0, 5000.0)[np.newaxis]
+    draws = replace(posterior._draws, finished=replace(posterior._draws.finished, total=total))
+    assert [len(frame) for frame in replace(posterior, _draws=draws).synthetic(2, rng=1)] == [20, 20]
+
+
+def test_synthetic_data_sets_of_a_population_that_may_be_nothing_need_a_size():
+    drowned = release_of(specification({"a": [0, 1]}, [("a",)]), law=Laplace(1e4), records=5, total=None)
+    posterior = drawn_posterior(drowned, 20)
+    assert not posterior._evidence.has_total
+    with pytest.raises(ArgumentError, match="`size`"):
+        posterior.synthetic(2, rng=1)
+    assert [len(frame) for frame in posterior.synthetic(2, 7, rng=1)] == [7, 7]
 
 
 def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):

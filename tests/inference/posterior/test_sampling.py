@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -33,7 +36,19 @@ def test_equal_seeds_give_equal_posteriors_and_others_do_not(release, fitted):
         assert again.tree[group].to_dataset().identical(fitted.tree[group].to_dataset())
     other = LatentCounts().fit(release, rng=2)
     assert not np.array_equal(other.tree["posterior"]["counts[a]"], fitted.tree["posterior"]["counts[a]"])
-    assert again.stats["seed"] == fitted.stats["seed"]
+    assert (fitted.stats["seed"], again.stats["seed"]) == (1, "generator")
+
+
+def test_the_seed_that_was_drawn_gives_the_posterior_again(release, fitted):
+    """Of few draws: nothing but their equality is asked."""
+    few = {"draws": 10, "tune": 10, "chains": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        drawn = LatentCounts().fit(release, **few)
+        again = LatentCounts().fit(release, rng=drawn.stats["seed"], **few)
+        other = LatentCounts().fit(release, **few)
+    assert again.tree["posterior"].to_dataset().identical(drawn.tree["posterior"].to_dataset())
+    assert again.stats["seed"] == drawn.stats["seed"] != other.stats["seed"]
 
 
 def test_a_second_fit_of_the_same_structure_compiles_nothing_and_takes_the_new_release(release, fitted):
@@ -89,6 +104,11 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
     with pytest.warns(SamplingWarning, match="raise `draws`"):
         posterior = LatentCounts().fit(release, rng=1, draws=20, tune=20, chains=2)
     assert posterior.status is not Status.CONVERGED
+    assert posterior.solution_at(0, 3).status is posterior.status
+    assert posterior.solution.status is posterior.status
+    seen = []
+    posterior.quantity(lambda draw: seen.append(draw.status) or 0.0, draws=4)
+    assert set(seen) == {posterior.status}
     with pytest.warns(SamplingWarning, match="maxdepth"):
         posterior = LatentCounts().fit(release, rng=1, maxdepth=1, draws=300)
     assert posterior.status is Status.ITERATION_LIMIT
@@ -174,6 +194,80 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
     else:
         with pytest.warns(SamplingWarning, match=words):
             warn_of(diagnosis)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", [np.s_[:], np.s_[2, 500, 1]])
+def test_draws_that_are_not_numbers_are_not_trusted(release, value, where):
+    values = np.random.default_rng(8).normal(size=(4, 1000, 3))
+    values[where] = value
+    diagnosis = diagnose(made_up(values), ("counts",), gather(release), "nutpie")
+    assert diagnosis.status is Status.NOT_TRUSTED
+    with pytest.warns(SamplingWarning, match="not finite"):
+        warn_of(diagnosis)
+
+
+def test_chains_that_never_move_are_not_trusted(release):
+    diagnosis = diagnose(made_up(np.full((4, 1000, 3), 5.0)), ("counts",), gather(release), "nutpie")
+    assert diagnosis.status is Status.NOT_TRUSTED
+    assert any("not moved" in problem for problem in diagnosis.problems)
+
+
+@pytest.mark.parametrize("energy", [0.0, np.nan, np.inf])
+def test_an_energy_that_tells_nothing_is_not_trusted(release, energy):
+    values = np.random.default_rng(8).normal(size=(4, 1000, 3))
+    sampled = made_up(values, energy=np.full((4, 1000), energy))
+    diagnosis = diagnose(sampled, ("counts",), gather(release), "nutpie")
+    assert diagnosis.status is Status.NOT_TRUSTED
+    assert any("E-BFMI" in problem for problem in diagnosis.problems)
+
+
+def test_a_table_that_can_be_but_one_needs_no_moving_chain():
+    determined = gather(release_of(specification({"a": ["x"]}, [("a",)])))
+    sampled = made_up(np.full((4, 1000, 1), 200.0), energy=np.zeros((4, 1000)))
+    diagnosis = diagnose(sampled, ("counts",), determined, "nutpie")
+    assert (diagnosis.status, diagnosis.problems) == (Status.CONVERGED, ())
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "status"),
+    [
+        (None, Status.CONVERGED),
+        (0.2, Status.CONVERGED),
+        (0.19, Status.NOT_TRUSTED),
+        (np.full((4, 1000), 0.1), Status.NOT_TRUSTED),
+        (np.nan, Status.NOT_TRUSTED),
+    ],
+)
+def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance, status):
+    values = np.random.default_rng(8).normal(size=(4, 1000, 3))
+    blank = np.zeros((4, 1000, 0))
+    finished = Finished(
+        marginals=blank, counts=blank, effects=blank, total=blank, acceptance=acceptance, unmoved=0.5
+    )
+    diagnosis = diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
+    assert diagnosis.status is status
+    assert diagnosis.as_stats()["population_unmoved"] == 0.5
+    if acceptance is None:
+        assert "population_acceptance" not in diagnosis.as_stats()
+    else:
+        expected = pytest.approx(float(np.mean(acceptance)), nan_ok=True)
+        assert diagnosis.as_stats()["population_acceptance"] == expected
+    if status is Status.NOT_TRUSTED:
+        with pytest.warns(SamplingWarning, match="population"):
+            warn_of(diagnosis)
+
+
+def test_the_population_s_acceptance_reaches_the_posterior(release, fitted, monkeypatch):
+    whole = HyperDirichlet.finish
+    monkeypatch.setattr(
+        HyperDirichlet, "finish", lambda self, draws, rng: replace(whole(self, draws, rng), acceptance=0.05)
+    )
+    with pytest.warns(SamplingWarning, match="population"):
+        posterior = LatentCounts().fit(release, rng=1, draws=100, tune=100)
+    assert posterior.status is Status.NOT_TRUSTED
+    assert posterior.stats["population_acceptance"] == 0.05
+    assert "population_acceptance" not in fitted.stats
 
 
 def test_one_chain_is_judged_by_its_halves(release):
