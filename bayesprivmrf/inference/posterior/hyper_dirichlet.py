@@ -42,7 +42,6 @@ from bayesprivmrf.inference.posterior.forest_measurements import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import absolute_cells, noise_data, observe_noisy_counts
 from bayesprivmrf.model.tables import FloatArray
 
@@ -153,7 +152,9 @@ class HyperDirichlet:
         clique with the variables as dims and the states as coords, and the observed ``noisy_counts``.
         """
         import pymc as pm
+        import pytensor.tensor as pt
 
+        from bayesprivmrf.inference.posterior.readable import declare_tables
         from bayesprivmrf.inference.posterior.row_counts import row_counts
         from bayesprivmrf.inference.posterior.row_weights import row_weights
 
@@ -167,7 +168,8 @@ class HyperDirichlet:
             counts = pm.Deterministic("counts", rows[np.argsort(forest.cells)], dims="cell")
             measured = sum_by_target(counts, *membership(self.evidence, forest), self._noisy_cells)
             observe_noisy_counts(self.evidence, measured, smoothing=self.smoothing, whole_numbers=True)
-            self._readable(counts)
+            flat = pt.zeros(self.forest.offsets[-1])[possible_cells(self.forest)].set(counts)
+            declare_tables(self.evidence.specification, flat)
         return model
 
     def start(self) -> Mapping[str, np.ndarray] | None:
@@ -221,10 +223,11 @@ class HyperDirichlet:
         """Ends of log N, and centre and width of its position between them on the logit scale."""
         low, high = np.log(self.total_range)
         evidence = self.evidence
-        error = max(evidence.total_standard_error, 1e-3) if evidence.has_total else evidence.total
-        guess = (
-            math.log(max(evidence.estimated_total, error, 1.0)) if evidence.has_total else 0.5 * (low + high)
-        )
+        is_known = evidence.has_total and math.isfinite(
+            evidence.estimated_total
+        )  # no variables: nothing tells it
+        error = max(evidence.total_standard_error, 1e-3) if is_known else evidence.total
+        guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         values = {"low": low, "high": high, "centre": math.log(inside / (1 - inside)), "width": width}
@@ -240,24 +243,6 @@ class HyperDirichlet:
         position = pm.Logistic("total_position", -centre / width, 1 / width, initval=0.0)
         log_total = low + (high - low) * pt.sigmoid(centre + width * position)
         return pm.Deterministic("total", pt.exp(log_total))
-
-    def _readable(self, counts: Any) -> None:
-        """Declare the counts of each clique as a table."""
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        domain, forest = self.evidence.specification.domain, self.forest
-        model: Any = pm.modelcontext(None)
-        flat = pt.zeros(forest.offsets[-1])[possible_cells(forest)].set(counts)
-        names = list(dimension_names(domain))
-        for v, name in enumerate(names):
-            while names[v] in model.named_vars or names[v] in (*names[:v], *names[v + 1 :]):
-                names[v] = name = f"{name}_"
-            model.add_coord(names[v], state_labels(domain, v))
-        for clique, scope in enumerate(forest.scopes):
-            shape = tuple(forest.cardinalities[v] for v in scope)
-            table = flat[forest.offsets[clique] : forest.offsets[clique + 1]].reshape(shape)
-            pm.Deterministic(table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope))
 
     def _finished(self, log_rows: FloatArray, counts: FloatArray, total: FloatArray) -> Finished:
         """What follows from the rows' log-probabilities, shape (possible cells, draws)."""

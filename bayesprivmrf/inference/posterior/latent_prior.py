@@ -5,9 +5,10 @@ numbers, they are written as
 
 .. math:: n = (N + κ)\, μ(θ') - κ\, μ(0),
 
-so that θ' are coordinates of the latent tables as β are of the population. κ is half a record for each cell of a
-table: a count may fall to about -1/2, and each whole number owns the half on either side of it, as in
-`row_counts`; without it a relaxed count cannot reach an empty cell, nor its interval contain zero.
+so that θ' are coordinates of the latent tables as β are of the population. κ is half a record for each cell of the
+smallest table. There a count may fall to -1/2, and each whole number owns the half on either side of it, as in
+`row_counts`; without it a relaxed count cannot reach an empty cell, nor its interval contain zero. A table of R cells
+goes down to -κ/R: never below what a whole number owns, and less far in larger tables.
 
 Given β, θ' scatters around :math:`f β`, :math:`f = N/(N + κ)`, with the sampling variance of N records. Its prior is
 
@@ -80,10 +81,11 @@ class LatentPrior:
 
     @cached_property
     def excess(self) -> float:
-        """κ, half a record for each possible cell of a table of mean size."""
-        supported = self.evidence.supported
-        cells = self.effects.cells if supported is None else int(supported.sum())
-        return 0.5 * cells / max(len(self.effects.scopes), 1)
+        """κ, half a record for each possible cell of the smallest measured table that has more than one."""
+        evidence = self.evidence
+        bounds = zip(evidence.offsets[:-1], evidence.offsets[1:], strict=True)
+        sizes = [int(np.count_nonzero(evidence.possible[start:stop])) for start, stop in bounds]
+        return 0.5 * min((size for size in sizes if size > 1), default=1)
 
     @cached_property
     def uniform(self) -> FloatArray:

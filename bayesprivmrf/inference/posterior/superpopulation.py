@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
 from bayesprivmrf.model.tables import FloatArray
@@ -139,7 +137,7 @@ def draw_potentials(
     rng: np.random.Generator,
     *,
     excess: float = 0.0,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, float]:
     """One draw of the potentials for each draw of the latent tables.
 
     Parameters
@@ -161,19 +159,14 @@ def draw_potentials(
 
     Returns
     -------
-    betas, marginals
-        Shapes (draws, d) and (draws, cells).
-
-    Warns
-    -----
-    SamplingWarning
-        Trajectories are rejected so often that draws may keep to their normal start.
+    betas, marginals, acceptance
+        Shapes (draws, d) and (draws, cells); mean probability with which a trajectory was accepted.
     """
     size = points.shape[1]
     betas, marginals = np.empty(points.shape), np.empty((len(points), plan.effects.cells))
     if not points.size:
         marginals[:] = plan.moments(np.zeros(size))[1]
-        return betas, marginals
+        return betas, marginals, 1.0
     given = [np.ascontiguousarray(values, dtype=float) for values in (points, totals, precisions)]
     trajectories = _TRAJECTORIES if size <= _MANY else _FEWER
     base = excess * plan.moments(np.zeros(size))[2]
@@ -202,11 +195,4 @@ def draw_potentials(
     rows = [slice(a, b) for a, b in pairwise(bounds) if b > a]
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _PARTS)) as pool:
         shares = list(pool.map(run, rows, rng.spawn(len(rows)), [step] * len(rows)))
-    if not np.mean(shares) >= 0.5 * _ACCEPTED:
-        warnings.warn(
-            f"the population's potentials given the latent tables were accepted in {np.mean(shares):.0%} of the "
-            "proposals only, so intervals may be off; narrow the prior with `scale`, or merge states.",
-            SamplingWarning,
-            stacklevel=2,
-        )
-    return betas, marginals
+    return betas, marginals, float(np.mean(shares))

@@ -161,7 +161,7 @@ def test_potentials_given_tables_follow_their_exact_law():
     share = np.array([0.97, 0.03])
     point = np.array([math.log(share[1] / share[0]) / math.sqrt(2)])
     size = 20_000
-    betas, marginals = draw_potentials(
+    betas, marginals, _ = draw_potentials(
         plan,
         np.tile(point, (size, 1)),
         np.full(size, total),
@@ -196,7 +196,7 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
     found = []
     for curvature in (matrix, np.diag(matrix).copy()):
         given = np.tile(point, (3000, 1)), np.full(3000, total), np.tile(precision, (3000, 1))
-        found.append(draw_potentials(plan, *given, curvature, np.random.default_rng(2)))
+        found.append(draw_potentials(plan, *given, curvature, np.random.default_rng(2))[:2])
     (dense, dense_mu), (diagonal, diagonal_mu) = found
     np.testing.assert_allclose(diagonal.std(axis=0) / dense.std(axis=0), 1, atol=0.1)
     np.testing.assert_allclose(diagonal_mu.std(axis=0) / dense_mu.std(axis=0), 1, atol=0.1)
@@ -212,7 +212,7 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
     precision = latent.precision(np.full(2, math.log(tau)), math.log(records))
     points = rng.normal(size=(size, len(precision))) / np.sqrt(precision)
     curvature = np.diag(records / latent.sampling_variance + tau**-2)
-    betas, _ = draw_potentials(
+    betas, _, _ = draw_potentials(
         latent.plan, points, np.full(size, float(records)), np.full(points.shape, tau**-2), curvature, rng,
         excess=latent.excess,
     )  # fmt: skip
@@ -297,3 +297,20 @@ def test_posterior_is_the_exact_one_at_every_noise_level(records, noise):
         ratios.append(found.std((0, 1)) / exact.sd)
     assert np.max(errors) < 0.1, np.max(errors)
     assert np.abs(np.array(ratios) - 1).max() < 0.07, ratios
+
+
+def test_variables_may_be_named_as_the_model_names_its_own():
+    names = ("position", "counts", "coordinates", "noise_scale")
+    cliques = [(names[i], names[(i + 1) % 4]) for i in range(4)]
+    model = specification({name: [0, 1] for name in names}, cliques)
+    built = formulation(model, DiscreteLaplace(2.0), total=60, records=60, scale=1.0).model()
+    assert {"counts[position_,counts_]", "position_"} <= {*built.named_vars, *built.coords}
+
+
+def test_half_a_record_is_counted_for_each_cell_of_the_smallest_table():
+    """Pairs of ten-state variables beside a binary one, whose counts must not fall far below zero."""
+    states = {**{name: list(range(10)) for name in "abc"}, "d": [0, 1]}
+    model = specification(states, [("a", "b"), ("b", "c"), ("a", "c"), ("d",)])
+    engine = formulation(model, DiscreteLaplace(2.0), total=60, records=60, scale=1.0)
+    assert engine.latent.excess == 1.0
+    assert engine.sparsity == 1 / 60
