@@ -90,6 +90,11 @@ class Formulation(Protocol):
         ...
 
     @property
+    def sparsity(self) -> float:
+        """How far the formulation's approximation may be from its target; 0 where there is none worth the name."""
+        ...
+
+    @property
     def structure(self) -> Hashable:
         """Everything that the compiled model depends on but `data`: formulations of equal structure share it."""
         ...

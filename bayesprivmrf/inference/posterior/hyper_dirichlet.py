@@ -113,6 +113,11 @@ class HyperDirichlet:
         return settings
 
     @property
+    def sparsity(self) -> float:
+        """0: the relaxed counts have the moments of the true ones at any number of records."""
+        return 0.0
+
+    @property
     def structure(self) -> Hashable:
         """Cliques, measured tables, possible cells, kinds of noise, and whether N is public."""
         model, evidence = self.evidence.specification, self.evidence

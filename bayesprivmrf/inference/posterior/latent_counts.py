@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -28,10 +28,14 @@ from bayesprivmrf.inference.posterior.sampling import (
     prior_as_sampled,
 )
 from bayesprivmrf.inference.posterior.tree import build_tree
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.threads import with_one_blas_thread
 from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["LatentCounts"]
+
+FEW_RECORDS = 0.04
+"""Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear"]
 _CONTRADICTION = 6.0
@@ -178,6 +182,8 @@ class LatentCounts:
         else:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
         diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished)
+        if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
+            diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
             **diagnosis.as_stats(),
             **sampled.stats,
@@ -185,6 +191,7 @@ class LatentCounts:
             "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
             "formulation": formulation.name,
             **formulation.settings,
+            "half_counts_per_record": formulation.sparsity,
             **totals(evidence),
             "total": float(finished.total.mean()),
         }
