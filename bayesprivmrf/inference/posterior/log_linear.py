@@ -96,8 +96,8 @@ class LogLinear:
     def sparsity(self) -> float:
         """κ/N: half a record a cell of the smallest table, over the number of records the release speaks of.
 
-        The relaxation's error grows with it: the population's probabilities keep their prior law within a few per cent
-        up to about 0.04 (`latent_prior`), and latent counts have slightly short intervals beyond.
+        The relaxation's error grows with it: the population's probabilities keep their prior law within a few
+        per cent up to about 0.04 (`latent_prior`), and latent counts have slightly short intervals beyond.
         """
         total = self.evidence.total if self.total is None else self.total
         return self.latent.excess / max(total, 1.0)
