@@ -17,22 +17,22 @@ _HELD = 4_000_000
 """Log probabilities held at once."""
 
 
-def log_predictive(draws: Draws, records: np.ndarray, most: int) -> FloatArray:
-    """Log of the mean over the posterior of the probability of each record.
+def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
+    """Log of the mean over the posterior of the probability of each joint state.
 
     Parameters
     ----------
     draws
         The posterior.
-    records
-        State codes, shape (records, variables).
+    states
+        Joint states, as codes, shape (number, variables).
     most
         Over about how many draws the mean is taken.
 
     Returns
     -------
     ndarray
-        Shape (records,), nats.
+        Shape (number,), nats.
     """
     model = draws.model
     engine = marginal_engine(model.cardinalities, model.scopes)
@@ -40,12 +40,12 @@ def log_predictive(draws: Draws, records: np.ndarray, most: int) -> FloatArray:
     log_partition = np.array([engine.log_partition(each) for each in potentials])
     table = np.array(potentials)
     cells = [
-        start + np.ravel_multi_index(tuple(records[:, v] for v in scope), shape)
+        start + np.ravel_multi_index(tuple(states[:, v] for v in scope), shape)
         for start, scope, shape in zip(model.offsets, model.scopes, model.shapes, strict=False)
     ]
-    result = np.empty(len(records))
+    result = np.empty(len(states))
     step = max(1, _HELD // len(table))
-    for begin in range(0, len(records), step):
+    for begin in range(0, len(states), step):
         part = slice(begin, begin + step)
         logs = np.zeros((len(table), len(result[part]))) - log_partition[:, np.newaxis]
         for own in cells:
