@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import nutpie
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import release_of
@@ -80,24 +81,35 @@ def test_a_good_sampling_converges_without_a_word(release):
     assert posterior.tree["sample_stats"]["lp"].shape == (4, 1000)
 
 
-def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted):
-    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Sends SIGINT a second and a half after nutpie begins; also where the test run itself ignores the signal."""
+    sample, timers = nutpie.sample, []
+
+    def begin(*arguments, **settings):
+        timers.append(threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        timers[0].start()
+        return sample(*arguments, **settings)
+
+    monkeypatch.setattr(nutpie, "sample", begin)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    timers[0].join()
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted, interrupted):
     with pytest.warns(SamplingWarning, match="stopped early"):
         posterior = LatentCounts().fit(release, rng=1, draws=500_000, tune=200, chains=2)
-    timer.join()
     assert posterior.status is Status.STOPPED_EARLY
     drawn = posterior.tree["posterior"]["marginal[a]"]
     assert 100 < drawn.sizes["draw"] < 500_000
     assert np.isfinite(drawn).all()
 
 
-def test_an_interruption_while_tuning_leaves_nothing_and_is_passed_on(release, fitted):
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+def test_an_interruption_while_tuning_leaves_nothing_and_is_passed_on(release, fitted, interrupted):
     with pytest.raises(KeyboardInterrupt):
         LatentCounts().fit(release, rng=1, draws=10, tune=10_000_000, chains=1)
-    timer.join()
 
 
 def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
