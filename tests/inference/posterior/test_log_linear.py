@@ -275,6 +275,7 @@ def exact_and_found(law, records, scale, seed, draws, **settings):
     return exact, flat, records_only / records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("records", "noise"), [(60, 2.0)])
 def test_posterior_is_the_exact_one(records, noise):
     exact, found, records_only = exact_and_found(DiscreteLaplace(noise), records, 1.0, 3, 1000)
