@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba import carray, cfunc, njit, types
+import numba
+from numba import cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -31,6 +32,8 @@ from bayesprivmrf.inference.posterior.effects_engine import (
     _WORKSPACE,
     CHECKSUM,
 )
+
+carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 
 __all__ = ["evaluate_symbol", "pull_back_symbol"]
 
@@ -51,7 +54,7 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 @njit(nogil=True)
 def _tape(addresses, first):
     """A plan's arrays from their addresses."""
-    sizes = carray(_pointer(addresses[first + 4]), 15, types.int64)
+    sizes = carray(_pointer(addresses[first + 4]), 15, types.int64)  # pyright: ignore[reportCallIssue]
     cells = sizes[_CELLS]
     return (
         carray(_pointer(addresses[first]), sizes[_CODE], types.int64),
@@ -73,7 +76,7 @@ def _functions(checksum: int) -> tuple[Any, Any]:
     def evaluate(where):
         """(β, μ, A, E t, E t², state, tape)."""
         assert checksum >= 0
-        addresses = carray(_pointer(where), 17, types.intp)
+        addresses = carray(_pointer(where), 17, types.intp)  # pyright: ignore[reportCallIssue]
         tape = _tape(addresses, 6)
         sizes = tape[4]
         size, cells = sizes[_SIZE], sizes[_CELLS]
@@ -89,7 +92,7 @@ def _functions(checksum: int) -> tuple[Any, Any]:
     def pull_back(where):
         """(state, derivatives by μ, A, E t and E t², result, tape)."""
         assert checksum >= 0
-        addresses = carray(_pointer(where), 17, types.intp)
+        addresses = carray(_pointer(where), 17, types.intp)  # pyright: ignore[reportCallIssue]
         tape = _tape(addresses, 6)
         sizes = tape[4]
         size, cells = sizes[_SIZE], sizes[_CELLS]

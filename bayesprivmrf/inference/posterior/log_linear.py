@@ -181,7 +181,7 @@ class LogLinear:
             coordinates = pm.Deterministic("coordinates", found.coordinates)
             if self._learns_scale:
                 pm.Deterministic("log_scale", found.log_scale)
-            total = pt.exp(found.log_total)
+            total: Any = pt.exp(found.log_total)
             if self.total is None:
                 total = pm.Deterministic("total", total)
             marginals = marginal_moments(latent.plan, coordinates).marginals

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import shared
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -44,13 +44,14 @@ def marginal_moments(plan: Plan, beta: Any) -> Moments:
         Symbolic vector, shape (d,), nats.
     """
     point = pt.as_tensor_variable(beta, dtype="float64")
-    mu, log_partition, mean, square, _ = _EVALUATE(point, *_shared(plan))
+    outputs: Any = _EVALUATE(point, *_shared(plan))
+    mu, log_partition, mean, square, _ = outputs
     return Moments(mu, log_partition, mean, square)
 
 
 def _shared(plan: Plan) -> list[Any]:
     """The plan's arrays as shared variables: given at run time, so that one compiled operation serves all models."""
-    return [pytensor.shared(np.array(array), shape=array.shape) for array in plan.tape]
+    return [shared(np.array(array), shape=array.shape) for array in plan.tape]
 
 
 class _Evaluate(Op):
@@ -72,7 +73,7 @@ class _Evaluate(Op):
             cell[0] = np.asarray(value)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        size, sizes = shapes[0], node.inputs[5]
+        size, sizes = shapes[0], cast("Any", node.inputs[5])
         state = sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1
         return [(shapes[8][0] - 1,), (), size, size, (state,)]
 

@@ -178,7 +178,8 @@ class _Stretch(Op):
         return Apply(self, variables, outputs)
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        results = _forward(*map(np.ascontiguousarray, inputs[:-1]), float(inputs[-1]))
+        given: Any = [*map(np.ascontiguousarray, inputs[:-1]), float(inputs[-1])]
+        results = _forward(*given)
         for cell, value in zip(output_storage, results, strict=True):
             cell[0] = value
 
