@@ -25,10 +25,11 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
+from bayesprivmrf.inference.posterior.sources import checksum
 
 __all__ = ["Stretched", "constants", "stretched"]
 
-_VERSION = 1
+_VERSION = checksum(__file__)
 """Of the compiled functions, for the cache on disk."""
 
 
