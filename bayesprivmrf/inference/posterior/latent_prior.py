@@ -24,8 +24,8 @@ and makes tables too even; a variance that moves with θ' has tails that cannot 
 population's own prior nearly. Drawing θ' from the prior above and then β given the tables (`superpopulation`) gives
 back a standard deviation within about 1 % of τ on a 3x3 grid of three-state variables (κ = 4.5) for N of 1000 and
 more, and 9 % above it for main effects at N = 50, τ = 1. The error grows with κ/N: three ten-state variables in a
-triangle (κ = 50) have main effects 9 to 13 % too wide at N = 1000 and 35 % at N = 100, τ being 1. Where κ/N is above 0.04,
-`LatentCounts` calls its posterior approximate.
+triangle (κ = 50) have main effects 9 to 13 % too wide at N = 1000 and 35 % at N = 100, τ being 1. Where κ/N is
+above 0.04, `LatentCounts` calls its posterior approximate.
 """
 
 from __future__ import annotations
