@@ -129,7 +129,7 @@ def diagnose(
         broken = True
         problems.append(
             f"{diverging:.1%} of the draws diverged: there are regions that the sampler cannot enter; raise "
-            "`target_accept` (0.8 unless set) and `tune`"
+            "`target_accept` (0.65 to 0.8 unless set) and `tune`"
         )
     if draws >= _FEWEST and not is_known and not bfmi >= SMALLEST_BFMI:
         broken = True

@@ -4,7 +4,8 @@ A compiled function that calls another is optimised together with all of its cod
 A call of a named symbol costs no such time, and code that holds it can be kept between processes: the name is
 looked up where it is loaded, which needs this module imported before.
 
-Each takes one address, of a vector of addresses: those of its arrays, in the order of the arguments.
+Each takes one address, of a vector of addresses: those of its arrays, in the order of the arguments, the plan's
+all in one vector of 64-bit words that `pack` makes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numba
+import numpy as np
 from numba import cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.effects_engine import (
@@ -31,18 +34,17 @@ from bayesprivmrf.inference.posterior.effects_engine import (
     _SUPPORT,
     _WORKSPACE,
     CHECKSUM,
+    Tape,
 )
 
-carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
-
-__all__ = ["evaluate_symbol", "pull_back_symbol"]
+__all__ = ["evaluate_symbol", "pack", "pull_back_symbol", "unpack"]
 
 _evaluate, _pull_back = effects_engine.evaluate, effects_engine.pull_back
 _SIGNATURE = types.void(types.intp)
+carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 
 
-@intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
+def _as_pointer(typingctx: Any, address: Any) -> Any:
     """An address as a pointer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -51,23 +53,51 @@ def _pointer(typingctx: Any, address: Any) -> Any:
     return types.voidptr(types.intp), codegen
 
 
+_pointer: Any = intrinsic(_as_pointer)
+
+_ARRAYS = len(Tape._fields)
+
+
+def pack(tape: Tape) -> NDArray[np.int64]:
+    """A plan's arrays in one: where each begins, then the arrays, each filled up to whole words."""
+    words = [np.frombuffer(array.tobytes() + b"\0" * (-array.nbytes % 8), dtype=np.int64) for array in tape]
+    starts = _ARRAYS + np.cumsum([0, *map(len, words[:-1])])
+    return np.concatenate([starts, *words])
+
+
+def unpack(packed: NDArray[np.int64]) -> Tape:
+    """The arrays again."""
+    starts, sizes = packed[:_ARRAYS], packed[packed[4] : packed[4] + 15]
+    cells, entries = sizes[_CELLS], sizes[_ENTRIES]
+    lengths = [
+        sizes[_CODE], sizes[_MAPS], sizes[_BOUNDS], sizes[_CONSTANTS], 15, 2, sizes[_SUPPORT], cells + 1, cells + 1,
+        entries, entries,
+    ]  # fmt: skip
+    kinds = "q", "i", "q", "q", "q", "q", "B", "d", "q", "q", "d"
+    views = [
+        packed[start:].view(kind)[:size] for start, kind, size in zip(starts, kinds, lengths, strict=True)
+    ]
+    return Tape(*(view.copy() for view in views))
+
+
 @njit(nogil=True)
-def _tape(addresses, first):
-    """A plan's arrays from their addresses."""
-    sizes = carray(_pointer(addresses[first + 4]), 15, types.int64)  # pyright: ignore[reportCallIssue]
-    cells = sizes[_CELLS]
+def _tape(packed):
+    """The arrays of a plan that lies packed at an address."""
+    starts = carray(_pointer(packed), _ARRAYS, types.int64)
+    sizes = carray(_pointer(packed + 8 * starts[4]), 15, types.int64)
+    cells, entries = sizes[_CELLS], sizes[_ENTRIES]
     return (
-        carray(_pointer(addresses[first]), sizes[_CODE], types.int64),
-        carray(_pointer(addresses[first + 1]), sizes[_MAPS], types.int32),
-        carray(_pointer(addresses[first + 2]), sizes[_BOUNDS], types.int64),
-        carray(_pointer(addresses[first + 3]), sizes[_CONSTANTS], types.int64),
+        carray(_pointer(packed + 8 * starts[0]), sizes[_CODE], types.int64),
+        carray(_pointer(packed + 8 * starts[1]), sizes[_MAPS], types.int32),
+        carray(_pointer(packed + 8 * starts[2]), sizes[_BOUNDS], types.int64),
+        carray(_pointer(packed + 8 * starts[3]), sizes[_CONSTANTS], types.int64),
         sizes,
-        carray(_pointer(addresses[first + 5]), 2, types.int64),
-        carray(_pointer(addresses[first + 6]), sizes[_SUPPORT], types.uint8),
-        carray(_pointer(addresses[first + 7]), cells + 1, types.float64),
-        carray(_pointer(addresses[first + 8]), cells + 1, types.int64),
-        carray(_pointer(addresses[first + 9]), sizes[_ENTRIES], types.int64),
-        carray(_pointer(addresses[first + 10]), sizes[_ENTRIES], types.float64),
+        carray(_pointer(packed + 8 * starts[5]), 2, types.int64),
+        carray(_pointer(packed + 8 * starts[6]), sizes[_SUPPORT], types.uint8),
+        carray(_pointer(packed + 8 * starts[7]), cells + 1, types.float64),
+        carray(_pointer(packed + 8 * starts[8]), cells + 1, types.int64),
+        carray(_pointer(packed + 8 * starts[9]), entries, types.int64),
+        carray(_pointer(packed + 8 * starts[10]), entries, types.float64),
     )
 
 
@@ -76,8 +106,8 @@ def _functions(checksum: int) -> tuple[Any, Any]:
     def evaluate(where):
         """(β, μ, A, E t, E t², state, tape)."""
         assert checksum >= 0
-        addresses = carray(_pointer(where), 17, types.intp)  # pyright: ignore[reportCallIssue]
-        tape = _tape(addresses, 6)
+        addresses = carray(_pointer(where), 7, types.intp)
+        tape = _tape(addresses[6])
         sizes = tape[4]
         size, cells = sizes[_SIZE], sizes[_CELLS]
         beta = carray(_pointer(addresses[0]), size, types.float64)
@@ -92,8 +122,8 @@ def _functions(checksum: int) -> tuple[Any, Any]:
     def pull_back(where):
         """(state, derivatives by μ, A, E t and E t², result, tape)."""
         assert checksum >= 0
-        addresses = carray(_pointer(where), 17, types.intp)  # pyright: ignore[reportCallIssue]
-        tape = _tape(addresses, 6)
+        addresses = carray(_pointer(where), 7, types.intp)
+        tape = _tape(addresses[6])
         sizes = tape[4]
         size, cells = sizes[_SIZE], sizes[_CELLS]
         length = sizes[_WORKSPACE] + sizes[_STEPS] + cells + sizes[_MESSAGES] + 1

@@ -95,6 +95,11 @@ class Formulation(Protocol):
         ...
 
     @property
+    def acceptance(self) -> float:
+        """Mean acceptance probability for which the sampler's step is tuned, unless the caller says otherwise."""
+        ...
+
+    @property
     def structure(self) -> Hashable:
         """Everything that the compiled model depends on but `data`: formulations of equal structure share it."""
         ...

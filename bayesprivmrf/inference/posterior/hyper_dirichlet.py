@@ -42,7 +42,12 @@ from bayesprivmrf.inference.posterior.forest_measurements import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.noisy_tables import absolute_cells, noise_data, observe_noisy_counts
+from bayesprivmrf.inference.posterior.noisy_tables import (
+    absolute_cells,
+    noise_data,
+    observe_noisy_counts,
+    target_acceptance,
+)
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -116,6 +121,11 @@ class HyperDirichlet:
     def sparsity(self) -> float:
         """0: the relaxed counts have the moments of the true ones at any number of records."""
         return 0.0
+
+    @property
+    def acceptance(self) -> float:
+        """Mean acceptance probability for which the sampler's step is tuned."""
+        return target_acceptance(self.evidence, self.smoothing)
 
     @property
     def structure(self) -> Hashable:

@@ -36,10 +36,14 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from bayesprivmrf.inference.posterior.sources import checksum
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["force_width", "lattice_mass", "log_laplace_kernel"]
+__all__ = ["ACCEPTANCE", "force_width", "lattice_mass", "log_laplace_kernel"]
 
-_VARIANCE = 0.02
-"""Of the difference of the two potentials, by which acceptance falls to about nine in ten."""
+_VARIANCE = 0.25
+"""Of the difference of the two potentials, by which acceptance falls to about eight in ten. Effective draws for each
+gradient were most there, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`."""
+
+ACCEPTANCE = 0.65
+"""Mean acceptance probability at which a step is best where that fall is part of it."""
 
 _LATTICE_SCALES = (0.05, 1.5)
 """Noise scales at which integers are given their shares: below, the nearest has all in any case."""

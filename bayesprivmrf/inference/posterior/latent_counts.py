@@ -118,7 +118,7 @@ class LatentCounts:
         prior: bool = False,
         sampler: Sampler = "nutpie",
         draws: int = 1000,
-        tune: int = 1000,
+        tune: int = 500,
         chains: int = 4,
         **settings: Any,
     ) -> Posterior:

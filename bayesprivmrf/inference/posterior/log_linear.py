@@ -24,7 +24,12 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.noisy_tables import absolute_cells, noise_data, observe_noisy_counts
+from bayesprivmrf.inference.posterior.noisy_tables import (
+    absolute_cells,
+    noise_data,
+    observe_noisy_counts,
+    target_acceptance,
+)
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.model.tables import FloatArray
@@ -101,6 +106,11 @@ class LogLinear:
         """
         total = self.evidence.total if self.total is None else self.total
         return self.latent.excess / max(total, 1.0)
+
+    @property
+    def acceptance(self) -> float:
+        """Mean acceptance probability for which the sampler's step is tuned."""
+        return target_acceptance(self.evidence, self.smoothing)
 
     @property
     def structure(self) -> Hashable:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import shared
-from pytensor.gradient import DisconnectedType
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
@@ -44,64 +43,59 @@ def marginal_moments(plan: Plan, beta: Any) -> Moments:
         Symbolic vector, shape (d,), nats.
     """
     point = pt.as_tensor_variable(beta, dtype="float64")
-    outputs: Any = _EVALUATE(point, *_shared(plan))
-    mu, log_partition, mean, square, _ = outputs
-    return Moments(mu, log_partition, mean, square)
-
-
-def _shared(plan: Plan) -> list[Any]:
-    """The plan's arrays as shared variables: given at run time, so that one compiled operation serves all models."""
-    return [shared(np.array(array), shape=array.shape) for array in plan.tape]
+    outputs: Any = _EVALUATE(point, pt.constant(effects_symbols.pack(plan.tape)))
+    return Moments(*outputs[:4])
 
 
 class _Evaluate(Op):
-    """(β, tape) → (μ, A, E t, E t², state)."""
+    """(β, packed plan) → (μ, A, E t, E t², state)."""
 
     __props__ = ()
 
     def make_node(self, *inputs: Any) -> Apply:
-        beta = inputs[0]
-        cells, size = inputs[8].type.shape[0], beta.type.shape[0]
-        cells = None if cells is None else cells - 1
-        outputs = [pt.TensorType("float64", shape=(n,))() for n in (cells, size, size, None)]
-        outputs.insert(1, pt.TensorType("float64", shape=())())
-        return Apply(self, list(inputs), outputs)
+        beta, packed = inputs
+        sizes = packed.data[packed.data[4] :]
+        state = int(sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1)
+        shapes = (int(sizes[1]),), (), beta.type.shape, beta.type.shape, (state,)
+        return Apply(self, [beta, packed], [pt.TensorType("float64", shape=shape)() for shape in shapes])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        results = effects_engine.evaluate(*(np.ascontiguousarray(value) for value in inputs))
+        beta, packed = inputs
+        results = effects_engine.evaluate(np.ascontiguousarray(beta), *effects_symbols.unpack(packed))
         for cell, value in zip(output_storage, results, strict=True):
             cell[0] = np.asarray(value)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        size, sizes = shapes[0], cast("Any", node.inputs[5])
-        state = sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1
-        return [(shapes[8][0] - 1,), (), size, size, (state,)]
+        cells, state = (tuple(map(pt.constant, node.outputs[k].type.shape)) for k in (0, 4))
+        return [cells, (), shapes[0], shapes[0], state]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        return [[True] * 4 + [False]] + [[False] * 5] * (len(node.inputs) - 1)
+        return [[True] * 4 + [False], [False] * 5]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         grads = [
             pt.zeros_like(value) if isinstance(grad.type, DisconnectedType) else grad
             for value, grad in zip(outputs[:4], cotangents[:4], strict=True)
         ]
-        by_beta = _PULL_BACK(outputs[4], *grads, *inputs[1:])
-        return [by_beta] + [DisconnectedType()() for _ in inputs[1:]]
+        return [_PULL_BACK(outputs[4], *grads, inputs[1]), disconnected_type()]
 
 
 class _PullBack(Op):
-    """(state, derivatives by μ, A, E t and E t², tape) → derivative by β."""
+    """(state, derivatives by μ, A, E t and E t², packed plan) → derivative by β."""
 
     __props__ = ()
 
     def make_node(self, *inputs: Any) -> Apply:
         variables = [pt.as_tensor_variable(value) for value in inputs]
-        return Apply(self, variables, [pt.TensorType("float64", shape=(variables[3].type.shape[0],))()])
+        return Apply(self, variables, [pt.TensorType("float64", shape=variables[3].type.shape)()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        arrays = [np.ascontiguousarray(value) for value in inputs]
-        arrays[2] = float(inputs[2])  # type: ignore[assignment]
-        output_storage[0][0] = effects_engine.pull_back(*arrays)
+        state, by_mu, by_log_partition, by_mean, by_square = (
+            np.ascontiguousarray(value) for value in inputs[:5]
+        )
+        output_storage[0][0] = effects_engine.pull_back(
+            state, by_mu, by_log_partition.item(), by_mean, by_square, *effects_symbols.unpack(inputs[5])
+        )
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         return [shapes[3]]
@@ -115,18 +109,16 @@ def _evaluate_in_numba(op: _Evaluate, node: Apply, **_: Any) -> Any:
     symbol = effects_symbols.evaluate_symbol
 
     @numba_njit
-    def evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
-        point = np.ascontiguousarray(beta)
-        mu, log_partition = np.empty(sizes[1]), np.empty(())
+    def evaluate(beta, packed):
+        point, first = np.ascontiguousarray(beta), packed[4]
+        steps, cells = packed[first], packed[first + 1]
+        mu, log_partition = np.empty(cells), np.empty(())
         mean, square = np.empty(point.size), np.empty(point.size)
-        state = np.empty(sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1)
+        state = np.empty(packed[first + 4] + steps + cells + packed[first + 2] + 1)
         addresses = np.array(
             [
                 point.ctypes.data, mu.ctypes.data, log_partition.ctypes.data, mean.ctypes.data,
-                square.ctypes.data, state.ctypes.data, code.ctypes.data, maps.ctypes.data,
-                bounds.ctypes.data, constants.ctypes.data, sizes.ctypes.data, rooms.ctypes.data,
-                support.ctypes.data, blocked.ctypes.data, rows.ctypes.data, columns.ctypes.data,
-                entries.ctypes.data,
+                square.ctypes.data, state.ctypes.data, packed.ctypes.data,
             ],
             dtype=np.int64,
         )  # fmt: skip
@@ -142,32 +134,22 @@ def _pull_back_in_numba(op: _PullBack, node: Apply, **_: Any) -> Any:
     symbol = effects_symbols.pull_back_symbol
 
     @numba_njit
-    def pull_back(
-        state, by_mu, by_log_partition, by_mean, by_square,
-        code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
-    ):  # fmt: skip
-        given, one, two = (
-            np.ascontiguousarray(state),
-            np.ascontiguousarray(by_mu),
-            np.array(by_log_partition[()]),
-        )
+    def pull_back(state, by_mu, by_log_partition, by_mean, by_square, packed):
+        given, one = np.ascontiguousarray(state), np.ascontiguousarray(by_mu)
+        two = np.full(1, by_log_partition.item())
         three, four = np.ascontiguousarray(by_mean), np.ascontiguousarray(by_square)
         result = np.empty(three.size)
         addresses = np.array(
             [
                 given.ctypes.data, one.ctypes.data, two.ctypes.data, three.ctypes.data, four.ctypes.data,
-                result.ctypes.data, code.ctypes.data, maps.ctypes.data, bounds.ctypes.data,
-                constants.ctypes.data, sizes.ctypes.data, rooms.ctypes.data, support.ctypes.data,
-                blocked.ctypes.data, rows.ctypes.data, columns.ctypes.data, entries.ctypes.data,
+                result.ctypes.data, packed.ctypes.data,
             ],
             dtype=np.int64,
         )  # fmt: skip
         symbol(addresses.ctypes.data)
         _keep(given, addresses)
-        _keep(one, addresses)
-        _keep(two, addresses)
-        _keep(three, addresses)
-        _keep(four, addresses)
+        _keep(one, two)
+        _keep(three, four)
         return result
 
     return pull_back, _VERSION

@@ -21,13 +21,22 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
-__all__ = ["absolute_cells", "noise_data", "observe_noisy_counts"]
+__all__ = ["absolute_cells", "noise_data", "observe_noisy_counts", "target_acceptance"]
 
 
 def absolute_cells(evidence: Evidence) -> np.ndarray:
     """Whether each possible measured cell's kernel is in the absolute residual; shape (possible cells,)."""
     laws = [isinstance(law, DiscreteLaplace | Laplace) for law in evidence.noise]
     return np.repeat(np.array(laws, dtype=bool), np.diff(evidence.offsets))[evidence.possible]
+
+
+def target_acceptance(evidence: Evidence, smoothing: float) -> float:
+    """Mean acceptance probability for which a sampler's step is tuned: less where Laplace noise costs some of it."""
+    if smoothing > 0 or not absolute_cells(evidence).any():
+        return 0.8
+    from bayesprivmrf.inference.posterior.laplace_kernel import ACCEPTANCE
+
+    return ACCEPTANCE
 
 
 def noise_data(evidence: Evidence, *, whole_numbers: bool = False) -> dict[str, np.ndarray]:

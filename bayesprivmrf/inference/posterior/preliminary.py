@@ -21,7 +21,6 @@ __all__ = ["Preliminary"]
 
 _LOGISTIC_PRECISION = 3 / math.pi**2
 _EDGE = 1e-3
-_ROUNDS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,10 +49,9 @@ class Preliminary:
 
     @cached_property
     def mode(self) -> Mode:
-        """The noise-aware estimate at one scale, the prior's location where the scale is learnt."""
+        """The noise-aware estimate."""
         bounds = self.total_range if self.total is None else (self.total, self.total)
-        scale = self.latent.effects_prior.location if self.scale is None else self.scale
-        settings = Settings(scale=scale, total_range=bounds, rounds=_ROUNDS, tolerance=0.3)
+        settings = Settings(scale=self.scale, total_range=bounds)
         return noise_aware_mode(self.evidence, settings)
 
     @property

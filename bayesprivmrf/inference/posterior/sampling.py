@@ -51,7 +51,8 @@ def draw_posterior(
         from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie as draw
     else:
         from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc as draw
-    sampled = draw(formulation, draws=draws, tune=tune, chains=chains, seed=seed, settings=dict(settings))
+    settings = {"target_accept": formulation.acceptance, **settings}
+    sampled = draw(formulation, draws=draws, tune=tune, chains=chains, seed=seed, settings=settings)
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"

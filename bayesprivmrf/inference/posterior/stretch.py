@@ -117,8 +117,9 @@ def _forward(
         density -= abs(place) + 2.0 * math.log1p(math.exp(-abs(place)))
     inverse = math.exp(-log_total)
     factor = 1.0 + excess * inverse
+    squares = np.exp(2.0 * log_scale)
     for i in range(size):
-        spread = math.exp(2.0 * log_scale[levels[i]]) + inverse * variance[i]
+        spread = squares[levels[i]] + inverse * variance[i]
         ratio = factor * moved[i]
         density -= 0.5 * (math.log(spread) + ratio * ratio / spread)
     density += size * math.log(factor)
@@ -138,9 +139,9 @@ def _backward(
     size, inverse = levels.size, math.exp(-log_total)
     factor = 1.0 + excess * inverse
     by_moved, by_scale = np.zeros(position.size), by_log_scale.copy()
-    by_inverse, by_factor = 0.0, by_density * size / factor
+    by_inverse, by_factor, squares = 0.0, by_density * size / factor, np.exp(2.0 * log_scale)
     for i in range(size):
-        square = math.exp(2.0 * log_scale[levels[i]])
+        square = squares[levels[i]]
         spread = square + inverse * variance[i]
         pull = factor * coordinates[i] / spread
         by_moved[i] = by_coordinates[i] - by_density * factor * pull
@@ -157,7 +158,7 @@ def _backward(
     by_precision = -by_own * (mode * (information + 1.0) / precision + 0.5 * position / np.sqrt(precision))
     by_relative = relative * (by_precision - 0.5 * by_density) / precision
     for g in range(scale.size):
-        square = math.exp(2.0 * log_scale[g])
+        square = squares[g]
         change = np.sum(shares[:, g] * by_relative)
         by_scale[g] -= change * 2.0 * square / (square + means[g] * math.exp(-total[0]))
     by_position = by_own / np.sqrt(precision) + by_density * position

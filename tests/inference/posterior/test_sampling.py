@@ -124,7 +124,7 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
     with pytest.warns(SamplingWarning, match="maxdepth"):
         posterior = LatentCounts().fit(release, rng=1, maxdepth=1, draws=300)
     assert posterior.status is Status.ITERATION_LIMIT
-    assert posterior.stats["saturated"] > 0.9
+    assert posterior.stats["saturated"] > 0.8
 
 
 @pytest.mark.parametrize(
