@@ -281,8 +281,10 @@ def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
     errors = np.array([release.total_standard_error for release in releases])
     if (errors == 0).any():
         return float(estimates[errors == 0][0]), 0.0
-    if not np.isfinite(errors).any():  # models without variables
+    is_told = np.isfinite(errors)  # not by a model without variables
+    if not is_told.any():
         return math.nan, math.inf
+    estimates, errors = estimates[is_told], errors[is_told]
     low, high = int(np.argmin(estimates)), int(np.argmax(estimates))
     if estimates[high] - estimates[low] > _CONTRADICTION * math.hypot(errors[low], errors[high]):
         raise ModelError(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from bayesprivmrf.inference import noise_aware_objective as objective_module
 from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware_interval import _noise_variances
 from bayesprivmrf.inference.noise_aware_map import NoiseAwareMAP
 from bayesprivmrf.inference.noise_aware_mode import Settings, _Search, noise_aware_mode
 from bayesprivmrf.inference.noise_aware_objective import Expansion, Objective
@@ -466,6 +468,21 @@ def test_interval_reaches_variables_that_no_clique_holds(noisy):
     frame = NoiseAwareMAP().fit(noisy.release).interval(["b", "d"])
     assert frame["estimate"].sum() == pytest.approx(1)
     assert (frame["lower"] < frame["estimate"]).all()
+
+
+@pytest.mark.parametrize("total", [2000, None])
+def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_private_total(total):
+    rng = np.random.default_rng(18)
+    counts, _ = simulated_counts(CYCLE, 2000, rng, scale=1.0)
+    mode = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(30.0), rng, total=total)).mode
+    by_products = SampledCurvature(
+        linearized=mode.means.at(mode.point),
+        weights=mode.noise_weights(),
+        prior=np.append(mode.prior.precision(mode.log_scales), 1.0),
+    )
+    rows = rng.normal(size=(6, mode.means.effects.size))
+    found = _noise_variances(replace(mode, curvature=by_products), rows)
+    np.testing.assert_allclose(found, _noise_variances(mode, rows), rtol=0.01)
 
 
 @pytest.mark.slow

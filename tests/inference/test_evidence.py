@@ -1,0 +1,28 @@
+import math
+
+import numpy as np
+import pytest
+from inference.conftest import specification
+
+from bayesprivmrf.inference.evidence import _pooled_total
+from bayesprivmrf.privacy import Laplace
+from bayesprivmrf.release import NoisyStatistics
+
+ONE = specification({"a": [0, 1]}, [("a",)])
+
+
+def of_two_cells(counts, scale):
+    return NoisyStatistics.from_tables(ONE, {("a",): np.array(counts, float)}, noise=Laplace(scale))
+
+
+def test_a_release_without_variables_tells_nothing_of_the_pooled_total():
+    told = [of_two_cells([40.0, 55.0], 2.0), of_two_cells([48.0, 60.0], 4.0)]
+    nothing = NoisyStatistics.from_tables(specification({}, []), {}, noise=Laplace(1.0))
+    total, error = _pooled_total(told)
+    assert total == pytest.approx((95 / 4 + 108 / 16) / (1 / 4 + 1 / 16))
+    assert error == pytest.approx((1 / (4 * 4) + 1 / (4 * 16)) ** -0.5)
+    for position in range(3):
+        assert _pooled_total([*told[:position], nothing, *told[position:]]) == (total, error)
+    estimate, error = _pooled_total([nothing])
+    assert math.isnan(estimate)
+    assert error == math.inf
