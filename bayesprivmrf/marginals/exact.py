@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,23 @@ from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["CompiledEngine"]
+__all__ = ["CompiledEngine", "SweepArrays"]
 
 EXPONENTIALS_IN_NUMPY = 2048
 """Cells from which NumPy's vectorised exponential beats a call a cell."""
 
 KEPT_WORKSPACES = 4
 """Workspaces that an engine keeps between calls."""
+
+
+class SweepArrays(NamedTuple):
+    """What the compiled sweeps take of an engine; see `kernels` for how they use it."""
+
+    program: Program
+    bounds: NDArray[np.int64]  # where each factor's cells begin, and the end of the last
+    constants: NDArray[np.int64]  # cells of factors without a free variable
+    rooms: NDArray[np.int64]  # lengths of the tangent's scratch
+    free_log_count: float  # the part of A that variables in no factor add, nats
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,11 @@ class CompiledEngine:
         """Exact up to rounding."""
         return True
 
+    @property
+    def arrays(self) -> SweepArrays:
+        """For compiled code that runs the sweeps itself; not to be written to."""
+        return SweepArrays(self._program, self._bounds, self._constants, self._rooms, self._free)
+
     def log_partition(self, potentials: FloatArray) -> float:
         """A(θ), in nats.
 
@@ -168,7 +183,7 @@ class CompiledEngine:
             if large:
                 cells = work[: program.cells]
                 np.exp(cells, out=cells)
-            support = self._support(theta) if has_zeros else _EVERYTHING
+            support = self.support(theta) if has_zeros else _EVERYTHING
             state = self._run(work, support, tops, kernels.LINEAR)
             if state is not None:
                 return state
@@ -189,8 +204,16 @@ class CompiledEngine:
         )
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
 
-    def _support(self, theta: FloatArray) -> NDArray[np.uint8]:
-        """Which entries of the messages are possible; the last answer is kept, as zeros rarely move."""
+    def support(self, theta: FloatArray) -> NDArray[np.uint8]:
+        """Which entries of the messages are possible, given potentials with minus infinity at impossible cells.
+
+        The last answer is kept, as zeros rarely move.
+
+        Raises
+        ------
+        ModelError
+            If no configuration is possible.
+        """
         possible = theta > -np.inf
         known = self._known_support
         if known is not None and np.array_equal(known[0], possible):

@@ -105,15 +105,15 @@ class Plan:
         support = np.zeros(0, dtype=np.uint8)
         if self.possible is not None:
             blocked[~self.possible] = -np.inf
-            support = engine._support(blocked)
-        program = engine._program
+            support = engine.support(blocked)
+        program, bounds, constants, rooms, free_log_count = engine.arrays
         rows, columns, entries = _sparse(self.effects)
         sizes = [program.steps, program.cells, program.messages, program.tables, program.workspace]
         return Tape(
             code=program.code,
             maps=program.maps,
-            bounds=engine._bounds,
-            constants=engine._constants,
+            bounds=bounds,
+            constants=constants,
             sizes=np.array(
                 [
                     *sizes,
@@ -122,17 +122,17 @@ class Plan:
                     kernels.LOGARITHMIC,
                     program.code.size,
                     program.maps.size,
-                    engine._bounds.size,
-                    engine._constants.size,
+                    bounds.size,
+                    constants.size,
                     support.size,
                     entries.size,
                     self.effects.size,
                 ],
                 dtype=np.int64,
             ),
-            rooms=engine._rooms,
+            rooms=rooms,
             support=support,
-            blocked=np.append(blocked, engine._free),
+            blocked=np.append(blocked, free_log_count),
             rows=rows,
             columns=columns,
             entries=entries,
