@@ -267,20 +267,24 @@ def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
     public = {release.total for release in releases if release.total is not None}
     if len(public) > 1:
         raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")
+    if not public:  # tables without noise tell it too
+        public = {release.estimated_total for release in releases if release.total_standard_error == 0}
+        if len(public) > 1:
+            raise ModelError(
+                f"releases of one population must have one total, got {sorted(public)} without noise."
+            )
     if public:
         total = float(public.pop())
         for release in releases:
             gap = abs(release.estimated_total - total)
             if release.total is None and gap > _CONTRADICTION * release.total_standard_error:
                 raise ModelError(
-                    f"releases of one population must agree on its size, got the public total {total:,.0f} and "
+                    f"releases of one population must agree on its size, got the total {total:,.0f} and "
                     f"{release.estimated_total:,.0f} ± {release.total_standard_error:,.0f}; fit them apart."
                 )
         return total, 0.0
     estimates = np.array([release.estimated_total for release in releases])
     errors = np.array([release.total_standard_error for release in releases])
-    if (errors == 0).any():
-        return float(estimates[errors == 0][0]), 0.0
     is_told = np.isfinite(errors)  # not by a model without variables
     if not is_told.any():
         return math.nan, math.inf

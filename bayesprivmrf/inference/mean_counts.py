@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Linearized", "MeanCounts"]
+__all__ = ["Linearized", "MeanCounts", "with_total_held"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,3 +130,15 @@ class MeanCounts:
 
     def _spread(self, cells: FloatArray) -> FloatArray:
         return cells if self._fold is None else self._fold[1] @ cells
+
+
+def with_total_held(linearized: Linearized) -> Linearized:
+    """The products with J where N is known: its last column is zero."""
+
+    def forward(direction: FloatArray) -> FloatArray:
+        return linearized.forward(np.append(direction[:-1], 0.0))
+
+    def backward(cells: FloatArray) -> FloatArray:
+        return np.append(linearized.backward(cells)[:-1], 0.0)
+
+    return replace(linearized, forward=forward, backward=backward)

@@ -10,11 +10,10 @@ interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from bayesprivmrf.inference.mean_counts import Linearized
+from bayesprivmrf.inference.mean_counts import with_total_held
 from bayesprivmrf.inference.noise_aware_mode import Mode
 from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.marginals import marginal_engine
@@ -72,21 +71,9 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
             jacobian[-1] = 0.0
         curvature = DenseCurvature(information=weighted_square(jacobian, weights), prior=prior)
     else:
-        linearized = linearized if is_free else _with_total_held(linearized)
+        linearized = linearized if is_free else with_total_held(linearized)
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
-
-
-def _with_total_held(linearized: Linearized) -> Linearized:
-    """The products with J where N is known: its last column is zero."""
-
-    def forward(direction: FloatArray) -> FloatArray:
-        return linearized.forward(np.append(direction[:-1], 0.0))
-
-    def backward(cells: FloatArray) -> FloatArray:
-        return np.append(linearized.backward(cells)[:-1], 0.0)
-
-    return replace(linearized, forward=forward, backward=backward)
 
 
 def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray) -> FloatArray:

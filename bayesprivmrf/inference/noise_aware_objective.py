@@ -8,7 +8,7 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
+from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts, with_total_held
 from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
@@ -17,8 +17,6 @@ __all__ = ["DENSE_LIMIT", "SETTLED_SCALE", "Expansion", "Objective", "Settings"]
 
 DENSE_LIMIT = 1500
 """Coordinates up to which the information matrix is formed."""
-
-_DENSE_LIMIT_LOOPY = 300
 
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
@@ -75,8 +73,7 @@ class Objective:
         self.means = MeanCounts(evidence=evidence, inference=settings.inference)
         self.likelihood = NoiseLikelihood.of(evidence)
         self.prior = EffectsPrior(effects=self.means.effects)
-        limit = DENSE_LIMIT if settings.inference == "exact" else _DENSE_LIMIT_LOOPY
-        self.is_dense = self.means.effects.size <= limit
+        self.is_dense = self.means.effects.size <= DENSE_LIMIT
         self.evaluations = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
@@ -142,7 +139,8 @@ class Expansion:
             self.curvature = DenseCurvature(information=information, prior=prior)
             variances = self.curvature.mean_variances(self._jacobian)
         else:
-            self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
+            held = with_total_held(self._linearized)
+            self.curvature = SampledCurvature(linearized=held, weights=weights, prior=prior)
             variances = self.curvature.mean_variances()
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 

@@ -43,7 +43,14 @@ class DenseCurvature:
     def _factor(self) -> FloatArray:
         precision = self.information.copy()
         precision[np.diag_indices_from(precision)] += self.prior
-        return np.linalg.cholesky(precision)
+        try:
+            return np.linalg.cholesky(precision)
+        except np.linalg.LinAlgError:  # rounding outweighs the prior where the tables say nothing
+            root = np.sqrt(self.prior)
+            values, vectors = np.linalg.eigh(self.information / np.outer(root, root))
+            half = np.sqrt(np.maximum(values, 0.0) + 1.0)[:, np.newaxis] * vectors.T * root
+            upper = np.linalg.qr(half, mode="r")
+            return (upper * np.sign(np.diag(upper))[:, np.newaxis]).T
 
     @cached_property
     def _inverse(self) -> FloatArray:

@@ -145,11 +145,32 @@ def labelled(
 ) -> xr.DataArray:
     """DataArray of a table whose axes are `variables`, states as coordinates in declared order.
 
-    Names that are not text keep their coordinates too, but xarray cannot select by them: use ``isel``.
+    Dimensions are named by `axis_names`: xarray keeps no index for a name that is not text.
     """
     import xarray as xr
 
-    labels = {v: xr.Variable((v,), label_array(domain, v)) for v in variables}
-    indexes = {v: xr.indexes.PandasIndex(labels[v].values, v) for v in variables if isinstance(v, str)}
+    named = dict(zip(domain.variables, axis_names(domain), strict=True))
+    dims = tuple(named[v] for v in variables)
+    labels = {d: xr.Variable((d,), label_array(domain, v)) for d, v in zip(dims, variables, strict=True)}
+    indexes = {d: xr.indexes.PandasIndex(labels[d].values, d) for d in dims}
     coords = xr.Coordinates(labels, indexes=indexes)
-    return xr.DataArray(np.array(table), dims=tuple(variables), coords=coords, name=name)
+    return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)
+
+
+def axis_names(domain: Domain) -> tuple[str, ...]:
+    """Name of each variable's axis in tables: its own if it is text, else ``str(variable)``, made unique.
+
+    Examples
+    --------
+    >>> axis_names(Domain.from_states({0: [3, 1], "0": ["x", "y"], "a": [0, 1]}))
+    ('0_', '0', 'a')
+    """
+    taken = {variable for variable in domain.variables if isinstance(variable, str)}
+    names: list[str] = []
+    for variable in domain.variables:
+        name = str(variable)
+        while not isinstance(variable, str) and name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)

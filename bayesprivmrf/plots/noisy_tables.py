@@ -65,13 +65,17 @@ def noisy_against_posterior(
         A variable is unknown.
     """
     prob = checked_probability(prob)
+    if not hasattr(posterior, "tree"):
+        raise ArgumentError(
+            f"`posterior` must be a Posterior, as LatentCounts().fit gives, got {type(posterior).__name__}."
+        )
     names = _chosen(posterior, cliques)
     tree: Any = posterior.tree
     observed = {name: _flat(tree["observed_data"][name]) for name in names}
     _refuse_too_many(observed)
     replicated = {name: _flat(tree["posterior_predictive"][name]) for name in names}
-    for name in names:  # a cell that cannot occur has no noise
-        observed[name] = observed[name].where(np.ptp(replicated[name].values, axis=0) > 0)
+    for name in names:  # a cell that cannot occur is 0 without noise
+        observed[name] = observed[name].where((replicated[name].values != 0).any(axis=0))
     latent = {name: _flat(_true_counts(posterior, tree["observed_data"][name].dims)) for name in names}
     widest = max(table.size for table in observed.values())
     width = min(max(4.5, 0.16 * widest + 1.2), 14.0)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from inference.conftest import specification
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import _pooled_total
-from bayesprivmrf.privacy import Laplace
+from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 ONE = specification({"a": [0, 1]}, [("a",)])
@@ -13,6 +14,15 @@ ONE = specification({"a": [0, 1]}, [("a",)])
 
 def of_two_cells(counts, scale):
     return NoisyStatistics.from_tables(ONE, {("a",): np.array(counts, float)}, noise=Laplace(scale))
+
+
+def test_exact_totals_that_contradict_are_refused():
+    exact = NoisyStatistics.from_tables(ONE, {("a",): np.array([300, 200])}, noise=NoNoise())
+    other = NoisyStatistics.from_tables(ONE, {("a",): np.array([300, 201])}, noise=NoNoise())
+    assert _pooled_total([exact, of_two_cells([310.0, 195.0], 4.0)]) == (500, 0)
+    for second in (other, of_two_cells([9000.0, 1000.0], 4.0)):
+        with pytest.raises(ModelError, match="one population"):
+            _pooled_total([exact, second])
 
 
 def test_a_release_without_variables_tells_nothing_of_the_pooled_total():

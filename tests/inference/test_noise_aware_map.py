@@ -496,3 +496,14 @@ def test_intervals_cover_nearly_what_they_say_where_there_is_signal():
         hits.append(((frame["lower"] <= truth) & (truth <= frame["upper"])).mean())
     # four standard errors, clustered by release, and the five points by which they are known to be short
     assert np.mean(hits) > 0.9 - 0.05 - 4 * np.std(hits) / 80**0.5
+
+
+def test_curvature_of_more_information_than_doubles_hold_keeps_the_prior_where_there_is_none():
+    rng = np.random.default_rng(5)
+    direction = rng.standard_normal((4, 2))
+    information = 1e19 * direction @ direction.T  # of rank two, rounded: some eigenvalues are below zero
+    prior = np.array([1.0, 2.0, 3.0, 4.0])
+    free = np.linalg.svd(direction.T)[2][2:]
+    curvature = DenseCurvature(information=information - 1e5 * np.eye(4), prior=prior)
+    expected = free.T @ np.linalg.inv(free @ np.diag(prior) @ free.T) @ free
+    assert curvature.covariance == pytest.approx(expected, rel=1e-4, abs=1e-6)

@@ -103,7 +103,7 @@ class LatentCounts:
                 )
         if not (isinstance(self.smoothing, int | float) and 0 <= self.smoothing < np.inf):
             raise ArgumentError(f"`smoothing` must be at least 0 and finite, got {self.smoothing!r}.")
-        ends = tuple(self.total_range)
+        ends = tuple(self.total_range) if isinstance(self.total_range, Sequence) else ()
         if len(ends) != 2 or not all(_is_positive(end) for end in ends) or not 1 <= ends[0] < ends[1]:
             raise ArgumentError(
                 f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
@@ -165,10 +165,10 @@ class LatentCounts:
         _refuse_total_outside(evidence, self.total_range)
         formulation = self._formulation(evidence, chains * draws)
         rng = secrets.randbits(32) if rng is None else rng
-        seeds = np.random.default_rng(rng)
+        seeds = _generator(rng)
         seed = int(seeds.integers(2**31 - 1))
         afterwards, replicating, before = seeds.spawn(3)
-        if evidence.specification.size:
+        if evidence.specification.size and not _has_no_records(evidence):
             sampled = draw_posterior(
                 formulation,
                 sampler=sampler,
@@ -264,6 +264,20 @@ class LatentCounts:
             total_range=self.total_range,
             smoothing=float(self.smoothing),
         )
+
+
+def _has_no_records(evidence: Evidence) -> bool:
+    """Whether it is public that there are none: the posterior is the prior."""
+    return evidence.total_standard_error == 0 and evidence.estimated_total == 0
+
+
+def _generator(rng: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"`rng` must be None, a non-negative seed or a numpy Generator, got {rng!r}."
+        ) from error
 
 
 def _is_positive(value: Any) -> bool:

@@ -54,6 +54,8 @@ class _Evaluate(Op):
 
     def make_node(self, *inputs: Any) -> Apply:
         beta, packed = inputs
+        if not hasattr(packed, "data"):
+            raise TypeError("the plan must be a constant: its arrays' lengths are the operation's shapes")
         sizes = packed.data[packed.data[4] :]
         state = int(sizes[4] + sizes[0] + sizes[1] + sizes[2] + 1)
         shapes = (int(sizes[1]),), (), beta.type.shape, beta.type.shape, (state,)

@@ -6,10 +6,11 @@ same structure compiles nothing. Chains run in its own threads.
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -19,7 +20,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import Sampled, is_watched
 
-__all__ = ["sample_with_nutpie"]
+__all__ = ["refuse_unknown_of_nutpie", "sample_with_nutpie"]
 
 _KEPT_MODELS = 16
 
@@ -82,6 +83,26 @@ def sample_with_nutpie(
             "sampling_seconds": time.perf_counter() - begin,
         },
     )
+
+
+def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
+    """Raise at a setting that nutpie does not have, before anything is compiled for it."""
+    import nutpie
+
+    arguments = set(inspect.signature(nutpie.sample).parameters)
+    kinds = getattr(getattr(nutpie, "_lib", None), "PyNutsSettings", None)
+    if kinds is None:  # another version: it refuses them itself, later
+        return
+    for name in settings.keys() - arguments:
+        try:
+            kinds.Diag(0).update({name: settings[name]})
+        except AttributeError as error:
+            raise ArgumentError(
+                f"nutpie's sampler has no setting `{name}`; such as `target_accept`, `maxdepth`, `cores` and "
+                "`adaptation` it has: see nutpie.sample."
+            ) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"nutpie refuses {name}={settings[name]!r}: {error}.") from error
 
 
 def _compiled_model(formulation: Formulation) -> tuple[Any, bool]:

@@ -280,8 +280,19 @@ class Posterior:
         return self.solution.sample(size, rng=rng)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tree as a netCDF file, which ``arviz.from_netcdf`` reads back."""
-        self.tree.to_netcdf(path, engine="h5netcdf")
+        """Write the tree as a netCDF file, in place of one that is there; ``arviz.from_netcdf`` reads it back.
+
+        Raises
+        ------
+        ArgumentError
+            The file cannot be written.
+        """
+        try:
+            self.tree.to_netcdf(path, engine="h5netcdf")
+        except OSError as error:
+            raise ArgumentError(
+                f"`path` must be a file that can be written, got {os.fspath(path)!r}: check that its folder exists."
+            ) from error
 
     def _records(self) -> int:
         """Posterior median of N, of which a long upper tail makes no more than it is."""

@@ -63,12 +63,18 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     for chain, draw in draws.pairs(most):
         value = function(draws.solution(chain, draw))
         template = value if isinstance(value, xr.DataArray) else template
-        values.append(np.asarray(value, dtype=float))
+        values.append(_as_numbers(value))
         if values[-1].shape != values[0].shape:
             raise ArgumentError(
                 f"`function` must give one shape in every draw, got {values[0].shape} and {values[-1].shape}."
             )
     kept = draws.thinned(most)
+    undefined = sum(bool(np.isnan(value).any()) for value in values)
+    if undefined:
+        raise ArgumentError(
+            f"`function` must give numbers in every draw, got NaN in {undefined} of {len(values)}, as 0 / 0 does; "
+            "say in it what the quantity is there."
+        )
     array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
     own = [f"value_{axis}" for axis in range(array.ndim - 2)] if template is None else list(template.dims)
     coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
@@ -83,6 +89,15 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
         upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
         prob=prob,
     )
+
+
+def _as_numbers(value: Any) -> FloatArray:
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"`function` must give a number or an array of numbers, got {type(value).__name__}."
+        ) from error
 
 
 def equal_tailed(

@@ -79,9 +79,10 @@ def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: M
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
     if sampler == "pymc":
-        from bayesprivmrf.inference.posterior.pymc_sampler import refuse_unknown_of_pymc
-
-        refuse_unknown_of_pymc(settings)
+        from bayesprivmrf.inference.posterior.pymc_sampler import refuse_unknown_of_pymc as refuse_unknown
+    else:
+        from bayesprivmrf.inference.posterior.nutpie_sampler import refuse_unknown_of_nutpie as refuse_unknown
+    refuse_unknown(settings)
 
 
 def prior_as_sampled(

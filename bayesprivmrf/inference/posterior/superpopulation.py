@@ -9,7 +9,9 @@ which does not depend on the noisy tables, is log-concave, and for few records i
 of the tables gets one draw of it, by Hamiltonian Monte Carlo from a normal approximation: some trajectories of a
 quarter period each, in coordinates whitened by the curvature at a preliminary mode, rescaled coordinate by coordinate
 to the draw's own. Were the target normal with that curvature, one trajectory would forget its start. Metropolis'
-correction makes the target exact, so what remains of the normal start shrinks from trajectory to trajectory.
+correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start where
+the target has next to nothing is drawn in, and a draw whose first trajectories are refused takes smaller steps: with
+many empty cells the preliminary curvature can be far from a draw's own.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _STEP = 0.5
 _PILOT = 32
 _ACCEPTED = 0.65
 _HALVINGS = 4
+_DRAWN_IN = 12
 _PARTS = 16
 """Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads."""
 
@@ -76,6 +79,26 @@ def _gathered(root, scale, gradient):
 
 
 @njit(nogil=True)
+def _start(centre, root, scale, statistics, total, precision, rng, tape):
+    """A draw of the normal approximation, drawn in to its centre while it lies where the target has next to nothing.
+
+    Under the approximation the log-density falls by half a chi-square of d degrees of freedom.
+    """
+    move = _spread(root, scale, _normals(centre.size, rng))
+    most, _, _ = _target(centre, statistics, total, precision, tape)
+    least = most - 0.5 * centre.size - 4.0 * math.sqrt(0.5 * centre.size) - 4.0
+    beta = centre + move
+    value, gradient, mu = _target(beta, statistics, total, precision, tape)
+    for _ in range(_DRAWN_IN):
+        if value >= least:
+            break
+        move *= 0.5
+        beta = centre + move
+        value, gradient, mu = _target(beta, statistics, total, precision, tape)
+    return beta, value, gradient, mu
+
+
+@njit(nogil=True)
 def _draw(
     points, totals, precisions, excess, base, root, own, step, leaps, trajectories, rng, tape, betas, mus
 ):
@@ -90,24 +113,32 @@ def _draw(
             information = total * max(square[i] - mean[i] * mean[i], 0.0)
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
             beta[i] = points[k, i] * information / (information + precision[i])
-        beta += _spread(root, scale, _normals(beta.size, rng))
-        value, gradient, mu = _target(beta, statistics, total, precision, tape)
-        for _ in range(trajectories):
+        shrunk, _, _ = _target(beta, statistics, total, precision, tape)
+        own_point, _, _ = _target(points[k], statistics, total, precision, tape)
+        if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
+            beta = points[k].copy()
+        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
+        own_step, own_leaps = step, leaps
+        for turn in range(trajectories):
             momentum = _normals(beta.size, rng)
             before = value - 0.5 * np.sum(momentum * momentum)
-            size = step * (0.8 + 0.4 * rng.random())
+            size = own_step * (0.8 + 0.4 * rng.random())
             here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
             momentum += 0.5 * size * _gathered(root, scale, new_gradient)
-            for leap in range(leaps):
+            for leap in range(own_leaps):
                 here += size * _spread(root, scale, momentum)
                 new_value, new_gradient, new_mu = _target(here, statistics, total, precision, tape)
-                share = size if leap + 1 < leaps else 0.5 * size
+                share = size if leap + 1 < own_leaps else 0.5 * size
                 momentum += share * _gathered(root, scale, new_gradient)
             gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-            if gain == gain:
-                accepted += min(1.0, math.exp(min(gain, 0.0)))
-                if math.log(rng.random()) < gain:
-                    beta, value, gradient, mu = here, new_value, new_gradient, new_mu
+            chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+            accepted += chance
+            if rng.random() < chance:
+                beta, value, gradient, mu = here, new_value, new_gradient, new_mu
+            elif (
+                2 * turn < trajectories and own_leaps < 8 * leaps
+            ):  # a draw narrower than the preliminary one
+                own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
         betas[k], mus[k] = beta, mu
     return accepted / (points.shape[0] * trajectories)
 

@@ -169,7 +169,7 @@ def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
     )
     dataset["noise_scale"].attrs["units"] = "records"
     if evidence.total_standard_error == 0 and evidence.scopes:
-        dataset["total"] = evidence.total
+        dataset["total"] = evidence.estimated_total  # 0 where it is public that there are none
     for name, value in formulation.settings.items():
         numbers = np.asarray(value) if not isinstance(value, str) else None
         if numbers is not None and numbers.dtype.kind in "iuf" and numbers.ndim == 0:

@@ -14,7 +14,7 @@ from inference.conftest import (
 )
 from inference.posterior.three_binary import cells, exact_posterior, joint
 
-from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
@@ -315,3 +315,38 @@ def test_half_a_record_is_counted_for_each_cell_of_the_smallest_table():
     engine = formulation(model, DiscreteLaplace(2.0), total=60, records=60, scale=1.0)
     assert engine.latent.excess == 1.0
     assert engine.sparsity == 1 / 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_populations_stay_with_tables_whose_cells_are_mostly_empty(seed):
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(CYCLE, 10_000, rng, scale=15.0)
+    engine = LogLinear(evidence=gather(noisy_release(CYCLE, counts, DiscreteLaplace(1.0), rng)), total=1e4)
+    latent, preliminary = engine.latent, engine.preliminary
+    whitening = preliminary.whitening
+    own = whitening.mode + rng.standard_normal((100, len(whitening.mode))) / np.sqrt(
+        whitening.information + 1
+    )
+    points = own @ whitening.basis.T
+    precision = np.exp(-2 * preliminary.mode.log_scales)[latent.effects_prior.levels]
+    _, marginals, _ = draw_potentials(
+        latent.plan,
+        points,
+        np.full(100, 1e4),
+        np.tile(precision, (100, 1)),
+        preliminary.curvature(),
+        rng,
+        excess=latent.excess,
+    )
+    expected = np.array([latent.plan.moments(point)[1] for point in points])
+    assert np.abs(marginals - expected).mean() < 2e-3
+
+
+def test_a_public_number_of_no_records_gives_the_prior():
+    release = noisy_release(
+        CYCLE, np.zeros(CYCLE.size), DiscreteLaplace(2.0), np.random.default_rng(1), total=0
+    )
+    posterior = LatentCounts().fit(release, rng=1, draws=50, chains=2)
+    assert posterior.status is Status.NOT_TRUSTED
+    assert (posterior._draws.finished.counts == 0).all()
+    assert posterior.tree["constant_data"]["total"] == 0
