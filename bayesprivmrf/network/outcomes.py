@@ -115,7 +115,7 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
     array = np.asarray(spins)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
         raise DataError(
-            f"`spins` must be an array of -1 and +1 of shape (n,) or (k, n) with n = {size}, got {array.dtype} of shape "
+            f"`spins` must be -1 and +1 in an array of shape (n,) or (k, n), n = {size}, got {array.dtype} of shape "
             f"{array.shape}; make it by `spins(outcomes)`."
         )
     if not ((array == 1) | (array == -1)).all():
