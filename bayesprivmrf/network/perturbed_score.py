@@ -14,23 +14,11 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.privacy.checks import finite_pair
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling
 
-__all__ = ["PerturbedEstimator", "PerturbedScore", "checked_bounds"]
+__all__ = ["PerturbedEstimator", "PerturbedScore"]
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
-
-
-def checked_bounds(bounds: Any) -> tuple[float, float] | None:
-    """Return bounds of beta as two floats, ``None`` as it is.
-
-    Raises
-    ------
-    ArgumentError
-        They are not two finite numbers in ascending order.
-    """
-    return None if bounds is None else finite_pair("bounds", bounds)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -54,9 +42,7 @@ class PerturbedEstimator:
     high: int | None
 
     @classmethod
-    def of(
-        cls, coupling: Any, constants: PerturbationConstants, bounds: tuple[float, float] | None
-    ) -> Self:
+    def of(cls, coupling: Any, constants: PerturbationConstants, bounds: tuple[float, float] | None) -> Self:
         """Return the estimator for a coupling matrix; ``bounds=None`` means [0, inf).
 
         Raises
