@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,15 +66,10 @@ def political_blogs(
     import networkx as nx
     import pandas as pd
 
-    text = _without_repeats(Path(path).read_text(encoding="utf-8", errors="replace"))
-    try:
-        arcs = nx.parse_gml(text, label="label")
-    except (nx.NetworkXError, UnicodeError) as error:
-        raise DataError("`path` must be the blogs' GML file, but networkx cannot read it.") from error
+    leaning, arcs = _read_gml(Path(path).read_text(encoding="utf-8", errors="replace"))
     graph = nx.Graph()
-    graph.add_nodes_from(arcs.nodes)
-    graph.add_edges_from((a, b) for a, b in arcs.edges() if a != b)
-    leaning = nx.get_node_attributes(arcs, "value")
+    graph.add_nodes_from(leaning)
+    graph.add_edges_from((a, b) for a, b in arcs if a != b)
     if graph.number_of_edges() == 0 or any(leaning.get(node) not in _LEANINGS for node in graph):
         raise DataError("`path` must be the blogs' GML file: arcs, and a `value` of 0 or 1 for each node.")
     largest = max(nx.connected_components(graph), key=len)
@@ -86,10 +82,36 @@ def political_blogs(
     return NetworkData(graph=graph, outcomes=outcomes)
 
 
-def _without_repeats(text: str) -> str:
-    """Mark the graph as a multigraph, without which networkx refuses repeated arcs."""
-    head, bracket, rest = text.partition("graph [")
-    return text if not bracket or "multigraph" in rest[:200] else f"{head}graph [\n  multigraph 1{rest}"
+def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Values of the nodes by label, and the arcs, repeats included.
+
+    networkx's reader refuses repeated arcs unless the file says `multigraph`, and takes five seconds.
+    """
+    labels: dict[str, str] = {}
+    leaning: dict[str, int] = {}
+    arcs: list[tuple[str, str]] = []
+    for kind, block in re.findall(
+        r"\b(node|edge)\s*\[([^\[\]]*)\]", re.sub(r'(?<=")[^"\n]*(?=")', _plain, text)
+    ):
+        entry = {key: value.strip('"') for key, value in re.findall(r'(\w+)\s+("[^"]*"|\S+)', block)}
+        try:
+            if kind == "node":
+                labels[entry["id"]] = entry["label"]
+                leaning[entry["label"]] = int(entry["value"])
+            else:
+                arcs.append((labels[entry["source"]], labels[entry["target"]]))
+        except (KeyError, ValueError) as error:
+            raise DataError(
+                "`path` must be the blogs' GML file, but a node or an arc in it is not complete."
+            ) from error
+    if len(leaning) != len(labels):
+        raise DataError("`path` must be the blogs' GML file, but two nodes in it have one label.")
+    return leaning, arcs
+
+
+def _plain(text: re.Match[str]) -> str:
+    """Quoted text without brackets, which delimit blocks."""
+    return text[0].replace("[", "(").replace("]", ")")
 
 
 def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
@@ -98,7 +120,7 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     Each row of the table is a tie between two people, with the HIV status of both. Kept are ties of the study
     (``STUDYNUM`` 1) that are social (``TIETYPE`` 1), between respondents (``DYADTYPE`` 0), and whose two statuses
     are known (``HIV1`` and ``HIV2`` 0 or 1). A tie given several times is one edge; a tie of somebody with
-    herself is none.
+    herself is none. A person is positive if any row that is kept says so.
 
     Parameters
     ----------
@@ -116,7 +138,7 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     Raises
     ------
     DataError
-        A column is missing, no tie is left, or somebody's status differs from row to row.
+        A column is missing, or no tie is left.
     """
     import networkx as nx
     import pandas as pd
@@ -136,8 +158,7 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     status: dict[Any, int] = {}
     for end in "12":
         for node, value in zip(ties[f"ID{end}"], numbers[f"HIV{end}"][keep].astype(int), strict=True):
-            if status.setdefault(node, value) != value:
-                raise DataError("the status of each person must be the same in every row, but one's differs.")
+            status[node] = max(status.get(node, 0), value)
     graph = nx.Graph()
     graph.add_edges_from((a, b) for a, b in ties.itertuples(index=False) if a != b)
     if graph.number_of_edges() == 0:

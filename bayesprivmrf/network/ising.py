@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse import csgraph
 
 from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
+    from bayesprivmrf.network.heat_bath import Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
 __all__ = ["IsingNetwork"]
@@ -121,7 +123,7 @@ class IsingNetwork:
         return np.asarray(abs(self.coupling).sum(axis=1)).ravel()
 
     @cached_property
-    def _unit(self) -> tuple[float, sparse.csr_array] | None:
+    def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
         """J as a number times a matrix of integers -1, 0, 1, where it is one."""
         J = self.coupling
         size = np.abs(J.data)
@@ -129,6 +131,11 @@ class IsingNetwork:
             return None
         signs = np.sign(J.data).astype(np.int32)
         return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
+
+    @cached_property
+    def components(self) -> np.ndarray:
+        """Number of each node's connected component, from 0, int32 of shape (n,)."""
+        return csgraph.connected_components(self.coupling, directed=False)[1]
 
     def spins(self, outcomes: Any, positive: Any = None, negative: Any = None) -> np.ndarray:
         """Return outcomes as an int8 array of -1 and +1, shape (n,), in the order of the nodes.
@@ -161,8 +168,8 @@ class IsingNetwork:
         elsewhere a sum that cancels to about its rounding error is done again without any.
         """
         s = checked_spins(spins, len(self))
-        if self._unit is not None:
-            size, signs = self._unit
+        if self.unit_coupling is not None:
+            size, signs = self.unit_coupling
             return size * (signs @ s.T.astype(np.int32)).T
         fields = np.ascontiguousarray((self.coupling @ s.T.astype(np.float64)).T)
         degrees = np.diff(self.coupling.indptr)
@@ -185,3 +192,99 @@ class IsingNetwork:
         from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
+
+    def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
+        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration.
+
+        Raises
+        ------
+        ArgumentError
+            `beta` is not finite.
+        """
+        return self.pseudo_likelihood(spins)(beta)
+
+    def maximum_pseudo_likelihood(
+        self, spins: np.ndarray, bounds: tuple[float, float] | None = (0.0, math.inf)
+    ) -> float:
+        """Return the beta within bounds that makes the pseudo-likelihood of one configuration largest.
+
+        The root of sum_i m_i (s_i - tanh(beta m_i)) = 0 where bounds hold it, else the bound nearest to it: 0 where
+        outcomes go against their neighbours' pull more than with it, and infinity where none goes against it.
+        Computed from the outcomes without any noise: it carries no guarantee.
+
+        Parameters
+        ----------
+        spins
+            Shape (n,), as made by `spins`.
+        bounds
+            Lowest and highest beta; ``None`` for the whole line.
+
+        Raises
+        ------
+        ArgumentError
+            The bounds are not two numbers in increasing order.
+        """
+        return self.pseudo_likelihood(spins).maximiser(bounds)
+
+    def simulate(
+        self,
+        beta: float,
+        size: int = 1,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int | None = None,
+        sweeps: int = 30,
+        burn_in: int = 300,
+    ) -> Simulation:
+        """Draw configurations by heat bath, with a diagnostic of how well the chains mixed.
+
+        Parameters
+        ----------
+        beta
+            Inverse temperature, of either sign.
+        size
+            Number of draws.
+        rng
+            A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given `chains`,
+            `sweeps` and `burn_in`.
+        chains
+            Independent chains, among which the draws are shared; by default one for each draw, at least 4
+            and at most 32. With one for each draw, draws are independent. Time grows less than in proportion.
+        sweeps
+            Sweeps over all nodes from one draw of a chain to its next.
+        burn_in
+            Sweeps before the first of those.
+
+        Returns
+        -------
+        Simulation
+            `spins` of shape (size, n) and `mixing`.
+
+        Warns
+        -----
+        SamplingWarning
+            Chains that started ordered and disordered differ still (R-hat above 1.2), or were too short to tell.
+
+        Raises
+        ------
+        ArgumentError
+            `beta` is not finite, or a count is not a whole number in its range.
+        """
+        from bayesprivmrf.network.heat_bath import simulate
+
+        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in)
+        result.mixing.warn()
+        return result
+
+    def sample(
+        self,
+        beta: float,
+        size: int = 1,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int | None = None,
+        sweeps: int = 30,
+        burn_in: int = 300,
+    ) -> np.ndarray:
+        """Return the draws of `simulate` alone: int8 of -1 and +1, shape (size, n), columns in node order."""
+        return self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in).spins

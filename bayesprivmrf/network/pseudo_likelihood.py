@@ -27,7 +27,9 @@ from bayesprivmrf.errors import ArgumentError, DataError
 
 __all__ = ["PseudoLikelihood", "checked_bounds"]
 
-_ITERATIONS = 200  # bisection alone would need fewer than this many to exhaust a double's 64 bits from any bracket
+_ITERATIONS = (
+    200  # bisection alone would need fewer than this many to exhaust a double's 64 bits from any bracket
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,12 +66,18 @@ class PseudoLikelihood:
         if m.ndim != 1 or m.shape != s.shape:
             raise DataError(f"`fields` and `spins` must be of one shape (n,), got {m.shape} and {s.shape}.")
         if not np.isfinite(m).all():
-            raise DataError("`fields` must be finite, but some are not; compute them by `local_fields(spins)`.")
+            raise DataError(
+                "`fields` must be finite, but some are not; compute them by `local_fields(spins)`."
+            )
         if not (np.abs(s) == 1).all():
-            raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")
+            raise DataError(
+                "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
+            )
         pulls = np.sort(m * s)
         below, above = np.searchsorted(pulls, 0.0), np.searchsorted(pulls, 0.0, side="right")
-        sizes, inverse = np.unique(np.abs(np.concatenate([pulls[:below], pulls[above:]])), return_inverse=True)
+        sizes, inverse = np.unique(
+            np.abs(np.concatenate([pulls[:below], pulls[above:]])), return_inverse=True
+        )
         return cls(
             sizes=sizes,
             along=np.bincount(inverse[below:], minlength=sizes.size),
@@ -117,7 +125,7 @@ class PseudoLikelihood:
             The bounds are not two numbers in increasing order.
         """
         low, high = (-math.inf, math.inf) if bounds is None else checked_bounds(bounds)
-        return min(max(self._unconstrained(), low), high)
+        return float(min(max(self._unconstrained(), low), high))
 
     def _unconstrained(self) -> float:
         H = self.energy
