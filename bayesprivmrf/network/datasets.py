@@ -90,9 +90,8 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     labels: dict[str, str] = {}
     leaning: dict[str, int] = {}
     arcs: list[tuple[str, str]] = []
-    for kind, block in re.findall(
-        r"\b(node|edge)\s*\[([^\[\]]*)\]", re.sub(r'(?<=")[^"\n]*(?=")', _plain, text)
-    ):
+    text = re.sub(r'"[^"]*"', _plain, text)
+    for kind, block in re.findall(r"\b(node|edge)\s*\[([^\[\]]*)\]", text):
         entry = {key: value.strip('"') for key, value in re.findall(r'(\w+)\s+("[^"]*"|\S+)', block)}
         try:
             if kind == "node":
@@ -102,7 +101,7 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
                 arcs.append((labels[entry["source"]], labels[entry["target"]]))
         except (KeyError, ValueError) as error:
             raise DataError(
-                "`path` must be the blogs' GML file, but a node or an arc in it is not complete."
+                "`path` must be the blogs' GML file, but a node or an arc in it lacks a part."
             ) from error
     if len(leaning) != len(labels):
         raise DataError("`path` must be the blogs' GML file, but two nodes in it have one label.")
