@@ -146,10 +146,10 @@ class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "Netwo
         from bayesprivmrf.network.estimate import NetworkEstimate
 
         constants = plan.estimator.constants
-        noise = int(source.add(np.zeros(1, dtype=np.int64), constants.noise)[0])
+        noise = source.add(np.zeros(1, dtype=np.int64), constants.noise)
         assert stamp.guarantee is not None
         return NetworkEstimate(
-            inverse_temperature=exact.estimate(noise),
+            inverse_temperature=float(exact.estimates(noise)[0]),
             network=plan.network,
             bounds=self.bounds,
             constants=constants,
@@ -162,13 +162,14 @@ def _warn_of_heavy_tails(coupling: Any) -> None:
     r"""Warn where the truncated tail of Theorem B.1 (i) need not be small.
 
     The condition is :math:`E \sum_i |m_i| 1\{|m_i| > K\} = o(a_n)` for large K. Nobody knows the law of the fields,
-    but :math:`|m_i| \le D_i`, and at beta = 0 :math:`a_n` is of the size of :math:`\|J\|_F^2`; with K in norms of J,
-    the bound :math:`\sum_i D_i 1\{D_i > K\} / \|J\|_F^2` is a function of J alone.
+    but :math:`|m_i| \le D_i`, and at beta = 0 :math:`a_n` is of the size of :math:`\|J\|_F^2`; with J in units of
+    its norm :math:`\lambda`, the bound :math:`\lambda \sum_i D_i 1\{D_i > 4 \lambda\} / \|J\|_F^2` is a function
+    of J alone.
     """
     norms = CouplingNorms.of(coupling)
     row_norms = np.asarray(abs(coupling).sum(axis=1)).ravel()
     threshold = _TAIL_FIELD * norms.spectral
-    tail = float(row_norms[row_norms > threshold].sum()) / float(norms.row_squares.sum())
+    tail = norms.spectral * float(row_norms[row_norms > threshold].sum()) / float(norms.row_squares.sum())
     if not math.isfinite(tail) or tail > _TAIL_SHARE:
         warnings.warn(
             f"the largest row sum of |J|, {norms.row_norm:.3g}, is far above its norm, {norms.spectral:.3g}, and "

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling
 
 __all__ = ["PerturbedEstimator", "PerturbedScore"]
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
+_BEYOND = 2**62  # beyond any noise
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -102,28 +104,49 @@ class PerturbedScore:
             self._known[position] = self.agreement - _exact_sum(terms) - halves * constants.pull
         return self._known[position]
 
-    def position(self, noise: int) -> int:
-        """Return where on the grid the score meets the noise: the root to the nearest, held to the bounds.
+    def positions(self, noise: ArrayLike) -> IntArray:
+        """Return where on the grid the score meets each noise: the root to the nearest, held to the bounds.
 
         No root in [0, inf) means position 0 where there are no bounds.
+
+        Parameters
+        ----------
+        noise
+            Steps, whole numbers, any shape.
         """
-        low, high = self.estimator.low, self.estimator.high
-        if high is None:
-            reach = 1
-            while self.at(low + reach + 1) >= noise:
-                reach *= 2
-            high = low + reach
-        while low < high:
+        noise = np.asarray(noise, dtype=np.int64)
+        low = np.full(noise.shape, self.estimator.low, dtype=np.int64)
+        high = np.full(noise.shape, self._last(int(noise.min())) if noise.size else 0, dtype=np.int64)
+        while (low < high).any():  # the first position whose upper midpoint is below the noise
             middle = (low + high) // 2
-            if self.at(middle + 1) < noise:
-                high = middle
-            else:
-                low = middle + 1
+            places, index = np.unique(middle, return_inverse=True)
+            scores = np.array(
+                [np.clip(self.at(int(k) + 1), -_BEYOND, _BEYOND) for k in places], dtype=np.int64
+            )
+            below = scores[index].reshape(noise.shape) < noise
+            active = low < high
+            high = np.where(active & below, middle, high)
+            low = np.where(active & ~below, middle + 1, low)
         return low
 
-    def estimate(self, noise: int) -> float:
-        """Return the inverse temperature at which the score meets the noise, on the grid."""
-        return self.position(noise) * self.estimator.constants.grid
+    def _last(self, noise: int) -> int:
+        """Return a position beyond that of the least noise: the upper bound, where there is one."""
+        low, high = self.estimator.low, self.estimator.high
+        if high is not None:
+            return high
+        reach = 1
+        while self.at(low + reach + 1) >= noise:
+            reach *= 2
+        return low + reach
+
+    def estimates(self, noise: ArrayLike) -> FloatArray:
+        """Return the inverse temperatures at which the score meets each noise, on the grid."""
+        return self.positions(noise) * self.estimator.constants.grid
+
+
+def _held(score: int) -> int:
+    """Score as 64 bits hold it; beyond any noise it makes no difference how far."""
+    return max(-_BEYOND, min(score, _BEYOND))
 
 
 def _exact_sum(terms: IntArray) -> int:

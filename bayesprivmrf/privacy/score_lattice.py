@@ -169,7 +169,7 @@ def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> Nois
     scale = sensitivity * split.multiple * SAFETY
     if not _SMALLEST_SCALE <= scale < 2.0**52:
         raise ArgumentError(
-            f"`epsilon` must be of a size that noise can keep to, got {epsilon!r}; choose one nearer 1."
+            f"`epsilon` must leave noise that integers can hold, got {epsilon!r}; choose a budget nearer to one."
         )
     if delta == 0:
         return DiscreteLaplace(scale)
