@@ -143,7 +143,9 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     import pandas as pd
 
     table = _table(Path(path))
-    numbers = {name: pd.to_numeric(table[name], errors="coerce") for name in _HIV_COLUMNS if name[:2] != "ID"}
+    numbers: dict[str, Any] = {
+        name: pd.to_numeric(table[name], errors="coerce") for name in _HIV_COLUMNS if name[:2] != "ID"
+    }
     keep = (
         (numbers["STUDYNUM"] == study)
         & (numbers["TIETYPE"] == 1)

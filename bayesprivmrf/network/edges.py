@@ -42,11 +42,11 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
     return read_edges(edges, list(graph.nodes))
 
 
-def read_frame(frame: Any) -> Edges:
+def read_frame(edge_table: Any) -> Edges:
     """Return the edges of a frame with two columns of nodes and, if there is a third, of weights."""
     import narwhals as nw
 
-    table: Any = nw.from_native(frame)
+    table: Any = nw.from_native(edge_table)
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
     if len(table.columns) not in (2, 3):

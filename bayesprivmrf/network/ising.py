@@ -57,7 +57,7 @@ class IsingNetwork:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coupling", checked_coupling(self.coupling))
-        object.__setattr__(self, "nodes", checked_nodes(self.nodes, self.coupling.shape[0]))
+        object.__setattr__(self, "nodes", checked_nodes(self.nodes, self.coupling.indptr.size - 1))
 
     @classmethod
     def from_graph(

@@ -8,11 +8,12 @@ concave in beta. It depends on the fields' sizes a = |m_i| alone and on how many
 field (m_i s_i > 0) or against it, so fields are first aggregated by size. With A the sum of a over the nodes that go
 with their field and B over those that go against it, and tanh x = 1 - 2 expit(-2x),
 
-    l'(beta) = 2 (sum_i a_i expit(-2 beta a_i) - B),
+    l'(beta) = 2 (sum_along a expit(-2 beta a) - sum_against a expit(2 beta a)),
 
 a decreasing function of beta from 2A at -inf to -2B at +inf. It has a root exactly if A > 0 and B > 0, and one in
-[0, inf) exactly if B > 0 and sum_i m_i s_i = A - B >= 0 (for A = 0 = B every beta is one). In this form nothing
-cancels where beta is large: the sum falls like exp(-2 beta a), and the root is found on the scale of its logarithm.
+[0, inf) exactly if B > 0 and sum_i m_i s_i = A - B >= 0 (for A = 0 = B every beta is one). A node of each kind with
+one size a together add -2 a tanh(beta a) / 2; with such pairs taken out nothing cancels within a sum where beta is
+large, and the root is found from the logarithms of the positive and the negative part.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from bayesprivmrf.errors import ArgumentError, DataError
 
 __all__ = ["PseudoLikelihood", "checked_bounds"]
 
-_ITERATIONS = (
-    200  # bisection alone would need fewer than this many to exhaust a double's 64 bits from any bracket
-)
+_ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
+_CLOSE = 4 * float(np.finfo(float).eps)
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,44 +133,62 @@ class PseudoLikelihood:
         if H == 0.0:  # the root of an odd function; or all fields are zero
             return 0.0
         if H > 0.0:
-            return _root(self.sizes, self.along + self.against, self.against)
-        return -_root(self.sizes, self.along + self.against, self.along)
+            return _root(self.sizes, self.along, self.against)
+        return -_root(self.sizes, self.against, self.along)
 
 
-def _root(sizes: np.ndarray, counts: np.ndarray, rarer: np.ndarray) -> float:
-    """Root x > 0 of f(x) = log sum_k c_k a_k expit(-2 x a_k) - log sum_k r_k a_k, by Newton kept in a bracket.
+def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
+    """Root x > 0 of the score where A > B, by Newton's method on log P - log Q, kept within a bracket.
 
-    f falls from log((A + B) / 2B) > 0 at x = 0 to -inf; with B = 0 there is no root but +inf. Far out f is close
-    to a straight line of slope -2 min a, where Newton's method on the score itself would crawl.
+    P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes that go along, decreases; Q(x), of the same
+    excess against and of pairs a_k tanh(x a_k), increases. Far out log P is close to a straight line, where
+    Newton's method on the score itself would crawl. With B = 0 the root is +inf.
     """
-    used = counts > 0
-    a, weights = sizes[used], (counts * sizes)[used]
-    target = math.fsum(rarer * sizes)
-    if target == 0.0:
+    if not against.any():
         return math.inf
-    # expit(-y) lies between exp(-y)/2 and exp(-y): the first term alone, and all as the slowest, bracket the root
-    low = max(math.log(weights[0] / (2 * target)) / (2 * a[0]), 0.0)
-    high = math.log(math.fsum(weights) / target) / (2 * a[0])
-    x = min(max(_start(a, weights, target), low), high)
+    parts = _Parts(sizes, along, against)
+    # the score is convex for x > 0, so that Newton's first step from 0 ends below the root
+    low = max((parts.at_zero(along) - parts.at_zero(against)) / float((along + against) @ sizes**2), _TINY)
+    high = 2 * low
+    while parts(high)[0] > 0:
+        low, high = high, 2 * high
+    x = low
     for _ in range(_ITERATIONS):
-        y = 2.0 * x * a
-        terms = weights * np.exp(y[0] - np.logaddexp(0.0, y))  # times exp(y[0]), lest all underflow
-        total = float(np.sum(terms))
-        f = math.log(total / target) - y[0]
+        f, slope = parts(x)
         low, high = (x, high) if f > 0 else (low, x)
-        slope = -2.0 * float(a @ (terms * _expit(y))) / total
-        new = x - f / slope
+        new = x - f / slope if slope < 0 else high
         if not low < new < high:
             new = low + (high - low) / 2
-        if abs(new - x) <= 4 * np.finfo(float).eps * abs(new) or f == 0.0:
-            return new if f != 0.0 else x
+        if f == 0.0 or abs(new - x) <= _CLOSE * x:
+            return x if f == 0.0 else new
         x = new
     return x
 
 
-def _start(a: np.ndarray, weights: np.ndarray, target: float) -> float:
-    """First step of Newton's method on the score from 0, where it is (A - B) / sum c a^2."""
-    return (float(np.sum(weights)) - 2 * target) / float(weights @ a)
+class _Parts:
+    """log P - log Q and its derivative."""
+
+    def __init__(self, sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> None:
+        pairs, excess = np.minimum(along, against), along - against
+        self.sizes = sizes
+        self.a, self.up = sizes[excess > 0], (sizes * excess)[excess > 0]
+        self.b, self.down = sizes[excess < 0], (sizes * -excess)[excess < 0]
+        self.c, self.pair = sizes[pairs > 0], (sizes * pairs)[pairs > 0]
+
+    def at_zero(self, counts: np.ndarray) -> float:
+        return math.fsum(counts * self.sizes)
+
+    def __call__(self, x: float) -> tuple[float, float]:
+        y, z, t = 2.0 * x * self.a, 2.0 * x * self.b, np.tanh(x * self.c)
+        terms = self.up * np.exp(y[0] - np.logaddexp(0.0, y))  # exp(y[0]) times too large, lest all underflow
+        P = float(np.sum(terms))
+        against = self.down * _expit(z)
+        Q = float(np.sum(against) + self.pair @ t)
+        if Q == 0.0:  # it underflows, so that P is larger here
+            return math.inf, 0.0
+        falls = -2.0 * float(self.a @ (terms * _expit(y))) / P
+        rises = float(2.0 * self.b @ (against * _expit(-z)) + (self.c * self.pair) @ ((1 - t) * (1 + t))) / Q
+        return math.log(P) - y[0] - math.log(Q), falls - rises
 
 
 def _expit(x: Any) -> np.ndarray:

@@ -89,14 +89,14 @@ def test_score_and_information_are_the_derivatives():
         )
 
 
-@pytest.mark.parametrize("weak", [1e-3, 1e-9, 1e-200])
+@pytest.mark.parametrize("weak", [1e-3, 1e-9, 1e-100])
 def test_the_root_is_right_where_beta_is_so_large_that_tanh_is_one(weak):
     """Ten fields of size 1 go along, and of two of size w one: 10 expit(-2 beta) + 2 w expit(-2 beta w) = w."""
     fields = np.array([1.0] * 10 + [weak, -weak])
     beta = PseudoLikelihood.from_fields(fields, np.ones(12)).maximiser()
     strong = math.log(10) + log_expit(-2 * beta)
     # w - 2 w expit(-2 beta w) = w tanh(beta w), which the strong fields' deficit must equal
-    assert strong == pytest.approx(math.log(weak) + math.log(math.tanh(beta * weak)), rel=1e-5)
+    assert strong == pytest.approx(math.log(weak) + math.log(math.tanh(beta * weak)), rel=1e-12)
 
 
 def test_the_root_scales_with_the_couplings():
