@@ -141,7 +141,7 @@ class PerturbedScore:
 
     def estimates(self, noise: ArrayLike) -> FloatArray:
         """Return the inverse temperatures at which the score meets each noise, on the grid."""
-        return self.positions(noise) * self.estimator.constants.grid
+        return np.asarray(self.positions(noise) * self.estimator.constants.grid, dtype=np.float64)
 
 
 def _held(score: int) -> int:

@@ -330,9 +330,8 @@ def audited(claim, constants, network, spins, hub, runs=100_000, seed=77):
     return audit(sampler(sides[0]), sampler(sides[1]), promise, runs=runs)
 
 
-PAIRS = (
-    60  # so many that the larger of the two scores is just below 0 at a near u*: half of the noise is above
-)
+# so many that the larger of the two scores is just below 0 at a near u*: half of the noise is above
+PAIRS = 64
 
 
 @pytest.fixture(scope="module")
