@@ -33,7 +33,7 @@ def read_adjacency(
     """
     if sparse.issparse(graph) or (isinstance(graph, np.ndarray) and graph.dtype.names is None):
         adjacency = checked_coupling(graph, "graph")
-        return checked_nodes(nodes, adjacency.shape[0]), adjacency
+        return checked_nodes(nodes, adjacency.indptr.size - 1), adjacency
     if is_networkx(graph):
         found, u, v, weights = read_networkx(graph, weight)
     elif is_frame(graph):
@@ -120,7 +120,7 @@ def checked_coupling(matrix: Any, name: str = "coupling") -> sparse.csr_array:
         The matrix is not square, real, finite and symmetric, or has no entry off its diagonal.
     """
     try:
-        J = sparse.csr_array(matrix)
+        J: Any = sparse.csr_array(matrix)
     except (TypeError, ValueError) as error:
         raise ModelError(
             f"`{name}` must be a square matrix of numbers, got {type(matrix).__name__}."
