@@ -5,6 +5,10 @@ from __future__ import annotations
 import html
 import os
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
@@ -12,6 +16,12 @@ from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release import Provenance
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from bayesprivmrf.network.estimate_law import EstimateLaw
+    from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
 
 __all__ = ["NetworkEstimate"]
 
@@ -87,6 +97,101 @@ class NetworkEstimate:
     def estimator(self) -> PerturbedEstimator:
         """Return the estimator itself, to be applied to simulated outcomes and noise."""
         return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds)
+
+    def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
+        """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
+
+        Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
+        many estimates of one network.
+
+        Parameters
+        ----------
+        rng
+            A seed, a generator, or None for whatever law is kept, or fresh randomness if none is. A law made from a
+            generator is kept for None alone.
+        settings
+            Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``cache``.
+        """
+        from bayesprivmrf.network.estimate_law import EstimateLaw
+
+        asked = (rng if isinstance(rng, int) else None, settings)
+        is_generator = isinstance(rng, np.random.Generator)
+        for known, kept in self._laws:
+            if not is_generator and settings == known[1] and rng in (None, known[0]):
+                return kept
+        law = EstimateLaw.of(self, rng=rng, **settings)
+        self._laws[:] = [(asked, law)]
+        return law
+
+    @cached_property
+    def _laws(self) -> list[tuple[tuple[int | None, dict[str, Any]], EstimateLaw]]:
+        return []
+
+    def interval(
+        self,
+        prob: float = 0.9,
+        law: EstimateLaw | None = None,
+        rng: int | np.random.Generator | None = None,
+        *,
+        method: IntervalMethod = "inversion",
+        **settings: Any,
+    ) -> BetaInterval:
+        """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+
+        Parameters
+        ----------
+        prob
+            Coverage, in (0, 1).
+        law
+            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+        rng, settings
+            For the simulation, where `law` is None.
+        method
+            ``"inversion"`` of tests, or the parametric ``"bootstrap"``: see `bayesprivmrf.network.intervals`.
+
+        Raises
+        ------
+        ArgumentError
+            An argument is out of range; there are no bounds and neither a law nor a ``span`` is given.
+        """
+        from bayesprivmrf.network.intervals import interval
+
+        return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
+
+    def posterior(
+        self,
+        prior: Any = None,
+        law: EstimateLaw | None = None,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int = 4,
+        draws: int = 1000,
+        **settings: Any,
+    ) -> xr.DataTree:
+        """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+
+        Parameters
+        ----------
+        prior
+            None for a uniform one, a frozen SciPy distribution, or a log density.
+        law
+            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+        rng
+            For the draws, and for the simulation where `law` is None.
+        chains, draws
+            Shape of the independent draws.
+        settings
+            For the simulation, where `law` is None.
+
+        Raises
+        ------
+        ArgumentError
+            As for `interval`; the prior is not usable.
+        """
+        from bayesprivmrf.network.beta_posterior import posterior
+
+        law = self.law(rng, **settings) if law is None else law
+        return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
 
     def privacy_statement(self) -> str:
         """Sentence about privacy that can be pasted into a paper."""
