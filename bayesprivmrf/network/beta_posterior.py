@@ -83,8 +83,8 @@ def posterior(
     before = _normalised(grid, _prior_density(prior, grid))
     if not (before * likelihoods).max() > 0:
         raise ArgumentError(
-            "`prior` must have mass where the estimate is possible, but no beta of the law's span has both; widen the "
-            "prior or the span."
+            "`prior` must have mass where the estimate is possible, but no beta of the law's span has both; widen "
+            "the prior or the span."
         )
     after = _normalised(grid, before * likelihoods)
     generator = np.random.default_rng(rng)

@@ -106,7 +106,7 @@ class EstimateLaw:
         burn_in: int = 300,
         sweeps: int = 30,
         rng: int | np.random.Generator | None = None,
-        workers: int = -1,
+        workers: int = 1,
         progress: bool = True,
         cache: str | os.PathLike[str] | None = None,
     ) -> Self:
@@ -128,7 +128,7 @@ class EstimateLaw:
         rng
             A seed or a generator; one seed gives one table, whatever `workers` is.
         workers
-            Threads, -1 for one a core.
+            Processes, -1 for one a core.
         progress
             Show a bar, on a terminal or in a notebook.
         cache
@@ -344,24 +344,23 @@ class _Simulation:
         )
         noise = simulated_noise(self.estimator.constants.noise, (self.configurations, self.noises), rng)
         found = [
-            self.estimator.score(spins).estimates(steps) for spins, steps in zip(run.spins, noise, strict=True)
+            self.estimator.score(spins).estimates(steps)
+            for spins, steps in zip(run.spins, noise, strict=True)
         ]
         return np.array(found), max(run.mixing.energy_rhat, run.mixing.order_rhat)
 
     def rows(
         self, betas: FloatArray, rng: np.random.Generator, workers: int, progress: bool
     ) -> Iterator[tuple[FloatArray, float]]:
-        """Each row by a generator of its own, so that the table does not depend on the number of threads."""
+        """Each row by a generator of its own, so that the table does not depend on the number of processes."""
         from joblib import Parallel, delayed
         from rich.console import Console
         from rich.progress import track
 
         console = Console(stderr=True)
         streams = rng.spawn(betas.size)
-        jobs = (
-            delayed(self.row)(float(beta), stream) for beta, stream in zip(betas, streams, strict=True)
-        )
-        found = Parallel(n_jobs=workers, prefer="threads", return_as="generator")(jobs)
+        jobs = (delayed(self.row)(float(beta), stream) for beta, stream in zip(betas, streams, strict=True))
+        found = Parallel(n_jobs=workers, return_as="generator")(jobs)
         shown = progress and (console.is_terminal or console.is_jupyter)
         yield from track(
             found,  # type: ignore[arg-type]  # a generator, as `return_as` says

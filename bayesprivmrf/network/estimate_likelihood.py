@@ -104,6 +104,6 @@ def _kernel_density(
             mirrored += np.exp(-0.5 * ((2 * end - value - points) / width) ** 2)
     density = mirrored.mean(axis=1) / (math.sqrt(2 * math.pi) * width[:, 0])
     squares = (kernel**2).sum(axis=1)
-    return density, np.divide(kernel.sum(axis=1) ** 2, squares, out=np.zeros_like(squares), where=squares > 0) / (
-        _LEVELS
-    )
+    return density, np.divide(
+        kernel.sum(axis=1) ** 2, squares, out=np.zeros_like(squares), where=squares > 0
+    ) / (_LEVELS)

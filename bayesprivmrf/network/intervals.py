@@ -15,6 +15,7 @@ isotonic regression would average over such a fall, and hold too few betas on it
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -60,7 +61,7 @@ class BetaInterval:
         """Whether no beta of the span makes such an estimate likely: the model fits badly, or the span is short."""
         return math.isnan(self.lower)
 
-    def __iter__(self):  # noqa: ANN204
+    def __iter__(self) -> Iterator[float]:
         """Lower and upper end, so that ``lower, upper = estimate.interval()`` works."""
         return iter((self.lower, self.upper))
 
@@ -131,8 +132,8 @@ def interval(
     method
         ``"inversion"`` holds beta in a fraction `prob` of releases whatever beta is, up to simulation error; more
         often where an end of the range has much probability. ``"bootstrap"``, the parametric one:
-        :math:`2t - q_\pm(t)`, with quantiles at the estimate t, held to the span. It takes the law to be the same at t
-        as at beta, and that fails at the transition and near the ends; it is for comparison.
+        :math:`2t - q_\pm(t)`, with quantiles at the estimate t, held to the span. It takes the law to be the same at
+        t as at beta, and that fails at the transition and near the ends; it is for comparison.
 
     Raises
     ------
@@ -149,10 +150,13 @@ def interval(
 
 def _inverted(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
     least, largest = quantile_curves(law, prob)
-    half = law.spacing / 2
-    # the same rule for both ends: on curves turned round, the largest beta becomes the least
-    lower = _first_reaching(law.betas, largest + half, value)
-    upper = -_first_reaching(-law.betas[::-1], -(least[::-1] - half), -value)
+    half, tail = law.spacing / 2, (1 - prob) / 2
+    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
+    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    # the same rule for both ends: with all signs and orders turned round, the largest beta becomes the least
+    lower = _first_reaching(*_with_corner(law.betas, largest + half, law.ends[1], last, tail), value)
+    turned = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail
+    upper = -_first_reaching(*_with_corner(*turned), -value)
     if not lower <= upper:
         lower = upper = math.nan
     return BetaInterval(
@@ -163,6 +167,22 @@ def _inverted(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
         open_below=lower == law.betas[0],
         open_above=upper == law.betas[-1],
     )
+
+
+def _with_corner(
+    betas: FloatArray, curve: FloatArray, end: float, share: FloatArray, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Add the corner at which an increasing curve reaches the end of the range: where its share is a tail.
+
+    A straight line to the next grid point would cut off betas between the corner and that point.
+    """
+    after = int(np.searchsorted(curve, end))
+    if not 0 < after < curve.size:
+        return betas, curve
+    before, there = min(share[after - 1], tail), max(share[after], tail)
+    part = (tail - before) / (there - before) if there > before else 1.0
+    corner = betas[after - 1] + part * (betas[after] - betas[after - 1])
+    return np.insert(betas, after, corner), np.insert(curve, after, curve[after])
 
 
 def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float:
