@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,6 +52,13 @@ def draw(name: str, table: pd.DataFrame, published: Mapping[NetworkName, Publish
             return _errors(table, "beta", "β", is_log=False)
 
 
+def _where(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Rows with the given values."""
+    for column, value in values.items():
+        table = table.loc[table[column] == value]
+    return table
+
+
 def _setting(table: pd.DataFrame) -> str:
     first = table.iloc[0]
     return f"{LABELS[first['network']]}, n = {first['nodes']:,}, {first['repetitions']:,} repetitions"
@@ -60,10 +67,10 @@ def _setting(table: pd.DataFrame) -> str:
 def _estimates(table: pd.DataFrame) -> Figure:
     """Mean and one standard deviation against the true beta; the first panel is the paper's."""
     figure, axes = panels(len(PRIVATE), width=3.6, height=3.8)
-    mple = table[table["estimator"] == "mple"]
+    mple = _where(table, estimator="mple")
     aside = 0.12 * float(np.diff(np.sort(mple["beta"])).min()) if len(mple) > 1 else 0.0
     for number, (axis, private) in enumerate(zip(axes, PRIVATE, strict=True)):
-        rows = table[table["estimator"] == private.name]
+        rows = _where(table, estimator=private.name)
         ends = [float(mple["beta"].min()), float(mple["beta"].max())]
         axis.plot(ends, ends, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
         _bars(axis, mple, -aside, GREY, "o", _MPLE)
@@ -101,10 +108,11 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
     )
     for number, axis in enumerate(axes):
         network, private = names[number // len(PRIVATE)], PRIVATE[number % len(PRIVATE)]
-        rows = table[table["network"] == network]
-        _line(axis, rows[rows["estimator"] == "mple"], x, GREY, "o", _MPLE)
-        own = rows[rows["estimator"] == private.name]
-        for position, (epsilon, part) in enumerate(own.groupby("epsilon", sort=True)):
+        rows = _where(table, network=network)
+        _line(axis, _where(rows, estimator="mple"), x, GREY, "o", _MPLE)
+        own = _where(rows, estimator=private.name)
+        for position, epsilon in enumerate(sorted(set(own["epsilon"]))):
+            part = _where(own, epsilon=epsilon)
             _line(axis, part, x, COLOURS[position], MARKS[position + 1], f"ε = {epsilon:g}")
         _on_log_axes(axis, is_log=is_log)
         axis.set_xlabel(label)
@@ -161,9 +169,9 @@ def _costs(table: pd.DataFrame) -> Figure:
     figure = new_figure(6.0, 4.2)
     axis = figure.subplots()
     for number, private in enumerate(PRIVATE):
-        own = table[table["estimator"] == private.name]
+        own = _where(table, estimator=private.name)
         for bounds, dash in (("none", "-"), (_last_bounds(table), ":")):
-            part = own[own["bounds"] == bounds]
+            part = _where(own, bounds=bounds)
             written = "no bounds" if bounds == "none" else f"within {bounds}"
             _line(
                 axis, part, "epsilon", COLOURS[number], MARKS[number + 1], f"{private.label}, {written}", dash
@@ -187,13 +195,13 @@ def _regimes(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table["network"]))
     figure, axes = panels(len(names), width=4.2, height=4.0, columns=3)
     for axis, network in zip(axes, names, strict=True):
-        rows = table[table["network"] == network]
+        rows = _where(table, network=network)
         for beta, dash in zip(sorted(set(rows["beta"])), ("-", ":"), strict=True):
-            here = rows[rows["beta"] == beta]
-            level = float(here.loc[here["estimator"] == "mple", "mse"].iloc[0])
+            here = _where(rows, beta=beta)
+            level = float(_where(here, estimator="mple")["mse"].iloc[0])
             axis.axhline(level, color=GREY, linestyle=dash, linewidth=1, label=f"{_MPLE}, β = {beta:g}")
             for number, private in enumerate(PRIVATE):
-                part = here[here["estimator"] == private.name]
+                part = _where(here, estimator=private.name)
                 label = f"{private.label}, β = {beta:g}"
                 _line(axis, part, "epsilon", COLOURS[number], MARKS[number + 1], label, dash)
         _on_log_axes(axis, is_log=True)
@@ -217,7 +225,7 @@ def _drawing(table: pd.DataFrame, published: Mapping[NetworkName, Published]) ->
     ends = [(places[order[a]], places[order[b]]) for a, b in graph.edges]
     axis.add_collection(LineCollection(ends, colors="#bbbbbb", linewidths=0.4, zorder=1))
     for state, colour in zip(sorted(set(table["state"])), _STATE_COLOURS, strict=False):
-        own = table[table["state"] == state]
+        own = _where(table, state=state)
         axis.scatter(own["x"], own["y"], s=9, color=colour, zorder=2, label=f"{state} ({len(own):,})")
     axis.set_title(f"{LABELS[name]}: {len(graph):,} nodes, {graph.number_of_edges():,} edges", fontsize=10)
     axis.legend(frameon=False, fontsize=9)

@@ -1,8 +1,8 @@
 """The figures of Chakraborty, Chatterjee and Dalal 2024: the settings of each, and the cells that they come to.
 
 What the paper states is kept: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of Figure 1,
-beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a grid, one is
-chosen here; docs/reproduce.md lists those.
+beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a grid,
+one is chosen here; docs/reproduce.md lists those.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _steps(first: float, step: float, count: int) -> tuple[float, ...]:
 FULL = Scale(
     name="full",
     repetitions=500,
-    burn_in=300,
+    burn_in=500,
     noise_draws=20_000,
     nodes=2000,
     betas=_steps(0.0, 0.1, 21),
@@ -95,7 +95,7 @@ FULL = Scale(
 QUICK = Scale(
     name="quick",
     repetitions=48,
-    burn_in=200,
+    burn_in=300,
     noise_draws=2000,
     nodes=2000,
     betas=_steps(0.0, 0.25, 9),

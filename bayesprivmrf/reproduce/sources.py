@@ -145,7 +145,11 @@ def find_networks(paths: Sequence[str | Path]) -> dict[NetworkName, Published]:
         if not path.exists():
             raise ArgumentError(f"`--data` must name a file or a folder that exists, got {str(given)!r}.")
         files = [path] if path.is_file() else sorted(entry for entry in path.rglob("*") if entry.is_file())
-        known = [(kind, file) for file in files if (kind := _kind(file, alone=path.is_file())) is not None]
+        known: list[tuple[NetworkName, Path]] = []
+        for file in files:
+            kind = _kind(file, alone=path.is_file())
+            if kind is not None:
+                known.append((kind, file))
         if not known:
             raise ArgumentError(
                 f"`--data` must hold {FILES['blogs']}, or {FILES['hiv']} ({', '.join(_TABLES)}), "
