@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
         for position, epsilon in enumerate(sorted(set(own["epsilon"]))):
             part = _where(own, epsilon=epsilon)
             _line(axis, part, x, COLOURS[position], MARKS[position + 1], f"ε = {epsilon:g}")
-        _on_log_axes(axis, is_log=is_log)
+        _on_log_axes(axis, table[x] if is_log else ())
         axis.set_xlabel(label)
         axis.set_title(
             private.label if len(names) == 1 else f"{LABELS[network]}: {private.label}", fontsize=10
@@ -125,7 +125,8 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
     axes[0].legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("mean squared error")
     steady = "" if x == "beta" else f"β = {table['beta'].iloc[0]:g}, "
-    figure.suptitle(f"{steady}{table['repetitions'].iloc[0]:,} repetitions", fontsize=10)
+    where = f"{LABELS[names[0]]}, " if len(names) == 1 else ""
+    figure.suptitle(f"{where}{steady}{table['repetitions'].iloc[0]:,} repetitions", fontsize=10)
     return figure
 
 
@@ -155,12 +156,13 @@ def _line(
     )
 
 
-def _on_log_axes(axis: Axes, *, is_log: bool) -> None:
+def _on_log_axes(axis: Axes, places: Iterable[float] = ()) -> None:
+    """Logarithmic squared errors; on the other axis too, with ticks at given places, where there are any."""
     axis.set_yscale("log", nonpositive="mask")
-    if is_log:
+    at = sorted({float(place) for place in places})
+    if at:
         axis.set_xscale("log")
-        places = sorted({float(place) for line in axis.lines for place in np.asarray(line.get_xdata())})
-        axis.set_xticks(places, [f"{place:g}" for place in places], rotation=45 if len(places) > 4 else 0)
+        axis.set_xticks(at, [f"{place:g}" for place in at], rotation=45 if len(at) > 4 else 0)
         axis.minorticks_off()
 
 
@@ -176,7 +178,7 @@ def _costs(table: pd.DataFrame) -> Figure:
             _line(
                 axis, part, "epsilon", COLOURS[number], MARKS[number + 1], f"{private.label}, {written}", dash
             )
-    _on_log_axes(axis, is_log=True)
+    _on_log_axes(axis, table["epsilon"])
     axis.set_xlabel("ε")
     axis.set_ylabel("mean squared difference from the MPLE")
     first = table.iloc[0]
@@ -204,7 +206,7 @@ def _regimes(table: pd.DataFrame) -> Figure:
                 part = _where(here, estimator=private.name)
                 label = f"{private.label}, β = {beta:g}"
                 _line(axis, part, "epsilon", COLOURS[number], MARKS[number + 1], label, dash)
-        _on_log_axes(axis, is_log=True)
+        _on_log_axes(axis, rows["epsilon"].dropna())
         axis.set_xlabel("ε")
         axis.set_title(_setting(rows), fontsize=9)
         tidy(axis)
