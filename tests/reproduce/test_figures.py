@@ -42,14 +42,15 @@ def tiny(monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """Both published files, made up: thirty nodes in a ring with chords, outcomes in runs."""
+    """Both published files, made up: thirty nodes in a ring with chords, outcomes in runs with one dissenter."""
     folder = tmp_path / "files"
     folder.mkdir()
-    ties = [(i, (i + step) % 30) for i in range(30) for step in (1, 3)]
-    nodes = "".join(f'node [ id {i} label "b{i}" value {int(i % 10 < 6)} ]\n' for i in range(30))
+    ties = [(i, (i + step) % 30) for i in range(30) for step in (1, 2)]
+    nodes = "".join(f'node [ id {i} label "b{i}" value {int(i % 10 < 6 and i != 3)} ]\n' for i in range(30))
     arcs = "".join(f"edge [ source {a} target {b} ]\n" for a, b in ties)
     (folder / "polblogs.gml").write_text(f"graph [\ndirected 1\n{nodes}{arcs}]\n")
-    rows = [(1, 1, 0, a, b, int(a % 10 < 3), int(b % 10 < 3)) for a, b in ties]
+    status = [int(i % 10 < 3 or i == 15) for i in range(30)]
+    rows = [(1, 1, 0, a, b, status[a], status[b]) for a, b in ties]
     header = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
     lines = ["\t".join(map(str, row)) for row in (header, *rows)]
     (folder / "22140-0002-Data.tsv").write_text("\n".join(lines) + "\n")
@@ -82,7 +83,7 @@ def test_every_figure_is_written_where_the_files_are_given(tiny, files, tmp_path
             assert np.isfinite(private[["epsilon", "delta", "curvature", "mean", "mse"]]).all(axis=None)
     layout = pd.read_csv(out / "prising-fig6-quick.csv")
     assert len(layout) == 30
-    assert (layout["state"] == 1).sum() == 9
+    assert (layout["state"] == 1).sum() == 10
     drawn = pd.read_csv(out / "prising-fig12-quick.csv")
     assert list(dict.fromkeys(drawn["network"])) == ["erdos-renyi", "hiv", "blogs"]
 
