@@ -87,7 +87,7 @@ def releases(
 
 def central(law: EstimateLaw, value: float, prob: float) -> tuple[float, float]:
     """Central interval of the posterior under a uniform prior."""
-    grid = np.linspace(law.betas[0], law.betas[-1], 1001)
+    grid = np.linspace(law.betas[0], law.betas[-1], 251)
     cumulated = np.cumsum(likelihood(law, value, grid)[0])
     places = np.searchsorted(cumulated / cumulated[-1], [(1 - prob) / 2, (1 + prob) / 2])
     return float(grid[places[0]]), float(grid[places[1]])
