@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bayesprivmrf.citation import citation
 
 if TYPE_CHECKING:
+    from bayesprivmrf import network
     from bayesprivmrf.evaluation import compare, holdout_log_likelihood, kl_divergence
     from bayesprivmrf.inference import (
         CGM,
@@ -51,6 +52,7 @@ __all__ = [
     "holdout_log_likelihood",
     "kl_divergence",
     "load_release",
+    "network",
     "uniform_solution",
 ]
 
@@ -74,12 +76,15 @@ _HOMES = {
     "privacy": ("Adjacency", "PrivacyGuarantee", "compose"),
     "release": ("NoisyStatistics", "load_release"),
 }
+_PACKAGES = ("network",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name in _HOME_OF:
         return getattr(import_module(f"bayesprivmrf.{_HOME_OF[name]}"), name)
+    if name in _PACKAGES:
+        return import_module(f"bayesprivmrf.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
+    "ConsistencyWarning",
     "DataError",
     "DeclarationWarning",
     "ModelError",
@@ -51,6 +52,10 @@ class PrivacyError(BayesPrivMRFError, ValueError):
 
 class ReleaseFileError(BayesPrivMRFError, ValueError):
     """A release file is damaged, was altered, or comes from a newer version."""
+
+
+class ConsistencyWarning(UserWarning):
+    """The conditions under which an estimate is known to come near the truth look unmet."""
 
 
 class DeclarationWarning(UserWarning):

@@ -320,8 +320,8 @@ class NoisyStatistics:
         return f"<div><strong>NoisyStatistics</strong>{mark}<table>{rows}</table></div>"
 
 
-def load_release(path: str | os.PathLike[str]) -> NoisyStatistics:
-    """Release read from a file that `save` wrote.
+def load_release(path: str | os.PathLike[str]) -> Any:
+    """Release read from a file that `save` wrote: noisy tables, or a network's estimate.
 
     Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
     comes back as its ``str``.

@@ -1,7 +1,8 @@
 """The file format of releases: a zip of one JSON document and one array, with a version and a checksum.
 
-``release.json`` holds the format's name and version, the SHA-256 of the content, and the content;
-``tables.npy`` the noisy tables' flat view. Nothing is pickled. A published format never changes meaning:
+``release.json`` holds the format's name and version, the SHA-256 of the content, and the content, which names
+its kind; ``tables.npy`` the noisy tables' flat view, or the public couplings beside a network's estimate. Nothing
+is pickled. A published format never changes meaning:
 a change is a new version. The checksum has no key: it detects accidents, not forgery.
 """
 
@@ -13,6 +14,7 @@ import json
 import os
 import tempfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,11 @@ from bayesprivmrf.release import NoisyStatistics, Provenance
 __all__ = ["FORMAT_VERSION", "read_release", "require_writable", "write_release"]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_VERSION_OF = {"noisy-statistics": 1, "network-estimate": 2}  # the first version that has the kind
+_HOME_OF = {
+    "network-estimate": "bayesprivmrf.network.estimate_file"
+}  # by name: releases do not depend on networks
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
@@ -57,7 +63,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_release(release: NoisyStatistics, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def write_release(release: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a release; the file appears whole or not at all. Exact tables are readable by their owner alone.
 
     Raises
@@ -67,15 +73,16 @@ def write_release(release: NoisyStatistics, path: str | os.PathLike[str], *, ove
     """
     target = require_writable(path)
     array = io.BytesIO()
-    np.save(array, release.tables.flat, allow_pickle=False)
-    content = _content(release)
+    content, numbers = _parts(release)
+    np.save(array, numbers, allow_pickle=False)
     digest = _digest(content, array.getvalue())
     if not overwrite and _holds_another(target, digest):
         raise ReleaseFileError(
             f"{str(target)!r} holds another release, which cannot be made again without spending budget; choose "
             "another name, or pass `overwrite=True`."
         )
-    document = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "sha256": digest, "content": content}
+    version = _VERSION_OF[release.kind]
+    document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -99,12 +106,12 @@ def _holds_another(target: Path, digest: str) -> bool:
         return False
 
 
-def read_release(path: str | os.PathLike[str]) -> NoisyStatistics:
+def read_release(path: str | os.PathLike[str]) -> Any:
     """Read a release and check its version and checksum."""
     target = Path(path)
     document, array = _read_document(target)
     try:
-        return _release(document["content"], np.load(io.BytesIO(array), allow_pickle=False))
+        return _restored(document["content"], np.load(io.BytesIO(array), allow_pickle=False))
     except BayesPrivMRFError:
         raise
     except Exception as error:
@@ -164,8 +171,43 @@ def _digest(content: Any, array: bytes) -> str:
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
 
 
+def _parts(release: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """Content and array of a release of any kind."""
+    if isinstance(release, NoisyStatistics):
+        return _content(release), release.tables.flat
+    home = import_module(_HOME_OF[release.kind])
+    content = home.content_of(release) | {
+        "kind": release.kind,
+        "nodes": [_encode(node) for node in release.network.nodes],
+        "guarantee": release.guarantee.as_dict(),
+        "provenance": _provenance(release.provenance),
+    }
+    return content, home.array_of(release)
+
+
+def _restored(content: dict[str, Any], array: np.ndarray) -> Any:
+    if content["kind"] == NoisyStatistics.kind:
+        return _release(content, array)
+    return import_module(_HOME_OF[content["kind"]]).restored(
+        content,
+        array,
+        nodes=tuple(_decode(node) for node in content["nodes"]),
+        guarantee=PrivacyGuarantee.from_dict(content["guarantee"]),
+        provenance=Provenance(**content["provenance"]),
+    )
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    return {
+        "mechanism": provenance.mechanism,
+        "settings": {str(key): _setting(value) for key, value in provenance.settings.items()},
+        "simulated": provenance.simulated,
+        "versions": dict(provenance.versions),
+    }
+
+
 def _content(release: NoisyStatistics) -> dict[str, Any]:
-    model, provenance = release.specification, release.provenance
+    model = release.specification
     return {
         "kind": release.kind,
         "variables": [_encode(v) for v in model.domain.variables],
@@ -179,12 +221,7 @@ def _content(release: NoisyStatistics) -> dict[str, Any]:
         "noise": [law.as_dict() for law in release.noise],
         "guarantee": None if release.guarantee is None else release.guarantee.as_dict(),
         "total": release.total,
-        "provenance": {
-            "mechanism": provenance.mechanism,
-            "settings": {str(key): _setting(value) for key, value in provenance.settings.items()},
-            "simulated": provenance.simulated,
-            "versions": dict(provenance.versions),
-        },
+        "provenance": _provenance(release.provenance),
     }
 
 

@@ -43,6 +43,10 @@ EXCEPTIONS = {
     ("bayesprivmrf.evaluation", "holdout_log_likelihood", "data"),
     ("bayesprivmrf.evaluation", "compare", "holdout"),
     ("bayesprivmrf.plots.forest", "marginal_forest", "holdout"),
+    # one network's outcomes as they are: no release, and what is computed from them says that it is unprotected
+    ("bayesprivmrf.network.datasets", "NetworkData.__init__", "outcomes"),
+    ("bayesprivmrf.network.ising", "IsingNetwork.spins", "outcomes"),
+    ("bayesprivmrf.network.outcomes", "read_spins", "outcomes"),
 }
 
 

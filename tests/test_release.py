@@ -116,8 +116,8 @@ def test_an_edited_document_is_refused_by_its_checksum(tmp_path):
 def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     path = tmp_path / "r"
     release().save(path)
-    edit(path, lambda document: document.update(version=2))
-    with pytest.raises(ReleaseFileError, match="format version 2, newer than 1"):
+    edit(path, lambda document: document.update(version=3))
+    with pytest.raises(ReleaseFileError, match="format version 3, newer than 2"):
         load_release(path)
     release().save(path, overwrite=True)
     edit(path, lambda document: document.update(format="something"))
@@ -144,7 +144,7 @@ def test_another_release_is_replaced_only_when_told_to(tmp_path):
     assert path.read_bytes() == before
     release(seed=1).save(path, overwrite=True)
     assert load_release(path) == release(seed=1)
-    edit(path, lambda document: document.update(version=2))  # of a newer version, and as dear
+    edit(path, lambda document: document.update(version=3))  # of a newer version, and as dear
     with pytest.raises(ReleaseFileError, match="overwrite=True"):
         release(seed=1).save(path)
 

@@ -1,4 +1,4 @@
-"""The command line: ``bayesprivmrf compare | plan | release | fit``.
+"""The command line: ``bayesprivmrf compare | plan | release | fit | reproduce``.
 
 What a command is for is said once, here; how it works is in the module of its name. Results go to standard
 output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 130 interrupted.
@@ -88,6 +88,8 @@ def _run(options: argparse.Namespace) -> int:
         from bayesprivmrf.cli.fit import run
     elif options.command == "plan":
         from bayesprivmrf.cli.plan import run
+    elif options.command == "reproduce":
+        from bayesprivmrf.cli.reproduce import run
     else:
         from bayesprivmrf.cli.release import run
     run(options)

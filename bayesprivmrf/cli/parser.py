@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, in_order
+from bayesprivmrf.reproduce.registry import FIGURES
 
 __all__ = ["command_parser", "settle"]
 
@@ -74,6 +75,7 @@ def command_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_release(commands)
     _add_fit(commands)
+    _add_reproduce(commands)
     return parser
 
 
@@ -199,6 +201,46 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     command.add_argument("--chains", type=_number, help="of the posterior, 4 by default")
     _add_json(command)
+
+
+def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "reproduce",
+        help="make a paper's figures anew: tables and pictures",
+        description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
+        "the tight one side by side. What was computed is kept, and a run that was broken off goes on. Without "
+        "arguments: a list of the figures.",
+    )
+    # not `choices`: with them argparse refuses an empty list
+    command.add_argument(
+        "figures", nargs="*", type=_figure, metavar="FIGURE", help="e.g. prising-fig1, or prising-all"
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="fewer points and repetitions: a matter of minutes"
+    )
+    command.add_argument(
+        "--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction"
+    )
+    command.add_argument(
+        "--data",
+        action="append",
+        metavar="PATH",
+        help="the blogs' GML file, table DS0002 of ICPSR 22140, or a folder that holds them; may be given twice",
+    )
+    command.add_argument(
+        "--seed",
+        type=_seed,
+        default=1,
+        help="of graphs, outcomes and noise, 1 by default: the figures of the docs",
+    )
+    command.add_argument("--jobs", type=_number, help="processes side by side, by default one a core")
+    _add_json(command)
+
+
+def _figure(text: str) -> str:
+    if text != "prising-all" and text not in FIGURES:
+        raise argparse.ArgumentTypeError(f"must be prising-all or one of {', '.join(FIGURES)}, got {text!r}")
+    return text
 
 
 def _add_budget(command: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
 from bayesprivmrf.mechanisms.exact import ExactStatistics
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
+from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
@@ -16,6 +17,7 @@ __all__ = [
     "LaplaceStatistics",
     "Ledger",
     "Mechanism",
+    "ObjectivePerturbation",
     "Stamp",
     "StatisticsMechanism",
     "available_mechanisms",

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
 
-__all__ = ["positive_finite", "probability"]
+__all__ = ["finite_pair", "positive_finite", "probability"]
 
 
 def _number(name: str, value: Any, requirement: str) -> float:
@@ -54,3 +54,31 @@ def probability(name: str, value: Any, *, zero: bool) -> float:
         remedy = "a common choice is well below one over the number of records, such as 1e-6"
         raise ArgumentError(f"`{name}` must be {interval}, got {number!r}; {remedy}.")
     return number
+
+
+def finite_pair(name: str, value: Any) -> tuple[float, float]:
+    """Return two finite numbers in ascending order as floats.
+
+    Raises
+    ------
+    ArgumentError
+        They are not two numbers, not finite (NaN included), or not in ascending order.
+
+    Examples
+    --------
+    >>> finite_pair("bounds", (0, 5))
+    (0.0, 5.0)
+    """
+    try:
+        low, high = (_number(name, item, "a pair (low, high) of finite numbers") for item in value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(
+            f"`{name}` must be a pair (low, high) of finite numbers, got {value!r}; write two numbers."
+        ) from None
+    if not -math.inf < low < high < math.inf:
+        raise ArgumentError(
+            f"`{name}` must be finite with low < high, got ({low!r}, {high!r}); put the lower one first."
+        )
+    return low, high

@@ -1,0 +1,129 @@
+"""``bayesprivmrf reproduce``: the figures of a paper, as tables and pictures, resumed where a run was broken off."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.cli.output import aligned, json_text, progress, refuse_to_replace, remark
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.reproduce.registry import FIGURES
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from bayesprivmrf.reproduce.run import Made
+
+__all__ = ["ALL", "run"]
+
+ALL = "prising-all"
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the figures asked for, or list them where none is named."""
+    if not options.figures:
+        _list_figures(options.json)
+        return
+    names = list(FIGURES) if ALL in options.figures else list(dict.fromkeys(options.figures))
+    made, skipped = _make(names, options)
+    if options.json:
+        print(json_text({"figures": [_described(one) for one in made], "skipped": skipped}))
+    else:
+        for one in made:
+            print(f"{one.table}\n{one.picture}")
+
+
+def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
+    from bayesprivmrf.reproduce import prising
+    from bayesprivmrf.reproduce.run import lacking, reproduce
+    from bayesprivmrf.reproduce.sources import find_networks
+
+    published = find_networks(options.data or [])
+    scale = prising.QUICK if options.quick else prising.FULL
+    folder = _folder(options.out, names, options.data or [])
+    jobs = options.jobs or _cores()
+    made, skipped = [], {}
+    with progress() as bar:
+        for name in names:
+            task = bar.add_task(name, total=None)
+            one = reproduce(
+                name,
+                scale,
+                published,
+                folder,
+                seed=options.seed,
+                jobs=jobs,
+                begin=lambda count, task=task: bar.update(task, total=count),
+                advance=lambda task=task: _advance(bar, task),
+            )
+            missing = " and ".join(lacking(name, published))
+            if one is None:
+                bar.remove_task(task)
+                skipped[name] = f"it needs {missing}; name the file or its folder by --data"
+                remark(f"{name} skipped: {skipped[name]}.")
+                continue
+            made.append(one)
+            if missing:
+                remark(f"{name}: panels that need {missing} are left out; name the file by --data.")
+            _remark_on(one)
+    if not made:
+        name, reason = next(iter(skipped.items()))
+        raise ArgumentError(f"no figure could be made: {name} was skipped, because {reason}.")
+    return made, skipped
+
+
+def _remark_on(one: Made) -> None:
+    if one.unmixed:
+        remark(
+            f"{one.name}: some chains have not mixed (largest R-hat {one.unmixed:.2f}); distrust the rows "
+            "of its table with an R-hat above 1.2."
+        )
+    if FIGURES[one.name].unprotected:
+        remark(f"{one.name} is computed from real outcomes, unprotected: no release.")
+
+
+def _advance(bar: Progress, task: Any) -> None:
+    bar.advance(task)
+    state = next(entry for entry in bar.tasks if entry.id == task)
+    name = state.description.split()[0]
+    bar.update(task, description=f"{name} {state.completed:g} of {state.total:g}")
+
+
+def _folder(out: str, names: list[str], sources: list[str]) -> Path:
+    """Folder of ``--out``, made. It may hold files: an earlier run's are what this one goes on from."""
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError(f"`--out` must name a folder, got the file {out!r}; choose another name.")
+    for name in names:
+        for path in folder.glob(f"{name}*.csv"):
+            refuse_to_replace(path, *sources)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"the folder `--out` {out!r} cannot be made: {error.strerror}.") from None
+    return folder
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _list_figures(is_json: bool) -> None:
+    if is_json:
+        print(json_text({name: info.title for name, info in FIGURES.items()}))
+        return
+    rows = [[name, " ".join(info.needs) or "-", info.title] for name, info in FIGURES.items()]
+    print(aligned(["figure", "data", "shows"], rows, left=2))
+
+
+def _described(one: Made) -> dict[str, Any]:
+    return {
+        "figure": one.name,
+        "table": str(one.table),
+        "picture": str(one.picture),
+        "cells": one.cells,
+        "kept": one.kept,
+    }

@@ -1,0 +1,197 @@
+"""From a graph, in any of its usual forms, to the coupling matrix J of an Ising model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from scipy import sparse
+
+from bayesprivmrf.errors import DeclarationWarning, ModelError
+from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
+from bayesprivmrf.privacy.checks import positive_finite
+
+__all__ = ["Coupling", "checked_coupling", "checked_nodes", "read_adjacency", "scaled"]
+
+type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
+
+_ASYMMETRY = 1e-12  # of the largest entry: what rounding leaves of a product such as D^-1/2 A D^-1/2
+
+
+def read_adjacency(
+    graph: Any, nodes: Iterable[Hashable] | None, weight: str | None
+) -> tuple[tuple[Hashable, ...], sparse.csr_array]:
+    """Return the nodes and the weighted adjacency matrix of a graph.
+
+    Raises
+    ------
+    ModelError
+        The graph is directed or has no edge, a weight is not a finite number, an edge is given twice with
+        different weights, or `nodes` leaves one of the graph's out.
+    """
+    if sparse.issparse(graph) or (isinstance(graph, np.ndarray) and graph.dtype.names is None):
+        adjacency = checked_coupling(graph, "graph")
+        return checked_nodes(nodes, adjacency.indptr.size - 1), adjacency
+    if is_networkx(graph):
+        found, u, v, weights = read_networkx(graph, weight)
+    elif is_frame(graph):
+        found, u, v, weights = read_frame(graph)
+    else:
+        found, u, v, weights = read_edges(graph)
+    order = tuple(found) if nodes is None else _ordered(found, nodes)
+    if nodes is not None:
+        place = {node: k for k, node in enumerate(order)}
+        moved = np.array([place[node] for node in found], dtype=np.int64)
+        u, v = moved[u], moved[v]
+    return order, _assembled(u, v, weights, len(order))
+
+
+def _ordered(found: Sequence[Hashable], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    order = checked_nodes(nodes, None)
+    left_out = set(found).difference(order)
+    if left_out:
+        raise ModelError(
+            f"`nodes` must hold every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
+            "add them, or pass the graph of the chosen nodes alone."
+        )
+    return order
+
+
+def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[Hashable, ...]:
+    """Return the node names as a tuple, 0 to size - 1 where none are given.
+
+    Raises
+    ------
+    ModelError
+        Names repeat, are missing (``None``, NaN) or not hashable, or are not `size` in number.
+    """
+    if nodes is None:
+        assert size is not None
+        return tuple(range(size))
+    order = tuple(nodes)
+    try:
+        distinct = len(set(order))
+    except TypeError as error:
+        raise ModelError("`nodes` must be hashable; use text, numbers or tuples as names.") from error
+    if distinct != len(order):
+        raise ModelError(f"`nodes` must not repeat, got {len(order)} names of which {distinct} are distinct.")
+    if not all(node is not None and node == node for node in order):
+        raise ModelError("`nodes` must not be missing (None or NaN); give every node a name.")
+    if size is not None and len(order) != size:
+        raise ModelError(f"`nodes` must name each row of the matrix, got {len(order)} names for {size} rows.")
+    return order
+
+
+def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> sparse.csr_array:
+    """Symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
+    if not np.isfinite(weights).all():
+        raise ModelError(
+            "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."
+        )
+    keep = u != v
+    _warn_of_loops(int(np.count_nonzero(~keep)))
+    low, high, weights = np.minimum(u, v)[keep], np.maximum(u, v)[keep], weights[keep]
+    order = np.argsort(low * size + high, kind="stable")
+    low, high, weights = low[order], high[order], weights[order]
+    repeats = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
+    if (weights[1:] != weights[:-1])[repeats].any():
+        raise ModelError(
+            "an edge given more than once must have one weight, but some pairs come with several; "
+            "sum or average the weights of each pair first."
+        )
+    first = np.concatenate([[True], ~repeats]) if low.size else np.zeros(0, dtype=bool)
+    low, high, weights = low[first], high[first], weights[first]
+    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    matrix = sparse.coo_array((np.tile(weights, 2), (rows, columns)), shape=(size, size))
+    return _frozen(sparse.csr_array(matrix))
+
+
+def checked_coupling(matrix: Any, name: str = "coupling") -> sparse.csr_array:
+    """Return a coupling or adjacency matrix as read-only canonical CSR in double precision.
+
+    The diagonal is dropped with a warning: s_i^2 = 1, so a self-coupling changes no probability. What
+    rounding left of asymmetry (1e-12 of the largest entry) is averaged out.
+
+    Raises
+    ------
+    ModelError
+        The matrix is not square, real, finite and symmetric, or has no entry off its diagonal.
+    """
+    try:
+        J: Any = sparse.csr_array(matrix)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"`{name}` must be a square matrix of numbers, got {type(matrix).__name__}."
+        ) from error
+    if J.ndim != 2 or J.shape[0] != J.shape[1]:
+        raise ModelError(f"`{name}` must be a square matrix, got shape {J.shape}.")
+    if J.dtype.kind not in "biuf":
+        raise ModelError(f"`{name}` must hold real numbers, got {J.dtype}.")
+    J = J.astype(np.float64, copy=True)
+    J.sum_duplicates()
+    if not np.isfinite(J.data).all():
+        raise ModelError(f"`{name}` must be finite, but some entries are NaN or infinite; drop those edges.")
+    loops = int(np.count_nonzero(J.diagonal()))
+    if loops:
+        _warn_of_loops(loops)
+        J.setdiag(0.0)
+    difference = abs(J - J.T)
+    largest = np.abs(J.data).max(initial=0.0)
+    asymmetry = difference.data.max(initial=0.0)
+    if not asymmetry <= _ASYMMETRY * largest:
+        raise ModelError(
+            f"`{name}` must be symmetric: influence runs both ways along an edge; for a directed graph pass "
+            "A + A.T, or its larger entry, where that is meant."
+        )
+    return _frozen(J if asymmetry == 0.0 else sparse.csr_array((J + J.T) * 0.5))
+
+
+def _frozen(J: sparse.csr_array) -> sparse.csr_array:
+    J.eliminate_zeros()
+    J.sort_indices()
+    if J.nnz == 0:
+        raise ModelError(
+            "the graph must have an edge; without one the outcomes tell nothing of peer influence."
+        )
+    for array in (J.data, J.indices, J.indptr):
+        array.flags.writeable = False
+    return J
+
+
+def _warn_of_loops(count: int) -> None:
+    if count:
+        warnings.warn(
+            f"{count} self-loop(s) dropped: an outcome's square is one, so they change no probability.",
+            DeclarationWarning,
+            stacklevel=5,
+        )
+
+
+def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None) -> sparse.csr_array:
+    """Return J: the adjacency matrix itself, over its mean degree, or D^-1/2 A D^-1/2.
+
+    Degrees are sums of absolute weights, so that the spectral norm of D^-1/2 A D^-1/2 is at most one for
+    negative weights as well. A node without a neighbour has an empty row.
+
+    Raises
+    ------
+    ModelError
+        The coupling is not known, or `mean_degree` is given for another than ``"mean-degree"``.
+    """
+    if coupling not in get_args(Coupling.__value__):
+        known = ", ".join(f'"{name}"' for name in get_args(Coupling.__value__))
+        raise ModelError(f"`coupling` must be one of {known}, got {coupling!r}.")
+    if mean_degree is not None and coupling != "mean-degree":
+        raise ModelError(f'`mean_degree` must be left out unless `coupling="mean-degree"`, got {coupling!r}.')
+    if coupling == "raw":
+        return adjacency
+    degrees = np.asarray(abs(adjacency).sum(axis=1)).ravel()
+    if coupling == "mean-degree":
+        divisor = degrees.mean() if mean_degree is None else positive_finite("mean_degree", mean_degree)
+        data = adjacency.data / divisor
+    else:
+        rows = np.repeat(np.arange(degrees.size), np.diff(adjacency.indptr))
+        data = adjacency.data / np.sqrt(degrees[rows] * degrees[adjacency.indices])
+    return sparse.csr_array((data, adjacency.indices, adjacency.indptr), shape=adjacency.shape)

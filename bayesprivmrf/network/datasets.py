@@ -1,0 +1,178 @@
+"""Two published networks, read from files that the user has: neither ships with this package."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.errors import DataError
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+__all__ = ["NetworkData", "icpsr_22140", "political_blogs"]
+
+_LEANINGS = {0: "liberal", 1: "conservative"}
+_HIV_COLUMNS = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NetworkData:
+    """A network with one outcome a node, as read from a file; no guarantee protects it.
+
+    Parameters
+    ----------
+    graph
+        Undirected simple networkx graph.
+    outcomes
+        Series of states, indexed by node in graph order.
+    """
+
+    graph: nx.Graph
+    outcomes: pd.Series
+
+    def __repr__(self) -> str:
+        nodes, edges = self.graph.number_of_nodes(), self.graph.number_of_edges()
+        return f"NetworkData({nodes} nodes, {edges} edges; outcomes unprotected)"
+
+
+def political_blogs(
+    path: str | Path, *, largest_degree: int | None = 50, keep_isolated: bool = False
+) -> NetworkData:
+    """Read the political blogs of Adamic and Glance (2005) from Newman's GML file, as the paper cleans them.
+
+    The directed multigraph (65 arcs are repeated, 3 are loops) becomes an undirected simple graph, of which the
+    largest component is kept (1,222 nodes); nodes of degree above `largest_degree` there are dropped, once;
+    nodes then without a neighbour are dropped (Chakraborty, Chatterjee and Dalal 2024, section 4.2.2). Left are
+    815 nodes, 382 ``"liberal"`` and 433 ``"conservative"``, and 2,345 edges in 11 components.
+
+    Parameters
+    ----------
+    path
+        ``polblogs.gml``.
+    largest_degree
+        The highest degree kept; ``None`` for all.
+    keep_isolated
+        Keep the 196 nodes that the dropped ones leave without a neighbour, 1,011 nodes in all.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read as that GML, or a node lacks its `value` 0 or 1.
+    """
+    import networkx as nx
+    import pandas as pd
+
+    leaning, arcs = _read_gml(Path(path).read_text(encoding="utf-8", errors="replace"))
+    graph = nx.Graph()
+    graph.add_nodes_from(leaning)
+    graph.add_edges_from((a, b) for a, b in arcs if a != b)
+    if graph.number_of_edges() == 0 or any(leaning.get(node) not in _LEANINGS for node in graph):
+        raise DataError("`path` must be the blogs' GML file: arcs, and a `value` of 0 or 1 for each node.")
+    largest = max(nx.connected_components(graph), key=len)
+    graph = graph.subgraph([node for node in graph if node in largest]).copy()
+    if largest_degree is not None:
+        graph.remove_nodes_from([node for node, degree in graph.degree if degree > largest_degree])
+    if not keep_isolated:
+        graph.remove_nodes_from(list(nx.isolates(graph)))
+    outcomes = pd.Series({node: _LEANINGS[leaning[node]] for node in graph}, name="leaning", dtype=object)
+    return NetworkData(graph=graph, outcomes=outcomes)
+
+
+def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Values of the nodes by label, and the arcs, repeats included.
+
+    networkx's reader refuses repeated arcs unless the file says `multigraph`, and takes five seconds.
+    """
+    labels: dict[str, str] = {}
+    leaning: dict[str, int] = {}
+    arcs: list[tuple[str, str]] = []
+    text = re.sub(r'"[^"]*"', _plain, text)
+    for kind, block in re.findall(r"\b(node|edge)\s*\[([^\[\]]*)\]", text):
+        entry = {key: value.strip('"') for key, value in re.findall(r'(\w+)\s+("[^"]*"|\S+)', block)}
+        try:
+            if kind == "node":
+                labels[entry["id"]] = entry["label"]
+                leaning[entry["label"]] = int(entry["value"])
+            else:
+                arcs.append((labels[entry["source"]], labels[entry["target"]]))
+        except (KeyError, ValueError) as error:
+            raise DataError(
+                "`path` must be the blogs' GML file, but a node or an arc in it lacks a part."
+            ) from error
+    if len(leaning) != len(labels):
+        raise DataError("`path` must be the blogs' GML file, but two nodes in it have one label.")
+    return leaning, arcs
+
+
+def _plain(text: re.Match[str]) -> str:
+    """Quoted text without brackets, which delimit blocks."""
+    return text[0].replace("[", "(").replace("]", ")")
+
+
+def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
+    """Read the HIV network of Colorado Springs from table DS0002 of ICPSR 22140, which users get under its terms.
+
+    Each row of the table is a tie between two people, with the HIV status of both. Kept are ties of the study
+    (``STUDYNUM`` 1) that are social (``TIETYPE`` 1), between respondents (``DYADTYPE`` 0), and whose two statuses
+    are known (``HIV1`` and ``HIV2`` 0 or 1). A tie given several times is one edge; a tie of somebody with
+    herself is none. A person is positive if any row that is kept says so.
+
+    Parameters
+    ----------
+    path
+        The table as text, separated by tabs or commas, with columns STUDYNUM, TIETYPE, DYADTYPE, ID1, ID2, HIV1
+        and HIV2; others are left unread.
+    study
+        The value of STUDYNUM.
+
+    Returns
+    -------
+    NetworkData
+        Outcomes are 0 and 1; nodes are the table's identifiers, by first appearance.
+
+    Raises
+    ------
+    DataError
+        A column is missing, or no tie is left.
+    """
+    import networkx as nx
+    import pandas as pd
+
+    table = _table(Path(path))
+    numbers: dict[str, Any] = {
+        name: pd.to_numeric(table[name], errors="coerce") for name in _HIV_COLUMNS if name[:2] != "ID"
+    }
+    keep = (
+        (numbers["STUDYNUM"] == study)
+        & (numbers["TIETYPE"] == 1)
+        & (numbers["DYADTYPE"] == 0)
+        & numbers["HIV1"].isin([0, 1])
+        & numbers["HIV2"].isin([0, 1])
+        & table["ID1"].notna()
+        & table["ID2"].notna()
+    )
+    ties = table.loc[keep, ["ID1", "ID2"]]
+    status: dict[Any, int] = {}
+    for end in "12":
+        for node, value in zip(ties[f"ID{end}"], numbers[f"HIV{end}"][keep].astype(int), strict=True):
+            status[node] = max(status.get(node, 0), value)
+    graph = nx.Graph()
+    graph.add_edges_from((a, b) for a, b in ties.itertuples(index=False) if a != b)
+    if graph.number_of_edges() == 0:
+        raise DataError("the table must hold ties of the study with both statuses known, but none is left.")
+    return NetworkData(graph=graph, outcomes=pd.Series({node: status[node] for node in graph}, name="HIV"))
+
+
+def _table(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    table = pd.read_csv(path, sep=None, engine="python")
+    table = table.rename(columns=str.upper)
+    missing = [name for name in _HIV_COLUMNS if name not in table.columns]
+    if missing:
+        raise DataError(f"the table must be DS0002 of ICPSR 22140, but lacks {', '.join(missing)}.")
+    return table

@@ -1,0 +1,248 @@
+"""The released estimate of peer influence on one network, with all that is public about how it was made."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.network.ising import IsingNetwork
+from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants
+from bayesprivmrf.release import Provenance
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from bayesprivmrf.network.estimate_law import EstimateLaw
+    from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
+
+__all__ = ["NetworkEstimate"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NetworkEstimate:
+    r"""One released number, the inverse temperature, beside public knowledge.
+
+    Nothing in it but `inverse_temperature` depends on the outcomes. It is the root, on a public grid and held to the
+    bounds, of
+
+    .. math:: \sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N,
+
+    with :math:`\Delta` and the law of N in `constants`, so its law at any beta can be simulated: see `estimator`.
+
+    Parameters
+    ----------
+    inverse_temperature
+        The private estimate of beta.
+    network
+        The public network.
+    bounds
+        Of beta, public; ``None`` where there are none but 0 from below.
+    constants
+        Split of the budget, Delta, law of the noise, grid.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+
+    Raises
+    ------
+    PrivacyError
+        The guarantee promises less loss than the constants have.
+    """
+
+    inverse_temperature: float
+    network: IsingNetwork
+    bounds: tuple[float, float] | None
+    constants: PerturbationConstants
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+
+    kind = "network-estimate"
+
+    def __post_init__(self) -> None:
+        spent = self.constants.epsilon_noise + self.constants.epsilon_slope
+        epsilon = self.guarantee.epsilon
+        if epsilon is None or not spent <= epsilon * (1 + 1e-12):
+            raise PrivacyError(
+                "`guarantee` must cover the budget of `constants`, but promises less; state that of the mechanism."
+            )
+
+    @property
+    def estimate(self) -> float:
+        """The inverse temperature, by another name."""
+        return self.inverse_temperature
+
+    @property
+    def is_exact(self) -> bool:
+        """False: there is noise in every such estimate."""
+        return False
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether the estimate is the first or last point of the grid: the root may lie beyond."""
+        low = 0.0 if self.bounds is None else self.bounds[0]
+        at_low = self.inverse_temperature - self.constants.grid < low
+        return at_low or (
+            self.bounds is not None and self.inverse_temperature + self.constants.grid > self.bounds[1]
+        )
+
+    def estimator(self) -> PerturbedEstimator:
+        """Return the estimator itself, to be applied to simulated outcomes and noise."""
+        return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds)
+
+    def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
+        """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
+
+        Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
+        many estimates of one network.
+
+        Parameters
+        ----------
+        rng
+            A seed, a generator, or None for whatever law is kept, or fresh randomness if none is. A law made from a
+            generator is kept for None alone.
+        settings
+            Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``cache``.
+        """
+        from bayesprivmrf.network.estimate_law import EstimateLaw
+
+        asked = (rng if isinstance(rng, int) else None, settings)
+        is_generator = isinstance(rng, np.random.Generator)
+        for known, kept in self._laws:
+            if not is_generator and settings == known[1] and rng in (None, known[0]):
+                return kept
+        law = EstimateLaw.of(self, rng=rng, **settings)
+        self._laws[:] = [(asked, law)]
+        return law
+
+    @cached_property
+    def _laws(self) -> list[tuple[tuple[int | None, dict[str, Any]], EstimateLaw]]:
+        return []
+
+    def interval(
+        self,
+        prob: float = 0.9,
+        law: EstimateLaw | None = None,
+        rng: int | np.random.Generator | None = None,
+        *,
+        method: IntervalMethod = "inversion",
+        **settings: Any,
+    ) -> BetaInterval:
+        """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+
+        Parameters
+        ----------
+        prob
+            Coverage, in (0, 1).
+        law
+            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+        rng, settings
+            For the simulation, where `law` is None.
+        method
+            ``"inversion"`` of tests, or the parametric ``"bootstrap"``: see `bayesprivmrf.network.intervals`.
+
+        Raises
+        ------
+        ArgumentError
+            An argument is out of range; there are no bounds and neither a law nor a ``span`` is given.
+        """
+        from bayesprivmrf.network.intervals import interval
+
+        return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
+
+    def posterior(
+        self,
+        prior: Any = None,
+        law: EstimateLaw | None = None,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int = 4,
+        draws: int = 1000,
+        **settings: Any,
+    ) -> xr.DataTree:
+        """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+
+        Parameters
+        ----------
+        prior
+            None for a uniform one, a frozen SciPy distribution, or a log density.
+        law
+            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+        rng
+            For the draws, and for the simulation where `law` is None.
+        chains, draws
+            Shape of the independent draws.
+        settings
+            For the simulation, where `law` is None.
+
+        Raises
+        ------
+        ArgumentError
+            As for `interval`; the prior is not usable.
+        """
+        from bayesprivmrf.network.beta_posterior import posterior
+
+        law = self.law(rng, **settings) if law is None else law
+        return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
+
+    def privacy_statement(self) -> str:
+        """Sentence about privacy that can be pasted into a paper."""
+        if self.provenance.simulated:
+            return (
+                "The noise of this release was drawn from a seeded generator for a simulation: "
+                "it protects nobody and must not be published as a private release."
+            )
+        return self.guarantee.sentence() + " The network itself is public."
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the estimate and its public network to one file; `bayesprivmrf.load_release` reads it.
+
+        Raises
+        ------
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
+        """
+        from bayesprivmrf.release_file import write_release
+
+        write_release(self, path, overwrite=overwrite)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        constants, n = self.constants, len(self.network)
+        edge = ", at the edge of its range" if self.at_bound else ""
+        bounds = "[0, inf)" if self.bounds is None else f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
+        return [
+            ("inverse temperature", f"{self.inverse_temperature:.6g}{edge}"),
+            ("bounds", f"{bounds} on a grid of {constants.grid:.3g}"),
+            ("network", f"{n:,} nodes, {self.network.coupling.nnz // 2:,} edges (public)"),
+            ("mechanism", f"{self.provenance.mechanism}, {constants.calibration} calibration"),
+            (
+                "budget",
+                f"epsilon {constants.epsilon_noise:.4g} for the noise, {constants.epsilon_slope:.4g} for the slope",
+            ),
+            ("score noise", f"{constants.noise.name}; sd {constants.noise_deviation:.4g}"),
+            ("Delta", f"{constants.curvature:.4g}"),
+            ("privacy", self.privacy_statement()),
+        ]
+
+    def __repr__(self) -> str:
+        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
+        return "\n".join(
+            [f"NetworkEstimate{mark}", *(f"  {name:<20} {value}" for name, value in self._facts())]
+        )
+
+    def _repr_html_(self) -> str:
+        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<div><strong>NetworkEstimate</strong>{mark}<table>{rows}</table></div>"

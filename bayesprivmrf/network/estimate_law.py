@@ -1,0 +1,393 @@
+r"""The law of a released estimate at each beta of a grid, simulated once through the mechanism itself.
+
+At each beta of a public grid outcomes are drawn by heat bath and noise from its public law; what the mechanism makes
+of both is one released estimate. Nothing here depends on anybody's outcomes: the table serves every estimate made
+with the same network, constants and bounds, and costs no budget.
+
+Several noises are drawn for one configuration, for a configuration costs more than a noise. Estimates of one
+configuration are correlated: with C configurations, R noises each and an intraclass correlation :math:`\rho`, a mean
+over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho)` independent ones. That number is
+`EstimateLaw.effective_size`, with :math:`\rho` that of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.errors import ArgumentError, SamplingWarning
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.network.simulated_noise import simulated_noise
+from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants
+
+if TYPE_CHECKING:
+    from bayesprivmrf.network.estimate import NetworkEstimate
+    from bayesprivmrf.network.ising import IsingNetwork
+
+__all__ = ["EstimateLaw", "public_grid"]
+
+_DRAWS = 4  # of each chain: the first burn-in is shared, and chains still are many
+_RHAT = 1.2
+_NEAR = (0.6, 1.6)  # around 1 / norm of J, where in mean field order sets in and the law changes fastest
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EstimateLaw:
+    """Simulated released estimates at each beta of a grid.
+
+    Parameters
+    ----------
+    betas
+        Increasing, shape (B,).
+    estimates
+        Shape (B, C, R): C configurations with R noises each.
+    rhat
+        Larger one of the heat bath's two R-hats at each beta, shape (B,).
+    ends
+        First and last value that can be released; the last is infinite where there is no upper bound. A released
+        value at an end has a positive probability.
+    spacing
+        Of the values that can be released.
+    fingerprint
+        Of network, constants and bounds: which estimates the law belongs to.
+
+    Raises
+    ------
+    ArgumentError
+        Fewer than two betas, or they do not increase, or shapes differ.
+    """
+
+    betas: FloatArray
+    estimates: FloatArray
+    rhat: FloatArray
+    ends: tuple[float, float]
+    spacing: float
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", _checked_betas(self.betas))
+        count = self.betas.size
+        if self.estimates.ndim != 3 or len(self.estimates) != count or self.rhat.shape != (count,):
+            raise ArgumentError(
+                f"`estimates` and `rhat` must have one row for each of {count} betas, got shapes "
+                f"{self.estimates.shape} and {self.rhat.shape}; simulate the law anew."
+            )
+
+    @classmethod
+    def of(cls, estimate: NetworkEstimate, **settings: Any) -> Self:
+        """Return the law that a released estimate has at each beta; settings are those of `simulate`."""
+        return cls.simulate(estimate.network, estimate.constants, estimate.bounds, **settings)
+
+    @classmethod
+    def simulate(
+        cls,
+        network: IsingNetwork,
+        constants: PerturbationConstants,
+        bounds: tuple[float, float] | None = (0.0, 5.0),
+        *,
+        betas: ArrayLike | None = None,
+        span: tuple[float, float] | None = None,
+        points: int = 80,
+        configurations: int = 1000,
+        noises: int = 4,
+        burn_in: int = 300,
+        sweeps: int = 30,
+        rng: int | np.random.Generator | None = None,
+        workers: int = 1,
+        progress: bool = True,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Simulate the law.
+
+        Parameters
+        ----------
+        network, constants, bounds
+            Of the release: public.
+        betas
+            The grid; by default `public_grid` over `span`.
+        span
+            First and last beta; by default the bounds.
+        points
+            Number of betas where `betas` is not given.
+        configurations, noises
+            C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain of
+            the heat bath, `sweeps` apart, after `burn_in`.
+        rng
+            A seed or a generator; one seed gives one table, whatever `workers` is.
+        workers
+            Processes, -1 for one a core.
+        progress
+            Show a bar, on a terminal or in a notebook.
+        cache
+            A file: read if it holds this law with the same betas and numbers of draws, else written. A law from a
+            cache keeps the seed that it was made with.
+
+        Warns
+        -----
+        SamplingWarning
+            The heat bath has not mixed at some betas.
+
+        Raises
+        ------
+        ArgumentError
+            `bounds` is None and neither `betas` nor `span` is given; a number is out of range.
+        """
+        if span is None and betas is None:
+            if bounds is None:
+                raise ArgumentError(
+                    "`span` must be given where the estimate has no bounds, got None; pass `span=(0, 5)`, say."
+                )
+            span = bounds
+        if betas is None:
+            assert span is not None
+            betas = public_grid(network, span, points)
+        grid = _checked_betas(betas)
+        for name, value in (("configurations", configurations), ("noises", noises)):
+            if not (isinstance(value, int) and value > 0):
+                raise ArgumentError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+        fingerprint = _fingerprint(network, constants, bounds)
+        shape = (grid.size, configurations, noises)
+        if cache is not None and Path(cache).exists():
+            known = cls.load(cache)
+            same = known.fingerprint == fingerprint and known.estimates.shape == shape
+            if same and np.array_equal(known.betas, grid):
+                return known
+        simulation = _Simulation(network, estimator, configurations, noises, burn_in, sweeps)
+        rows = list(simulation.rows(grid, np.random.default_rng(rng), workers, progress))
+        last = math.inf if estimator.high is None else estimator.high * constants.grid
+        law = cls(
+            betas=grid,
+            estimates=np.array([row for row, _ in rows]),
+            rhat=np.array([rhat for _, rhat in rows]),
+            ends=(estimator.low * constants.grid, last),
+            spacing=constants.grid,
+            fingerprint=fingerprint,
+        )
+        law._warn()
+        if cache is not None:
+            law.save(cache)
+        return law
+
+    @cached_property
+    def sorted_rows(self) -> FloatArray:
+        """The estimates of each beta in increasing order, shape (B, C R)."""
+        return np.sort(self.estimates.reshape(self.betas.size, -1), axis=1)
+
+    @cached_property
+    def effective_size(self) -> FloatArray:
+        """Number of independent estimates that those of each beta are worth, shape (B,)."""
+        from scipy.stats import rankdata
+
+        count, configurations, noises = self.estimates.shape
+        if noises == 1 or configurations == 1:
+            return np.full(count, float(configurations))
+        ranks = rankdata(self.estimates.reshape(count, -1), axis=1).reshape(self.estimates.shape)
+        within = ranks.var(axis=2, ddof=1).mean(axis=1)
+        between = noises * ranks.mean(axis=2).var(axis=1, ddof=1)
+        spread = between + (noises - 1) * within
+        correlation = np.divide(between - within, spread, out=np.ones(count), where=spread > 0)
+        return configurations * noises / (1 + (noises - 1) * np.clip(correlation, 0, 1))
+
+    def at_end(self, value: float) -> tuple[bool, bool]:
+        """Whether a released value is the first, and whether it is the last that can be released."""
+        half = self.spacing / 2
+        return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
+
+    def value_of(self, estimate: NetworkEstimate) -> float:
+        """Return the released number, after a check that the law is that of its release.
+
+        Raises
+        ------
+        ArgumentError
+            Network, constants or bounds differ from those that were simulated.
+        """
+        if _fingerprint(estimate.network, estimate.constants, estimate.bounds) != self.fingerprint:
+            raise ArgumentError(
+                "`law` must be that of the estimate's network, constants and bounds, but another one was simulated; "
+                "make it by EstimateLaw.of(estimate)."
+            )
+        return estimate.inverse_temperature
+
+    def estimates_at(self, beta: float) -> FloatArray:
+        """Return the sorted estimates at any beta of the span, quantile by quantile between its neighbours'.
+
+        Raises
+        ------
+        ArgumentError
+            `beta` lies outside the span.
+        """
+        if not self.betas[0] <= beta <= self.betas[-1]:
+            raise ArgumentError(
+                f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the law's span, got {beta!r}; "
+                "simulate a wider one."
+            )
+        after = int(np.clip(np.searchsorted(self.betas, beta), 1, self.betas.size - 1))
+        share = (beta - self.betas[after - 1]) / (self.betas[after] - self.betas[after - 1])
+        return (1 - share) * self.sorted_rows[after - 1] + share * self.sorted_rows[after]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to a NumPy file; no code is in it."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        with part.open("wb") as file:
+            np.savez_compressed(
+                file,
+                betas=self.betas,
+                estimates=self.estimates,
+                rhat=self.rhat,
+                ends=np.array(self.ends),
+                spacing=np.array(self.spacing),
+                fingerprint=np.array(self.fingerprint),
+            )
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a table that `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            low, high = file["ends"]
+            return cls(
+                betas=file["betas"],
+                estimates=file["estimates"],
+                rhat=file["rhat"],
+                ends=(float(low), float(high)),
+                spacing=float(file["spacing"]),
+                fingerprint=str(file["fingerprint"]),
+            )
+
+    def _warn(self) -> None:
+        stuck = self.betas[~(self.rhat <= _RHAT)]
+        if stuck.size:
+            warnings.warn(
+                f"the heat bath has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
+                f"{stuck[-1]:.3g} (R-hat above {_RHAT}); raise `burn_in` and `sweeps`, and distrust what lies there "
+                "if that does not help.",
+                SamplingWarning,
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        count, configurations, noises = self.estimates.shape
+        return (
+            f"EstimateLaw({count} betas from {self.betas[0]:g} to {self.betas[-1]:g}, {configurations} "
+            f"configurations with {noises} noises each)"
+        )
+
+
+def public_grid(network: IsingNetwork, span: tuple[float, float], points: int = 80) -> FloatArray:
+    r"""Return betas over a span, half of them even, half around :math:`\pm 1/\lambda` where these lie in it.
+
+    :math:`\lambda` is the norm of \|J\|: in mean field order sets in at its inverse, and there the law of an estimate
+    changes fastest. Made from the network alone.
+
+    Raises
+    ------
+    ArgumentError
+        The span is not two finite increasing numbers, or there are fewer than four points.
+    """
+    from bayesprivmrf.privacy.checks import finite_pair
+
+    low, high = finite_pair("span", span)
+    if not points >= 4:
+        raise ArgumentError(f"`points` must be at least 4, got {points!r}.")
+    critical = 1 / CouplingNorms.of(network.coupling).spectral
+    near = [(s * a * critical, s * b * critical) for s, (a, b) in ((1, _NEAR), (-1, _NEAR[::-1]))]
+    pieces = [(max(a, low), min(b, high)) for a, b in near]
+    pieces = [(a, b) for a, b in pieces if a < b]
+    if not pieces:
+        return np.linspace(low, high, points)
+    dense = points // 2 // len(pieces)
+    parts = [np.linspace(low, high, points - dense * len(pieces))]
+    parts += [np.linspace(a, b, dense + 2)[1:-1] for a, b in pieces]
+    return np.unique(np.concatenate(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Simulation:
+    """Rows of the table."""
+
+    network: IsingNetwork
+    estimator: PerturbedEstimator
+    configurations: int
+    noises: int
+    burn_in: int
+    sweeps: int
+
+    def row(self, beta: float, rng: np.random.Generator) -> tuple[FloatArray, float]:
+        """Estimates at one beta, shape (C, R), and the larger R-hat."""
+        from bayesprivmrf.network.heat_bath import simulate
+
+        chains = max(4, -(-self.configurations // _DRAWS))
+        run = simulate(
+            self.network,
+            beta,
+            self.configurations,
+            rng,
+            chains=chains,
+            sweeps=self.sweeps,
+            burn_in=self.burn_in,
+        )
+        noise = simulated_noise(self.estimator.constants.noise, (self.configurations, self.noises), rng)
+        found = [
+            self.estimator.score(spins).estimates(steps)
+            for spins, steps in zip(run.spins, noise, strict=True)
+        ]
+        return np.array(found), max(run.mixing.energy_rhat, run.mixing.order_rhat)
+
+    def rows(
+        self, betas: FloatArray, rng: np.random.Generator, workers: int, progress: bool
+    ) -> Iterator[tuple[FloatArray, float]]:
+        """Each row by a generator of its own, so that the table does not depend on the number of processes."""
+        from joblib import Parallel, delayed
+        from rich.console import Console
+        from rich.progress import track
+
+        console = Console(stderr=True)
+        streams = rng.spawn(betas.size)
+        jobs = (delayed(self.row)(float(beta), stream) for beta, stream in zip(betas, streams, strict=True))
+        found = Parallel(n_jobs=workers, return_as="generator")(jobs)
+        shown = progress and (console.is_terminal or console.is_jupyter)
+        yield from track(
+            found,  # type: ignore[arg-type]  # a generator, as `return_as` says
+            "Simulating estimates",
+            total=betas.size,
+            console=console,
+            transient=True,
+            disable=not shown,
+        )
+
+
+def _checked_betas(betas: ArrayLike) -> FloatArray:
+    grid = np.asarray(betas, dtype=np.float64)
+    if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
+        raise ArgumentError(
+            f"`betas` must be at least two finite numbers in increasing order, got shape {grid.shape}; "
+            "np.linspace makes such."
+        )
+    return grid
+
+
+def _fingerprint(
+    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
+) -> str:
+    coupling = network.coupling
+    settings = json.dumps([constants.as_dict(), None if bounds is None else [float(b) for b in bounds]])
+    digest = hashlib.blake2b(settings.encode(), digest_size=16)
+    for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
+        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,144 @@
+"""The compiled loops of the heat bath: many chains side by side on one network.
+
+Fields and spins lie chain by chain in a row for each node, so that a flip is passed on to a neighbour in all chains
+at once by vector instructions; a flip costs the node's degree, and a node that flips in no chain costs nothing.
+All compiled code is in this one file, for numba keeps it between processes as long as this file is unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["sweep_counts", "sweep_fields"]
+
+_TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
+
+
+@njit(nogil=True, error_model="numpy")
+def _advance(state: Any, bits: Any) -> None:
+    """One step of xoshiro256+ (Blackman and Vigna 2021) in each chain; `state` has shape (4, chains)."""
+    a, b, c, d = state[0], state[1], state[2], state[3]
+    for lane in range(bits.size):
+        s0, s1, s2, s3 = a[lane], b[lane], c[lane], d[lane]
+        bits[lane] = s0 + s3
+        shifted = s1 << np.uint64(17)
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= shifted
+        s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+        a[lane], b[lane], c[lane], d[lane] = s0, s1, s2, s3
+
+
+@njit(nogil=True, error_model="numpy")
+def _unit(bits: Any) -> float:
+    return np.float64(np.int64(bits >> np.uint64(11))) * _TO_UNIT
+
+
+@njit(nogil=True, error_model="numpy")
+def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change: Any) -> None:
+    """Add J_ji times the change of node i to the field of each neighbour j, in all chains."""
+    for k in range(start, stop):
+        coupling = data[k]
+        row = fields[np.uint64(indices[k])]
+        for lane in range(change.size):
+            row[lane] += coupling * change[lane]
+
+
+@njit(nogil=True, error_model="numpy")
+def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> int:
+    """Book a node's change: s'Js rises by 2 (new - old) m_i; count its component's spins. 0 if no chain flipped."""
+    flipped = 0
+    for lane in range(change.size):
+        energy[lane] += 2.0 * change[lane] * fields[lane]
+        spins[lane] += np.int8(change[lane])
+        order[lane] += spins[lane]
+        flipped += change[lane] != 0
+    return flipped
+
+
+@njit(nogil=True, error_model="numpy")
+def _record(trace: Any, energy: Any, order: Any) -> None:
+    for lane in range(energy.size):
+        trace[0, lane] = energy[lane]
+        total = 0
+        for component in range(order.shape[0]):
+            total += abs(order[component, lane])
+        trace[1, lane] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep_fields(
+    indptr: Any,
+    indices: Any,
+    data: Any,
+    doubled: float,
+    component: Any,
+    spins: Any,
+    fields: Any,
+    state: Any,
+    trace: Any,
+) -> None:
+    """Sweep over all nodes in order, len(trace) times; local fields in double precision; `doubled` is 2 beta."""
+    chains = spins.shape[1]
+    change = np.empty(chains)
+    bits = np.empty(chains, np.uint64)
+    energy = _energies(spins, fields)
+    order = np.empty((component.max() + 1, chains), np.int64)
+    for t in range(trace.shape[0]):
+        order[:] = 0
+        for i in range(spins.shape[0]):
+            m, s = fields[i], spins[i]
+            _advance(state, bits)
+            for lane in range(chains):
+                up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
+                change[lane] = (1 if up else -1) - s[lane]
+            if _account(energy, order[component[i]], m, s, change):
+                _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
+        _record(trace[t], energy, order)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep_counts(
+    indptr: Any,
+    indices: Any,
+    signs: Any,
+    table: Any,
+    component: Any,
+    spins: Any,
+    fields: Any,
+    state: Any,
+    trace: Any,
+) -> None:
+    """As `sweep_fields`, for couplings of one size: fields are integers, table[m + D] is the probability of +1."""
+    chains = spins.shape[1]
+    change = np.empty(chains, fields.dtype)
+    bits = np.empty(chains, np.uint64)
+    energy = _energies(spins, fields)
+    order = np.empty((component.max() + 1, chains), np.int64)
+    middle = table.size // 2
+    for t in range(trace.shape[0]):
+        order[:] = 0
+        for i in range(spins.shape[0]):
+            m, s = fields[i], spins[i]
+            _advance(state, bits)
+            for lane in range(chains):
+                up = _unit(bits[lane]) < table[np.int64(m[lane]) + middle]
+                change[lane] = (1 if up else -1) - s[lane]
+            if _account(energy, order[component[i]], m, s, change):
+                _pass_on(fields, indices, signs, indptr[i], indptr[i + 1], change)
+        _record(trace[t], energy, order)
+
+
+@njit(nogil=True, error_model="numpy")
+def _energies(spins: Any, fields: Any) -> Any:
+    energy = np.zeros(spins.shape[1])
+    for i in range(spins.shape[0]):
+        for lane in range(energy.size):
+            energy[lane] += spins[i, lane] * fields[i, lane]
+    return energy

@@ -1,0 +1,223 @@
+r"""Intervals for beta from a released estimate: post-processing, so no budget is spent.
+
+Test inversion. At each beta of the law's grid the released values t with :math:`q_-(\beta) \le t \le q_+(\beta)` are
+accepted, with quantiles of the simulated law, so that a fraction of at least `prob` is. The interval for t holds the
+betas that accept it. Tails are equal, each (1 - prob)/2. Where a value at an end of the released range (0, say) has
+more probability than a tail, no value is cut off on that side, and the other tail is all of 1 - prob: without that,
+intervals would hold weak interactions too often.
+
+The betas that accept a value need not be an interval: below the transition estimates scatter so widely that the upper
+quantile falls once order sets in. The ends are the least and the largest beta that accept, found from the least
+increasing curve above :math:`q_+` and the largest one below :math:`q_-`: both err on the side of holding beta. An
+isotonic regression would average over such a fall, and hold too few betas on its low side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.network.estimate_law import EstimateLaw
+
+if TYPE_CHECKING:
+    from bayesprivmrf.network.estimate import NetworkEstimate
+
+__all__ = ["BetaInterval", "interval", "quantile_curves"]
+
+type IntervalMethod = Literal["inversion", "bootstrap"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BetaInterval:
+    """Interval for the inverse temperature.
+
+    Parameters
+    ----------
+    lower, upper
+        Ends; NaN where no beta of the span accepts the estimate.
+    prob
+        Nominal coverage.
+    method
+        ``"inversion"`` or ``"bootstrap"``.
+    open_below, open_above
+        The end is that of the span, and betas beyond it might be held too.
+    """
+
+    lower: float
+    upper: float
+    prob: float
+    method: IntervalMethod
+    open_below: bool
+    open_above: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no beta of the span makes such an estimate likely: the model fits badly, or the span is short."""
+        return math.isnan(self.lower)
+
+    def __iter__(self) -> Iterator[float]:
+        """Lower and upper end, so that ``lower, upper = estimate.interval()`` works."""
+        return iter((self.lower, self.upper))
+
+    def __contains__(self, beta: float) -> bool:
+        return self.lower <= beta <= self.upper
+
+    def __repr__(self) -> str:
+        name = f"{100 * self.prob:g} % interval ({self.method})"
+        if self.is_empty:
+            return f"{name}: empty; no beta of the span makes such an estimate likely"
+        ends = [f"{self.lower:.4g}", f"{self.upper:.4g}"]
+        for place, is_open in enumerate((self.open_below, self.open_above)):
+            ends[place] += " (end of the span)" if is_open else ""
+        return f"{name}: {ends[0]} to {ends[1]}"
+
+
+def quantile_curves(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArray]:
+    """Return the least and largest accepted value at each beta of the law, both made increasing; shape (B,) each.
+
+    Parameters
+    ----------
+    law
+        Simulated estimates.
+    prob
+        Fraction of estimates that is accepted at each beta, in (0, 1).
+
+    Raises
+    ------
+    ArgumentError
+        `prob` is not in (0, 1).
+    """
+    lower, upper = accepted_values(law, prob)
+    return np.minimum.accumulate(lower[::-1])[::-1], np.maximum.accumulate(upper)
+
+
+def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArray]:
+    """Return the least and largest accepted value at each beta, as simulated: `quantile_curves` before the last step.
+
+    Raises
+    ------
+    ArgumentError
+        `prob` is not in (0, 1).
+    """
+    tail = (1 - _checked(prob)) / 2
+    rows, half = law.sorted_rows, law.spacing / 2
+    first = (rows < law.ends[0] + half).mean(axis=1) > tail
+    last = (rows > law.ends[1] - half).mean(axis=1) > tail
+    below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
+    index, count = np.arange(len(rows)), rows.shape[1]
+    lower = rows[index, _cut(below, count)]
+    upper = rows[index, count - 1 - _cut(above, count)]
+    return lower, upper
+
+
+def interval(
+    law: EstimateLaw, estimate: NetworkEstimate, prob: float = 0.9, *, method: IntervalMethod = "inversion"
+) -> BetaInterval:
+    r"""Return an interval for beta.
+
+    Parameters
+    ----------
+    law
+        Of the estimate's network, constants and bounds: ``EstimateLaw.of(estimate)``.
+    estimate
+        The release.
+    prob
+        Coverage, in (0, 1).
+    method
+        ``"inversion"`` holds beta in a fraction `prob` of releases whatever beta is, up to simulation error; more
+        often where an end of the range has much probability. ``"bootstrap"``, the parametric one:
+        :math:`2t - q_\pm(t)`, with quantiles at the estimate t, held to the span. It takes the law to be the same at
+        t as at beta, and that fails at the transition and near the ends; it is for comparison.
+
+    Raises
+    ------
+    ArgumentError
+        The law is that of another release, `prob` is not in (0, 1) or `method` is neither of the two.
+    """
+    value = law.value_of(estimate)
+    if method == "inversion":
+        return _inverted(law, value, _checked(prob))
+    if method == "bootstrap":
+        return _bootstrap(law, value, _checked(prob))
+    raise ArgumentError(f"`method` must be 'inversion' or 'bootstrap', got {method!r}; choose 'inversion'.")
+
+
+def _inverted(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
+    least, largest = quantile_curves(law, prob)
+    half, tail = law.spacing / 2, (1 - prob) / 2
+    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
+    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    # the same rule for both ends: with all signs and orders turned round, the largest beta becomes the least
+    lower = _first_reaching(*_with_corner(law.betas, largest + half, law.ends[1], last, tail), value)
+    turned = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail
+    upper = -_first_reaching(*_with_corner(*turned), -value)
+    if not lower <= upper:
+        lower = upper = math.nan
+    return BetaInterval(
+        lower=lower,
+        upper=upper,
+        prob=prob,
+        method="inversion",
+        open_below=lower == law.betas[0],
+        open_above=upper == law.betas[-1],
+    )
+
+
+def _with_corner(
+    betas: FloatArray, curve: FloatArray, end: float, share: FloatArray, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Add the corner at which an increasing curve reaches the end of the range: where its share is a tail.
+
+    A straight line to the next grid point would cut off betas between the corner and that point.
+    """
+    after = int(np.searchsorted(curve, end))
+    if not 0 < after < curve.size:
+        return betas, curve
+    before, there = min(share[after - 1], tail), max(share[after], tail)
+    part = (tail - before) / (there - before) if there > before else 1.0
+    corner = betas[after - 1] + part * (betas[after] - betas[after - 1])
+    return np.insert(betas, after, corner), np.insert(curve, after, curve[after])
+
+
+def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float:
+    """Least beta at which an increasing curve, straight between grid points, is at least `value`; NaN if nowhere."""
+    after = int(np.searchsorted(curve, value))
+    if after == curve.size:
+        return math.nan
+    if after == 0:
+        return float(betas[0])
+    share = (value - curve[after - 1]) / (curve[after] - curve[after - 1])
+    return float(betas[after - 1] + share * (betas[after] - betas[after - 1]))
+
+
+def _bootstrap(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
+    low, high = float(law.betas[0]), float(law.betas[-1])
+    row = law.estimates_at(min(max(value, low), high))
+    cut = int(_cut(np.array((1 - prob) / 2), row.size))
+    lower = min(max(2 * value - float(row[row.size - 1 - cut]), low), high)
+    upper = min(max(2 * value - float(row[cut]), low), high)
+    return BetaInterval(
+        lower=lower,
+        upper=upper,
+        prob=prob,
+        method="bootstrap",
+        open_below=lower == low,
+        open_above=upper == high,
+    )
+
+
+def _cut(tail: FloatArray, count: int) -> np.ndarray:
+    """How many of `count` sorted estimates may be cut off: never more than the tail's share."""
+    return np.floor(tail * count * (1 + 1e-12)).astype(np.int64)
+
+
+def _checked(prob: float) -> float:
+    from bayesprivmrf.privacy.checks import probability
+
+    return probability("prob", prob, zero=False)

@@ -1,0 +1,290 @@
+"""An Ising model on a network that everybody may know: P(s) proportional to exp(beta/2 s'Js)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
+from bayesprivmrf.network.outcomes import checked_spins, read_spins
+
+if TYPE_CHECKING:
+    from bayesprivmrf.network.heat_bath import Simulation
+    from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
+
+__all__ = ["IsingNetwork"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IsingNetwork:
+    """One network whose nodes each have one outcome of two kinds, -1 or +1.
+
+    The law of the outcomes s is P(s) proportional to exp(beta/2 s'Js) for a coupling matrix J that is public and
+    an inverse temperature beta, the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024,
+    equation 1). A node whose neighbours pull with the local field m_i = sum_j J_ij s_j is +1 with probability
+    1 / (1 + exp(-2 beta m_i)). Negative couplings push neighbours apart.
+
+    Parameters
+    ----------
+    nodes
+        n distinct names, any hashable, in the order of the rows of `coupling`.
+    coupling
+        J, shape (n, n): symmetric and finite, kept as read-only CSR with sorted indices and without zeros. A
+        diagonal is dropped with a warning, for it changes no probability.
+
+    Raises
+    ------
+    ModelError
+        The matrix is not square, real, finite and symmetric, or couples no two nodes; names repeat, are missing,
+        or are not one a row.
+
+    Examples
+    --------
+    >>> path = IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")])
+    >>> path.local_fields(path.spins({"ann": 1, "bob": 1, "cas": -1}))
+    array([1., 0., 1.])
+    """
+
+    nodes: tuple[Hashable, ...]
+    coupling: sparse.csr_array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coupling", checked_coupling(self.coupling))
+        object.__setattr__(self, "nodes", checked_nodes(self.nodes, self.coupling.indptr.size - 1))
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Any,
+        coupling: Coupling = "raw",
+        *,
+        nodes: Iterable[Hashable] | None = None,
+        weight: str | None = "weight",
+        mean_degree: float | None = None,
+    ) -> Self:
+        """Return the model on an undirected graph.
+
+        Parameters
+        ----------
+        graph
+            A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix of
+            NumPy or SciPy; a data frame with two columns of nodes and, if there is a third, of weights; or pairs
+            (node, node) or triples (node, node, weight). An edge given several times is one edge.
+        coupling
+            ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: A over the mean degree, as
+            A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: D^-1/2 A D^-1/2. Degrees are sums of absolute
+            weights; negative weights stay negative.
+        nodes
+            The order of the nodes; names that the graph lacks are nodes without a neighbour. By default the
+            order in which the graph names them, or 0 to n - 1 for a matrix.
+        weight
+            The edge attribute of a networkx graph that holds weights, 1 where an edge has none; ``None`` to
+            use no weights.
+        mean_degree
+            A known divisor for ``"mean-degree"``, such as n p, in place of the graph's own.
+
+        Raises
+        ------
+        ModelError
+            The graph is directed or has no edge, a weight is not finite, a pair comes with several weights.
+        """
+        names, adjacency = read_adjacency(graph, nodes, weight)
+        return cls(nodes=names, coupling=scaled(adjacency, coupling, mean_degree))
+
+    @classmethod
+    def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
+        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix.
+
+        Raises
+        ------
+        ModelError
+            As for the class.
+        """
+        if nodes is None:
+            nodes = range(max(np.shape(J)[:1], default=0))
+        return cls(nodes=tuple(nodes), coupling=J)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"IsingNetwork({len(self.nodes)} nodes, {self.coupling.nnz // 2} edges)"
+
+    @cached_property
+    def row_norms(self) -> np.ndarray:
+        """Sums of absolute couplings, sum_j |J_ij|, shape (n,): how far the others can pull node i."""
+        return np.asarray(abs(self.coupling).sum(axis=1)).ravel()
+
+    @cached_property
+    def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
+        """J as a number times a matrix of integers -1, 0, 1, where it is one."""
+        J = self.coupling
+        size = np.abs(J.data)
+        if size.min() != size.max():
+            return None
+        signs = np.sign(J.data).astype(np.int32)
+        return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
+
+    @cached_property
+    def components(self) -> np.ndarray:
+        """Number of each node's connected component, from 0, int32 of shape (n,)."""
+        return csgraph.connected_components(self.coupling, directed=False)[1]
+
+    def spins(self, outcomes: Any, positive: Any = None, negative: Any = None) -> np.ndarray:
+        """Return outcomes as an int8 array of -1 and +1, shape (n,), in the order of the nodes.
+
+        Parameters
+        ----------
+        outcomes
+            A mapping from node to state, a pandas Series indexed by node, or an array, list or other series in
+            the order of the nodes.
+        positive, negative
+            The two states, +1 and -1; by default the numbers 1 and -1. The states are declared, not read off the
+            data; ``True`` is not ``1``.
+
+        Raises
+        ------
+        ArgumentError
+            One state alone is declared, or both are the same.
+        DataError
+            A node has no outcome, or a name is no node.
+        UndeclaredStateError
+            An outcome is missing or in neither state.
+        """
+        return read_spins(outcomes, self.nodes, positive, negative)
+
+    def local_fields(self, spins: np.ndarray) -> np.ndarray:
+        """Return m = J s, shape (n,), or (k, n) for k configurations.
+
+        Entries are zero where the sum of the couplings' doubles is, and have the right sign everywhere: whether a
+        pseudo-likelihood has a maximum hangs on the signs. With one size of coupling the sum is in integers;
+        elsewhere a sum that cancels to about its rounding error is done again without any.
+        """
+        s = checked_spins(spins, len(self))
+        if self.unit_coupling is not None:
+            size, signs = self.unit_coupling
+            return size * (signs @ s.T.astype(np.int32)).T
+        fields = np.ascontiguousarray((self.coupling @ s.T.astype(np.float64)).T)
+        degrees = np.diff(self.coupling.indptr)
+        doubtful = (np.abs(fields) <= 2 * np.finfo(float).eps * degrees * self.row_norms) & (degrees > 0)
+        for place in zip(*np.nonzero(doubtful), strict=True):
+            row = slice(*self.coupling.indptr[place[-1] : place[-1] + 2])
+            fields[place] = math.fsum(self.coupling.data[row] * s[place[:-1]][self.coupling.indices[row]])
+        return fields
+
+    def energy(self, spins: np.ndarray) -> Any:
+        """Return H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
+
+        A float, or shape (k,) for spins of shape (k, n).
+        """
+        H = np.sum(self.local_fields(spins) * spins, axis=-1)
+        return float(H) if np.ndim(H) == 0 else H
+
+    def pseudo_likelihood(self, spins: np.ndarray) -> PseudoLikelihood:
+        """Return the pseudo-likelihood of one configuration as a function of beta."""
+        from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
+
+        return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
+
+    def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
+        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration.
+
+        Raises
+        ------
+        ArgumentError
+            `beta` is not finite.
+        """
+        return self.pseudo_likelihood(spins)(beta)
+
+    def maximum_pseudo_likelihood(
+        self, spins: np.ndarray, bounds: tuple[float, float] | None = (0.0, math.inf)
+    ) -> float:
+        """Return the beta within bounds that makes the pseudo-likelihood of one configuration largest.
+
+        The root of sum_i m_i (s_i - tanh(beta m_i)) = 0 where bounds hold it, else the bound nearest to it: 0 where
+        outcomes go against their neighbours' pull more than with it, and infinity where none goes against it.
+        Computed from the outcomes without any noise: it carries no guarantee.
+
+        Parameters
+        ----------
+        spins
+            Shape (n,), as made by `spins`.
+        bounds
+            Lowest and highest beta; ``None`` for the whole line.
+
+        Raises
+        ------
+        ArgumentError
+            The bounds are not two numbers in increasing order.
+        """
+        return self.pseudo_likelihood(spins).maximiser(bounds)
+
+    def simulate(
+        self,
+        beta: float,
+        size: int = 1,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int | None = None,
+        sweeps: int = 30,
+        burn_in: int = 300,
+    ) -> Simulation:
+        """Draw configurations by heat bath, with a diagnostic of how well the chains mixed.
+
+        Parameters
+        ----------
+        beta
+            Inverse temperature, of either sign.
+        size
+            Number of draws.
+        rng
+            A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given `chains`,
+            `sweeps` and `burn_in`.
+        chains
+            Independent chains, among which the draws are shared; by default one for each draw, at least 4
+            and at most 32. With one for each draw, draws are independent. Time grows less than in proportion.
+        sweeps
+            Sweeps over all nodes from one draw of a chain to its next.
+        burn_in
+            Sweeps before the first of those.
+
+        Returns
+        -------
+        Simulation
+            `spins` of shape (size, n) and `mixing`.
+
+        Warns
+        -----
+        SamplingWarning
+            Chains that started ordered and disordered differ still (R-hat above 1.2), or were too short to tell.
+
+        Raises
+        ------
+        ArgumentError
+            `beta` is not finite, or a count is not a whole number in its range.
+        """
+        from bayesprivmrf.network.heat_bath import simulate
+
+        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in)
+        result.mixing.warn()
+        return result
+
+    def sample(
+        self,
+        beta: float,
+        size: int = 1,
+        rng: int | np.random.Generator | None = None,
+        *,
+        chains: int | None = None,
+        sweeps: int = 30,
+        burn_in: int = 300,
+    ) -> np.ndarray:
+        """Return the draws of `simulate` alone: int8 of -1 and +1, shape (size, n), columns in node order."""
+        return self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in).spins

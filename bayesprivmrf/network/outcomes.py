@@ -1,0 +1,123 @@
+"""From the outcomes of a network's nodes to spins, without ever reading the states off the data."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
+from bayesprivmrf.model.domain import label_key
+
+__all__ = ["checked_spins", "read_spins"]
+
+
+def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative: Any) -> np.ndarray:
+    """Return the outcomes as an int8 array of -1 and +1 in the order of the nodes.
+
+    Raises
+    ------
+    ArgumentError
+        One state alone is declared, or both are the same.
+    DataError
+        The outcomes are not one per node: some node has none, some name is no node of the network.
+    UndeclaredStateError
+        An outcome is missing or in neither of the two states.
+    """
+    spin_of = _states(positive, negative)
+    values = _in_node_order(outcomes, nodes)
+    spins = np.fromiter((_spin(spin_of, value) for value in values), dtype=np.int8, count=len(values))
+    if not spins.all():
+        kinds = sorted({type(label).__name__ for _, label in spin_of})
+        raise UndeclaredStateError(
+            f"`outcomes` must be in the two declared states (of type {' and '.join(kinds)}), but some are missing or "
+            "in neither; recode them, declare the states by `positive` and `negative`, or take the nodes without an "
+            "outcome out of the network."
+        )
+    return spins
+
+
+def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
+    if positive is None and negative is None:
+        return {label_key(1): 1, label_key(-1): -1}
+    if positive is None or negative is None:
+        raise ArgumentError(
+            "`positive` and `negative` must be declared together, got one alone; name both states, for the other one "
+            "is never read off the data."
+        )
+    if label_key(positive) == label_key(negative):
+        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
+    return {label_key(positive): 1, label_key(negative): -1}
+
+
+def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
+    try:
+        return spin_of.get(label_key(value), 0)
+    except TypeError:  # not hashable, hence no declared state
+        return 0
+
+
+def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
+    if isinstance(outcomes, str | bytes):
+        raise DataError("`outcomes` must be a mapping, a series or an array with one entry a node, got text.")
+    if type(outcomes).__module__.split(".")[0] == "pandas" and hasattr(outcomes, "index"):
+        if getattr(outcomes, "ndim", 1) != 1:
+            raise DataError("`outcomes` must be one column, got a whole table; select the outcome's column.")
+        if not outcomes.index.is_unique:
+            raise DataError(
+                "`outcomes` must have one entry a node, but its index repeats; keep one row a node."
+            )
+        outcomes = dict(zip(outcomes.index.tolist(), outcomes.tolist(), strict=True))
+    if isinstance(outcomes, Mapping):
+        return _matched(outcomes, nodes)
+    if getattr(outcomes, "ndim", 1) != 1:
+        raise DataError(f"`outcomes` must be one-dimensional, got {outcomes.ndim} dimensions.")
+    to_list = getattr(outcomes, "to_list", None) or getattr(outcomes, "tolist", None)
+    try:
+        values = to_list() if to_list else list(outcomes)
+    except TypeError as error:
+        raise DataError(
+            "`outcomes` must be a mapping, a series or an array with one entry a node, got "
+            f"{type(outcomes).__name__}."
+        ) from error
+    if len(values) != len(nodes):
+        raise DataError(
+            f"`outcomes` must have one entry for each of the {len(nodes)} nodes, in their order, got another number "
+            "of entries; pass a mapping from node to outcome if the order is not that of the network."
+        )
+    return values
+
+
+def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any]:
+    known = set(nodes)
+    if any(name not in known for name in outcomes):
+        raise DataError(
+            "`outcomes` must be for nodes of the network, but some names are none (text and numbers are different "
+            "names); drop them, or add them to the network through `nodes=`."
+        )
+    if len(outcomes) != len(nodes):
+        raise DataError(
+            "`outcomes` must have an entry for every node, but some have none; take those nodes out of the network, "
+            "if that choice does not depend on the outcomes."
+        )
+    return [outcomes[node] for node in nodes]
+
+
+def checked_spins(spins: Any, size: int) -> np.ndarray:
+    """Return spins as int8, shape (n,) or (k, n).
+
+    Raises
+    ------
+    DataError
+        The last dimension is not `size`, or an entry is neither -1 nor +1.
+    """
+    array = np.asarray(spins)
+    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
+        raise DataError(
+            f"`spins` must be -1 and +1 in an array of shape (n,) or (k, n), n = {size}, got {array.dtype} of shape "
+            f"{array.shape}; make it by `spins(outcomes)`."
+        )
+    if not ((array == 1) | (array == -1)).all():
+        raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")
+    return array.astype(np.int8, copy=False)

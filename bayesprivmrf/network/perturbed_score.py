@@ -1,0 +1,156 @@
+"""What objective perturbation does to one network's outcomes once its noise is given: pure arithmetic.
+
+The mechanism calls it with secure noise, an interval by simulation with simulated outcomes and noise. It protects
+nobody by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling
+
+__all__ = ["PerturbedEstimator", "PerturbedScore"]
+
+_CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
+_BEYOND = 2**62  # beyond any noise
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class PerturbedEstimator:
+    """The estimator on one network: the coupling in whole steps, and the grid positions inside the bounds.
+
+    Parameters
+    ----------
+    coupling
+        J in whole steps, a SciPy matrix of int64.
+    constants
+        Steps, grid, pull.
+    low, high
+        First and last position on the grid, a multiple of the spacing; ``high`` is None where there is no upper
+        bound.
+    """
+
+    coupling: Any
+    constants: PerturbationConstants
+    low: int
+    high: int | None
+
+    @classmethod
+    def of(cls, coupling: Any, constants: PerturbationConstants, bounds: tuple[float, float] | None) -> Self:
+        """Return the estimator for a coupling matrix; ``bounds=None`` means [0, inf).
+
+        Raises
+        ------
+        ArgumentError
+            Fewer than two points of the grid lie within the bounds.
+        """
+        low, high = 0, None
+        if bounds is not None:
+            low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
+            if not low < high:
+                raise ArgumentError(
+                    f"`bounds` must be wider than the public grid, of spacing {constants.grid:g}, got {bounds!r}; "
+                    "widen them."
+                )
+        return cls(
+            coupling=lattice_coupling(coupling, constants.step), constants=constants, low=low, high=high
+        )
+
+    def score(self, spins: np.ndarray) -> PerturbedScore:
+        """Return the score of outcomes, an array of -1 and +1 of shape (n,)."""
+        signs = np.asarray(spins, dtype=np.int64)
+        fields = np.asarray(self.coupling @ signs, dtype=np.int64)
+        return PerturbedScore(estimator=self, fields=fields, agreement=_exact_sum(fields * signs))
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class PerturbedScore:
+    r"""The perturbed score of one configuration, in whole steps, at the midpoints of the grid.
+
+    Parameters
+    ----------
+    estimator
+        The network's.
+    fields
+        :math:`m_i` in steps, exact, shape (n,).
+    agreement
+        :math:`\sum_i m_i s_i` in steps, exact.
+    """
+
+    estimator: PerturbedEstimator
+    fields: IntArray
+    agreement: int
+    _known: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def at(self, position: int) -> int:
+        r"""Return S(a) - Delta a in steps at a = (position - 1/2) h.
+
+        It falls from one position to the next: its terms lose at most one step each by rounding, and `pull` is
+        larger than that.
+        """
+        if position not in self._known:
+            constants = self.estimator.constants
+            halves = 2 * position - 1
+            at = halves * (constants.grid / 2)
+            terms = np.rint(self.fields * np.tanh(at * (self.fields * constants.step))).astype(np.int64)
+            self._known[position] = self.agreement - _exact_sum(terms) - halves * constants.pull
+        return self._known[position]
+
+    def positions(self, noise: ArrayLike) -> IntArray:
+        """Return where on the grid the score meets each noise: the root to the nearest, held to the bounds.
+
+        No root in [0, inf) means position 0 where there are no bounds.
+
+        Parameters
+        ----------
+        noise
+            Steps, whole numbers, any shape.
+        """
+        noise = np.asarray(noise, dtype=np.int64)
+        low = np.full(noise.shape, self.estimator.low, dtype=np.int64)
+        high = np.full(noise.shape, self._last(int(noise.min())) if noise.size else 0, dtype=np.int64)
+        while (low < high).any():  # the first position whose upper midpoint is below the noise
+            middle = (low + high) // 2
+            places, index = np.unique(middle, return_inverse=True)
+            scores = np.array(
+                [np.clip(self.at(int(k) + 1), -_BEYOND, _BEYOND) for k in places], dtype=np.int64
+            )
+            below = scores[index].reshape(noise.shape) < noise
+            active = low < high
+            high = np.where(active & below, middle, high)
+            low = np.where(active & ~below, middle + 1, low)
+        return low
+
+    def _last(self, noise: int) -> int:
+        """Return a position beyond that of the least noise: the upper bound, where there is one."""
+        low, high = self.estimator.low, self.estimator.high
+        if high is not None:
+            return high
+        reach = 1
+        while self.at(low + reach + 1) >= noise:
+            reach *= 2
+        return low + reach
+
+    def estimates(self, noise: ArrayLike) -> FloatArray:
+        """Return the inverse temperatures at which the score meets each noise, on the grid."""
+        return np.asarray(self.positions(noise) * self.estimator.constants.grid, dtype=np.float64)
+
+
+def _held(score: int) -> int:
+    """Score as 64 bits hold it; beyond any noise it makes no difference how far."""
+    return max(-_BEYOND, min(score, _BEYOND))
+
+
+def _exact_sum(terms: IntArray) -> int:
+    """Sum of whole numbers, in Python's where 64 bits might not hold it."""
+    if not terms.size:
+        return 0
+    return sum(np.add.reduceat(terms, np.arange(0, terms.size, _CHUNK)).tolist())

@@ -1,0 +1,329 @@
+r"""Public constants of objective perturbation for one network: functions of J and the budget, never of outcomes.
+
+The pseudo-likelihood score of outcomes s in {-1, +1}^n, with local fields :math:`m_i = \sum_j J_{ij} s_j`, is
+
+.. math:: S(a; s) = \sum_i m_i (s_i - \tanh(a m_i)),
+
+and the private estimate is the root a of :math:`S(a; s) - \Delta a = N` with noise N. With
+:math:`\Delta > 0` the left side falls strictly from +inf to -inf, so the root exists, is unique, and has the density
+
+.. math:: f_s(a) = \nu(S(a; s) - \Delta a) \, (\Delta + G(a; s)), \qquad
+    G(a; s) = \sum_i m_i^2 \operatorname{sech}^2(a m_i).
+
+Its ratio between neighbours, which differ in one node's outcome, is at most :math:`e^{\epsilon_N}` from the noise,
+set by `score_sensitivity`, times :math:`e^{\epsilon_J}` from the slope, set by `least_curvature`. Chakraborty,
+Chatterjee, Dalal 2024, Section A, has the argument with larger constants; docs/network_privacy.md proves these.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy.checks import positive_finite, probability
+
+__all__ = [
+    "TANH_SLOPE",
+    "Calibration",
+    "CouplingNorms",
+    "Split",
+    "gaussian_multiple",
+    "least_curvature",
+    "paper_curvature",
+    "paper_gaussian_multiple",
+    "score_sensitivity",
+    "split_budget",
+    "two_sided_delta",
+]
+
+type Calibration = Literal["tight", "paper"]
+
+TANH_SLOPE = 1.19967864025774
+r"""The root of u tanh u = 1, rounded up, which is the largest slope of :math:`x \tanh(a x)` in x, for any a.
+
+The slope is g(t) = tanh t + t / cosh^2 t at t = a x; g'(t) = 2 (1 - t tanh t) / cosh^2 t vanishes at u alone (t > 0),
+and there g(u) = 1/u + u (1 - 1/u^2) = u.
+"""
+
+SAFETY = 1 + 1e-11
+"""By this much a bound computed in floating point is widened."""
+
+CRITICAL_MULTIPLE = 1.5
+"""The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality."""
+
+_SHARES = np.geomspace(0.004, 0.9, 241)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class CouplingNorms:
+    r"""What the constants need to know of a coupling matrix, absolute values throughout.
+
+    Parameters
+    ----------
+    nodes
+        n.
+    row_norm
+        :math:`D = \max_i D_i`, :math:`D_i = \sum_j |J_{ij}|`.
+    degree
+        Largest number of neighbours.
+    squares
+        :math:`\sum_i J_{ij}^2`, shape (k,): with `products` those pairs of nodes that no other node exceeds
+        in both.
+    products
+        :math:`\sum_i |J_{ij}| (D_i - |J_{ij}|)`, shape (k,).
+    paths
+        :math:`\max_j \sum_i |J_{ij}| D_i`.
+    spectral
+        Largest eigenvalue of \|J\|, by power iteration: a scale for beta, no bound rests on it.
+    row_squares
+        :math:`\sum_i J_{ij}^2`, shape (n,): for the proxy of the error, no bound rests on it.
+    """
+
+    nodes: int
+    row_norm: float
+    degree: int
+    squares: FloatArray
+    products: FloatArray
+    paths: float
+    spectral: float
+    row_squares: FloatArray
+
+    @classmethod
+    def of(cls, coupling: Any) -> CouplingNorms:
+        """Return the norms of a symmetric SciPy matrix in compressed rows, with zero diagonal."""
+        size = abs(coupling)
+        row_norms = np.asarray(size.sum(axis=1), dtype=float).ravel()
+        squares = np.asarray(size.power(2).sum(axis=1), dtype=float).ravel()
+        paths = size @ row_norms
+        # each product is a difference of sums, so it is widened by what their rounding can hide
+        products = np.maximum(paths - squares + 1e-12 * paths, 0.0)
+        order = np.lexsort((-products, -squares))
+        running = np.maximum.accumulate(products[order])
+        frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
+        return cls(
+            nodes=coupling.shape[0],
+            row_norm=float(row_norms.max()),
+            degree=int(np.diff(coupling.indptr).max()),
+            squares=squares[frontier],
+            products=products[frontier],
+            paths=float(paths.max()),
+            spectral=_spectral(size),
+            row_squares=squares,
+        )
+
+
+def _spectral(size: Any) -> float:
+    vector = np.ones(size.shape[0])
+    norm = 0.0
+    for _ in range(60):
+        image = size @ vector
+        norm = float(np.linalg.norm(image) / np.linalg.norm(vector))
+        vector = image / np.abs(image).max()
+    return norm
+
+
+def score_sensitivity(row_norm: float, calibration: Calibration = "tight") -> float:
+    r"""Return how far one node's outcome can move the score, at any a.
+
+    Let s' be s with node j flipped. Then :math:`m_i - m'_i = 2 J_{ij} s_j`, and :math:`m_j` stays. In
+    :math:`H = \sum_i m_i s_i = s'Js` the pairs with j change sign, so :math:`|H - H'| = 4 |m_j| \le 4 D_j`. Each
+    :math:`m_i \tanh(a m_i)` moves by at most its largest slope u* (`TANH_SLOPE`) times :math:`2 |J_{ij}|`, together
+    :math:`2 u^* D_j`. Hence, for either sign of a and of J,
+
+    .. math:: |S(a; s) - S(a; s')| \le (4 + 2 u^*) D_j \le 6.39936 \, D.
+
+    The paper bounds the slope by 2 and gets 8 D (Lemma A.1). The bound is approached: node j has k neighbours of
+    weight 1/k, all +1 like itself; each has one further neighbour of weight 1 - 1/k at -1; and a is near u*.
+
+    Parameters
+    ----------
+    row_norm
+        D, the largest sum of a row of \|J\|.
+    calibration
+        ``"tight"`` or ``"paper"``.
+
+    Examples
+    --------
+    >>> round(score_sensitivity(1.0), 4)
+    6.3994
+    """
+    return (8.0 if calibration == "paper" else 4 + 2 * TANH_SLOPE) * row_norm
+
+
+def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
+    r"""Return a Delta at which one node's outcome changes :math:`\Delta + G` by a factor of at most e^epsilon.
+
+    Let s' be s with node j flipped; two bounds hold, and the smaller Delta is enough for that node. Both rest on
+    :math:`h(x) = x \operatorname{sech}(a x)`, which is odd and moves no faster than x:
+    :math:`h' = \operatorname{sech} t \, (1 - t \tanh t)` at t = a x lies in [-0.25, 1].
+
+    1. :math:`\sqrt G` is the length of the vector :math:`h(m)`, so it moves by at most
+       :math:`\|m - m'\| = 2 w`, :math:`w^2 = \sum_i J_{ij}^2`. The largest value of
+       :math:`(\Delta + (q + 2w)^2) / (\Delta + q^2)` over q >= 0 is :math:`(r + w)/(r - w)` with
+       :math:`r^2 = w^2 + \Delta`, taken at q = r - w; it is :math:`e^\epsilon` for
+       :math:`\Delta = w^2 / \sinh^2(\epsilon/2)`.
+    2. :math:`|h(x)^2 - h(y)^2| = |h(x) - h(y)| \, |h(x) - h(-y)| \le |x^2 - y^2|`, and with x, y the two local
+       fields of node i, :math:`|x - y| = 2 |J_{ij}|` and :math:`|x + y| \le 2 (D_i - |J_{ij}|)`. So G moves by at
+       most :math:`4 \sum_i |J_{ij}| (D_i - |J_{ij}|)`, and that over :math:`e^\epsilon - 1` is enough.
+
+    Parameters
+    ----------
+    norms
+        Of the coupling matrix.
+    epsilon
+        The part of the budget for this factor, nats.
+
+    Returns
+    -------
+    float
+        The larger, over nodes, of the smaller of the two.
+    """
+    epsilon = positive_finite("epsilon", epsilon)
+    half = math.sinh(epsilon / 2) if epsilon < 1400 else math.inf
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
+
+
+def paper_curvature(norms: CouplingNorms, epsilon: float) -> float:
+    r"""Return the paper's :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i` for the whole epsilon.
+
+    It keeps the ratio of slopes within :math:`e^{\epsilon/2}` (Lemma A.2), with room: 12 where 4 is enough, and
+    :math:`1 + \epsilon/2` for :math:`e^{\epsilon/2}`.
+    """
+    return 24 / positive_finite("epsilon", epsilon) * norms.paths
+
+
+def two_sided_delta(multiple: float, epsilon: float) -> float:
+    r"""Return the delta of normal noise whose standard deviation is a multiple of the sensitivity.
+
+    The two scores differ by some :math:`\gamma(y)`, of either sign along y and at most 1 in size, so
+
+    .. math:: \delta = \int [\nu(y) - e^\epsilon \min_{|\gamma| \le 1} \nu(y + \gamma)]_+ dy
+        = 2 \int_0^\infty [\nu(y) - e^\epsilon \nu(y + 1)]_+ dy.
+
+    The bracket is positive from :math:`y_0 = \epsilon \sigma^2 - 1/2` on. Where :math:`y_0 \ge 0` this is twice the
+    delta of the analytic Gaussian mechanism.
+
+    Parameters
+    ----------
+    multiple
+        Standard deviation over sensitivity.
+    epsilon
+        Nats.
+
+    References
+    ----------
+    Balle, Wang 2018, Theorem 8, for a difference of one sign.
+    """
+    from scipy.special import log_ndtr
+
+    start = max(epsilon * multiple * multiple - 0.5, 0.0)
+    tail, moved = float(log_ndtr(-start / multiple)), float(log_ndtr(-(start + 1) / multiple))
+    gap = epsilon + moved - tail
+    return 2 * math.exp(tail) * -math.expm1(gap) if gap < 0 else 0.0
+
+
+def gaussian_multiple(epsilon: float, delta: float) -> float:
+    """Return the smallest multiple of the sensitivity at which `two_sided_delta` is at most delta, rounded up."""
+    epsilon, delta = positive_finite("epsilon", epsilon), probability("delta", delta, zero=False)
+    low, high = 0.0, 1.0
+    while two_sided_delta(high, epsilon) > delta:
+        low, high = high, 2 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (
+            (low, middle) if middle > 0 and two_sided_delta(middle, epsilon) <= delta else (middle, high)
+        )
+    return high * (1 + 1e-9)
+
+
+def paper_gaussian_multiple(epsilon: float, delta: float) -> float:
+    r"""Return the paper's standard deviation over sensitivity, :math:`\sqrt{8 \log(2/\delta) + 4 \epsilon}/\epsilon`.
+
+    For the whole epsilon, half of which it spends (Lemma A.3).
+    """
+    return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How the budget is shared between the noise and the slope, and the two constants that follow.
+
+    Parameters
+    ----------
+    epsilon_noise, epsilon_slope
+        Nats; they add up to the budget.
+    sensitivity
+        Of the score.
+    multiple
+        Scale of the noise over the sensitivity: of Laplace noise where delta is 0, else of normal noise.
+    curvature
+        Delta, the coefficient that is added to the score's slope.
+    proxy_error
+        Root of the public stand-in for the mean squared error of the estimate.
+    """
+
+    epsilon_noise: float
+    epsilon_slope: float
+    sensitivity: float
+    multiple: float
+    curvature: float
+    proxy_error: float
+
+
+def split_budget(
+    norms: CouplingNorms, epsilon: float, delta: float, calibration: Calibration = "tight"
+) -> Split:
+    r"""Share the budget between noise and slope, from J and the budget alone.
+
+    ``"paper"`` takes halves. ``"tight"`` minimises, over :math:`\epsilon_J` on a fixed grid, what the perturbation
+    adds to the squared error at one value of beta,
+
+    .. math:: \frac{\operatorname{Var} N(\epsilon - \epsilon_J) + (\Delta(\epsilon_J) \beta_0)^2}
+        {(I_0 + \Delta(\epsilon_J))^2}, \qquad \beta_0 = \frac{3}{2 \lambda}, \qquad
+        I_0 = \sum_i w_i^2 \operatorname{sech}^2(\beta_0 w_i):
+
+    the noise and the pull of Delta towards 0, both through the slope of the score. Here :math:`\lambda` is the norm
+    of \|J\|, so that beta_0 does not change with the unit of J and lies above criticality in mean field, and
+    :math:`w_i^2 = \sum_j J_{ij}^2` is the mean of :math:`m_i^2` were the outcomes fair coins. It is a stand-in: a
+    poor one costs accuracy, never privacy.
+
+    Raises
+    ------
+    ArgumentError
+        ``calibration`` is neither of the two.
+    """
+    sensitivity = score_sensitivity(norms.row_norm, calibration)
+    beta = CRITICAL_MULTIPLE / norms.spectral
+    typical = np.sqrt(norms.row_squares)
+    information = float(np.sum((typical / np.cosh(np.minimum(beta * typical, 300))) ** 2))
+
+    def at(epsilon_slope: float, curvature: float, multiple: float) -> Split:
+        variance = (multiple * sensitivity) ** 2 * (1 if delta > 0 else 2)
+        error = math.sqrt(variance + (curvature * beta) ** 2) / (information + curvature)
+        return Split(
+            epsilon_noise=epsilon - epsilon_slope,
+            epsilon_slope=epsilon_slope,
+            sensitivity=sensitivity,
+            multiple=multiple,
+            curvature=curvature,
+            proxy_error=error,
+        )
+
+    if calibration == "paper":
+        multiple = paper_gaussian_multiple(epsilon, delta) if delta > 0 else 2 / epsilon
+        return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
+    if calibration != "tight":
+        raise ArgumentError(f"`calibration` must be 'tight' or 'paper', got {calibration!r}.")
+    splits = []
+    for share in _SHARES:
+        slope = float(share * epsilon)
+        noise = epsilon - slope
+        multiple = gaussian_multiple(noise, delta) if delta > 0 else 1 / noise
+        splits.append(at(slope, least_curvature(norms, slope), multiple))
+    return min(splits, key=lambda split: split.proxy_error)

@@ -1,0 +1,195 @@
+r"""The same constants in whole numbers, so that no bit of floating-point rounding is released.
+
+Everything that is compared with noise is a whole number of steps g, a power of two. J is rounded to multiples of g,
+which is a public act; then local fields and s'Js are exact. One kind of term is rounded, :math:`m_i \tanh(a m_i)`,
+node by node, so that flipping one outcome disturbs the rounding of its neighbours alone. The estimate is released
+on a public grid of spacing h, a power of two as well, by comparing the integer noise with the score at the
+midpoints of the grid. docs/network_privacy.md has the proof that this mechanism, as it is computed, keeps the
+guarantee; `perturbation_constants` states the three places where rounding is paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy.objective_perturbation import (
+    SAFETY,
+    Calibration,
+    CouplingNorms,
+    Split,
+    least_curvature,
+    paper_curvature,
+    score_sensitivity,
+    split_budget,
+    two_sided_delta,
+)
+
+__all__ = ["PerturbationConstants", "lattice_coupling", "perturbation_constants"]
+
+NOISE_BITS = 40  # the noise's scale is about 2^40 steps
+FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
+TERM_ERROR = 2.0**-4
+"""Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
+
+With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by at most 4
+units of 2^-53, the product by one more: together below |m| 2^-50.
+"""
+_SMALLEST_FIELD = 2**16
+_SMALLEST_SCALE = 2.0**20
+_SPACINGS = 256  # grid spacings in one proxy error
+_SLACK = 0.01  # of Delta, for the rounding of its slope, before the grid is made coarser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerturbationConstants:
+    r"""All that is public about one perturbation of the score: split of the budget, steps, noise.
+
+    Parameters
+    ----------
+    calibration
+        ``"tight"`` or ``"paper"``.
+    epsilon_noise, epsilon_slope
+        The parts of epsilon for the noise and for the slope, nats.
+    noise
+        Law of the noise, in steps: discrete Laplace for pure privacy, else discrete Gaussian.
+    step
+        g, in units of the score.
+    grid
+        h, spacing of the estimates that can be released, in units of beta.
+    pull
+        What Delta adds to the score over half a spacing, in steps: :math:`\Delta = 2 g\, \text{pull} / h`.
+    sensitivity
+        Steps by which one outcome can move the score, rounding included.
+    """
+
+    calibration: Calibration
+    epsilon_noise: float
+    epsilon_slope: float
+    noise: NoiseLaw
+    step: float
+    grid: float
+    pull: int
+    sensitivity: int
+
+    @property
+    def curvature(self) -> float:
+        """Delta, the coefficient of beta in the perturbed score."""
+        return 2 * self.pull * self.step / self.grid
+
+    @property
+    def noise_scale(self) -> float:
+        """Scale of the noise, in units of the score: b of a Laplace law, or a normal standard deviation."""
+        return self.noise.scale * self.step
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of the noise, in units of the score."""
+        return self.noise.standard_deviation * self.step
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        names = ("calibration", "epsilon_noise", "epsilon_slope", "step", "grid", "pull", "sensitivity")
+        return {name: getattr(self, name) for name in names} | {"noise": self.noise.as_dict()}
+
+
+def lattice_coupling(coupling: Any, step: float) -> Any:
+    """Return J in whole steps, rounded to the nearest: a SciPy matrix of int64 of the same pattern."""
+    rounded = coupling.copy()
+    rounded.data = np.rint(coupling.data / step).astype(np.int64)
+    return rounded
+
+
+def perturbation_constants(
+    coupling: Any, epsilon: float, delta: float = 0.0, calibration: Calibration = "tight"
+) -> PerturbationConstants:
+    r"""Return the constants for a coupling matrix and a budget.
+
+    With the lattice's own J, D = its largest row norm in steps, d = its largest number of neighbours, n nodes and
+    e = `TERM_ERROR`:
+
+    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`(4 + 2u^*) D + d (1 + 2e)`;
+    - slope: over one spacing the rounded score falls by at least what the exact one does, less one step for each
+      node (a rounded term of a common node falls back by at most one where the exact one rises), and the terms of
+      d neighbours differ from exact ones by up to :math:`c = d (1 + 2e)`. So Delta is enlarged by
+      :math:`(n + c \coth(\epsilon_J / 2))\, g / h`, which keeps the ratio within :math:`e^{\epsilon_J}`;
+    - noise: discrete Laplace of scale sensitivity over :math:`\epsilon_N`, or discrete Gaussian whose exact
+      two-sided tail sum is at most delta.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is so small or so large that a lattice of 64-bit steps cannot hold it.
+    """
+    norms = CouplingNorms.of(coupling)
+    split = split_budget(norms, epsilon, delta, calibration)
+    scale = split.multiple * split.sensitivity
+    exponent = max(
+        math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(norms.row_norm)) - FIELD_BITS
+    )
+    step = 2.0**exponent
+    lattice = lattice_coupling(coupling, step)
+    row_norm = int(abs(lattice).sum(axis=1).max())
+    if not row_norm >= _SMALLEST_FIELD:
+        raise ArgumentError(
+            f"`epsilon` must leave the couplings larger than a step of the noise, got {epsilon!r}; "
+            "choose a larger budget."
+        )
+    rounding = norms.degree * (1 + 2 * TERM_ERROR)
+    sensitivity = math.ceil(score_sensitivity(row_norm, calibration) * SAFETY + rounding)
+    rounded = CouplingNorms.of(lattice * step)
+    if calibration == "paper":
+        curvature = paper_curvature(rounded, epsilon)
+    else:
+        curvature = least_curvature(rounded, split.epsilon_slope)
+    slack = norms.nodes + rounding / math.tanh(split.epsilon_slope / 2)
+    grid = 2.0 ** math.floor(math.log2(split.proxy_error / _SPACINGS))
+    for _ in range(4):  # to a sixteenth of the proxy error at most
+        if slack * step / grid <= _SLACK * curvature:
+            break
+        grid *= 2
+    return PerturbationConstants(
+        calibration=calibration,
+        epsilon_noise=split.epsilon_noise,
+        epsilon_slope=split.epsilon_slope,
+        noise=_noise(sensitivity, split, epsilon, delta),
+        step=step,
+        grid=grid,
+        pull=math.ceil((curvature * grid / step * SAFETY + slack) / 2),
+        sensitivity=sensitivity,
+    )
+
+
+def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseLaw:
+    scale = sensitivity * split.multiple * SAFETY
+    if not _SMALLEST_SCALE <= scale < 2.0**52:
+        raise ArgumentError(
+            f"`epsilon` must leave noise that integers can hold, got {epsilon!r}; choose a budget nearer to one."
+        )
+    if delta == 0:
+        return DiscreteLaplace(scale)
+    widening = 1e-10
+    while not discrete_two_sided_delta(scale, sensitivity, split.epsilon_noise) <= delta:
+        scale *= 1 + widening
+        widening *= 2
+    return DiscreteGaussian(scale)
+
+
+def discrete_two_sided_delta(scale: float, sensitivity: int, epsilon: float) -> float:
+    r"""Return an upper bound of :math:`\sum_N [p(N) - e^\epsilon p(|N| + Z)]_+` for discrete Gaussian p.
+
+    The normaliser of p is at least that of the normal density :math:`\nu`, and above it by a factor of at most
+    :math:`1 + 3 e^{-2 \pi^2 s^2}`, which is 1. On each half-line the bracket with :math:`\nu` is zero up to
+    :math:`y_0`, rises to one maximum below :math:`\nu(y_0)` and falls, so its sum over N >= 1 exceeds its integral by
+    at most :math:`\nu(y_0)`, and N = 0 adds at most :math:`\nu(y_0)`: three of them beside `two_sided_delta`.
+    """
+    multiple = scale / sensitivity
+    start = max(epsilon * multiple - 0.5 / multiple, 0.0)  # y_0 over the scale
+    return two_sided_delta(multiple, epsilon) * SAFETY + 3 * math.exp(-0.5 * start * start) / (
+        scale * math.sqrt(2 * math.pi)
+    )

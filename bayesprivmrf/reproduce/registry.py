@@ -1,0 +1,61 @@
+"""The figures by name: what each shows and whose network it needs. Loads nothing, for the command line's help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["FIGURES", "FigureInfo", "NetworkName"]
+
+type NetworkName = Literal["blogs", "hiv"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureInfo:
+    """What a figure shows.
+
+    Parameters
+    ----------
+    title
+        One line.
+    needs
+        Published networks that the user's files must hold: without one of them its panels are left out, and
+        without any the whole figure.
+    needs_file
+        Whether nothing can be made without them.
+    unprotected
+        Whether it shows real outcomes, or what was computed from them: such a figure is no release.
+    """
+
+    title: str
+    needs: tuple[NetworkName, ...] = ()
+    needs_file: bool = True
+    unprotected: bool = False
+
+
+FIGURES: dict[str, FigureInfo] = {
+    "prising-fig1": FigureInfo(title="estimates against beta, Erdős-Rényi graph"),
+    "prising-fig2": FigureInfo(title="mean squared error against n at beta = 0.5, Erdős-Rényi graphs"),
+    "prising-fig3": FigureInfo(title="mean squared error against n at beta = 1.5, Erdős-Rényi graphs"),
+    "prising-fig4": FigureInfo(title="mean squared error against edge density at beta = 0.5"),
+    "prising-fig5": FigureInfo(title="mean squared error against edge density at beta = 1.5"),
+    "prising-fig6": FigureInfo(title="the HIV network, drawn", needs=("hiv",), unprotected=True),
+    "prising-fig7": FigureInfo(title="estimates against beta, HIV network", needs=("hiv",)),
+    "prising-fig8": FigureInfo(
+        title="cost of privacy against epsilon, HIV network, real outcomes", needs=("hiv",), unprotected=True
+    ),
+    "prising-fig9": FigureInfo(title="the blogs' network, drawn", needs=("blogs",), unprotected=True),
+    "prising-fig10": FigureInfo(title="estimates against beta, blogs' network", needs=("blogs",)),
+    "prising-fig11": FigureInfo(
+        title="cost of privacy against epsilon, blogs' network, real outcomes",
+        needs=("blogs",),
+        unprotected=True,
+    ),
+    "prising-fig12": FigureInfo(
+        title="mean squared error against epsilon, all networks", needs=("hiv", "blogs"), needs_file=False
+    ),
+    "prising-fig13": FigureInfo(
+        title="mean squared error near the real networks' estimates", needs=("hiv", "blogs")
+    ),
+}
+"""Chakraborty, Chatterjee and Dalal 2024, in the paper's order."""

@@ -1,0 +1,127 @@
+"""Make one figure: compute what is not kept yet, write the table and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayesprivmrf.reproduce.cells import compute, kept_rows
+from bayesprivmrf.reproduce.drawing import draw
+from bayesprivmrf.reproduce.experiments import COLUMNS
+from bayesprivmrf.reproduce.prising import Scale, cells_of
+from bayesprivmrf.reproduce.registry import FIGURES, NetworkName
+from bayesprivmrf.reproduce.sources import FILES, Published
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CELLS", "NOTE_REAL", "NOTE_SIMULATED", "Made", "lacking", "reproduce"]
+
+CELLS = "cells"
+NOTE_SIMULATED = "simulation: no person's data, seeded noise"
+NOTE_REAL = "computed from real outcomes, unprotected: an evaluation, no release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A figure that was made.
+
+    Parameters
+    ----------
+    name
+        As in the registry.
+    table, picture
+        The files.
+    cells, kept
+        How many cells there are, and how many of them an earlier run had computed.
+    unmixed
+        Largest R-hat of the simulations, where it is above 1.2; 0 where none is.
+    """
+
+    name: str
+    table: Path
+    picture: Path
+    cells: int
+    kept: int
+    unmixed: float
+
+
+def lacking(name: str, published: Mapping[NetworkName, Published]) -> list[str]:
+    """Return the files that a figure asks for and that are not at hand, in words."""
+    return [FILES[need] for need in FIGURES[name].needs if need not in published]
+
+
+def reproduce(
+    name: str,
+    scale: Scale,
+    published: Mapping[NetworkName, Published],
+    folder: Path,
+    *,
+    seed: int,
+    jobs: int = 1,
+    begin: Callable[[int], None] = lambda count: None,
+    advance: Callable[[], None] = lambda: None,
+) -> Made | None:
+    """Write a figure's table and picture; None where every network that it needs is lacking.
+
+    Parameters
+    ----------
+    name
+        As in the registry.
+    scale
+        `prising.FULL` or `prising.QUICK`; the latter's files end in ``-quick``.
+    published
+        Networks at hand.
+    folder
+        Is made where it does not exist; its folder ``cells`` keeps what was computed, for the next run.
+    seed
+        Of graphs, outcomes and noise. Equal seeds give equal tables, whatever `jobs` is.
+    jobs
+        Processes side by side.
+    begin, advance
+        Called with the number of cells, and once a cell.
+
+    Raises
+    ------
+    ArgumentError
+        There is no such figure.
+    DataError
+        A file is not what it should be.
+    """
+    import pandas as pd
+
+    cells = cells_of(name, scale, published, seed)
+    if not cells:
+        return None
+    store = folder / CELLS
+    store.mkdir(parents=True, exist_ok=True)
+    kept = sum(kept_rows(store, cell) is not None for cell in cells)
+    begin(len(cells))
+    rows = compute(cells, store, jobs=jobs, advance=advance)
+    is_real = FIGURES[name].unprotected
+    note = NOTE_REAL if is_real else NOTE_SIMULATED
+    columns = COLUMNS if "estimator" in rows[0] else None
+    table = pd.DataFrame(rows, columns=columns)
+    stem = name if scale.name == "full" else f"{name}-{scale.name}"
+    table_path, picture_path = folder / f"{stem}.csv", folder / f"{stem}.png"
+    table.assign(seed=seed, note=note).to_csv(table_path, index=False)
+    figure = draw(name, table, published)
+    figure.text(0.01, -0.01, note, fontsize=7, verticalalignment="top")
+    figure.savefig(picture_path, dpi=150, bbox_inches="tight", metadata={"Description": note})
+    return Made(
+        name=name,
+        table=table_path,
+        picture=picture_path,
+        cells=len(cells),
+        kept=kept,
+        unmixed=_unmixed(table),
+    )
+
+
+def _unmixed(table: pd.DataFrame) -> float:
+    if "energy_rhat" not in table:
+        return 0.0
+    largest = float(table[["energy_rhat", "order_rhat"]].astype(float).max(axis=None))
+    return largest if largest > 1.2 else 0.0

@@ -1,0 +1,39 @@
+"""Small networks whose laws can be written down in full."""
+
+from __future__ import annotations
+
+import itertools
+
+import networkx as nx
+import numpy as np
+
+from bayesprivmrf.network import IsingNetwork
+
+
+def small_networks() -> dict[str, IsingNetwork]:
+    signed = nx.Graph(
+        [("x", "b", {"weight": -1.2}), ("b", "a", {"weight": 0.7}), ("a", "x", {"weight": 0.4})]
+    )
+    apart = nx.Graph([(0, 3), (7, 5)])
+    apart.add_node(2)
+    return {
+        "two nodes": IsingNetwork.from_graph([(0, 1)]),
+        "tree": IsingNetwork.from_graph(nx.star_graph(4), "degree-normalised"),
+        "cycle": IsingNetwork.from_graph(nx.cycle_graph(5), "mean-degree"),
+        "disconnected, with an isolated node": IsingNetwork.from_graph(apart),
+        "signed": IsingNetwork.from_graph(signed),
+        "antiferromagnetic": IsingNetwork.from_graph([(0, 1, -1.0), (1, 2, -1.0), (2, 3, 1.0)]),
+    }
+
+
+def configurations(n: int) -> np.ndarray:
+    """All 2^n, in the order of the binary numbers."""
+    return np.array(list(itertools.product([-1, 1], repeat=n)), dtype=np.int8)
+
+
+def law(network: IsingNetwork, beta: float) -> np.ndarray:
+    """Probabilities of all configurations, from the dense matrix."""
+    J = network.coupling.toarray()
+    s = configurations(len(network)).astype(float)
+    weights = np.exp(beta / 2 * np.einsum("ki,ij,kj->k", s, J, s))
+    return weights / weights.sum()

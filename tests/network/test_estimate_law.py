@@ -1,0 +1,155 @@
+"""The simulated law of a released estimate: that it is the law, once for all, of this network alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from bayesprivmrf.errors import ArgumentError, SamplingWarning
+from bayesprivmrf.mechanisms import ObjectivePerturbation
+from bayesprivmrf.network import EstimateLaw, IsingNetwork
+from bayesprivmrf.network.estimate_law import public_grid
+from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.network.simulated_noise import simulated_noise
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian
+from bayesprivmrf.privacy.score_lattice import perturbation_constants
+
+from .graphs import configurations, law, small_networks
+
+QUICK = {"configurations": 40, "noises": 3, "burn_in": 60, "progress": False}
+
+
+def exact_cumulative(network, constants, bounds, beta, value):
+    """P(estimate <= value), over all configurations: the noise is above the score at the upper midpoint."""
+    estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+    position = round(value / constants.grid)
+    scores = np.array(
+        [estimator.score(s).at(position + 1) for s in configurations(len(network))], dtype=float
+    )
+    tail = 0.5 * np.exp(-np.abs(scores) / constants.noise.scale)  # of a Laplace law, whose steps are tiny
+    return float(law(network, beta) @ np.where(scores > 0, tail, 1 - tail))
+
+
+@pytest.mark.parametrize("name", ["tree", "signed", "disconnected, with an isolated node"])
+def test_the_table_is_the_law_that_enumeration_gives(name):
+    network, bounds = small_networks()[name], (-1.0, 2.0)
+    constants = perturbation_constants(network.coupling, 20.0)
+    table = EstimateLaw.simulate(
+        network, constants, bounds, betas=[-0.5, 0.6, 1.4], rng=3, configurations=600, noises=3, burn_in=60
+    )
+    for beta, row, size in zip(table.betas, table.sorted_rows, table.effective_size, strict=True):
+        for value in (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
+            value = np.ceil(value / constants.grid) * constants.grid
+            p = exact_cumulative(network, constants, bounds, beta, value)
+            found = np.mean(row <= value + constants.grid / 2)
+            # 54 comparisons, each off by five standard errors with a probability below 1e-6
+            assert abs(found - p) <= 5 * np.sqrt(p * (1 - p) / size) + 5 / size
+
+
+def test_one_seed_gives_one_table_and_another_seed_another():
+    network = small_networks()["cycle"]
+    constants = perturbation_constants(network.coupling, 3.0)
+    make = lambda seed, **more: EstimateLaw.simulate(network, constants, points=6, rng=seed, **QUICK, **more)  # noqa: E731
+    first = make(1)
+    assert np.array_equal(first.estimates, make(1, workers=2).estimates)
+    assert not np.array_equal(first.estimates, make(2).estimates)
+    assert first.estimates.shape == (6, 40, 3)
+    assert first.ends[0] == 0.0
+    assert 5.0 - constants.grid < first.ends[1] <= 5.0
+
+
+def test_a_cached_law_is_read_and_another_networks_is_not(tmp_path):
+    networks = small_networks()
+    path = tmp_path / "deep" / "law.npz"
+    make = lambda name, seed: EstimateLaw.simulate(  # noqa: E731
+        networks[name],
+        perturbation_constants(networks[name].coupling, 3.0),
+        betas=[0.0, 1.0],
+        rng=seed,
+        cache=path,
+        **QUICK,
+    )
+    first = make("tree", 1)
+    again = make("tree", 2)
+    assert np.array_equal(first.estimates, again.estimates)
+    assert (again.ends, again.spacing, again.fingerprint) == (first.ends, first.spacing, first.fingerprint)
+    assert make("cycle", 2).fingerprint != first.fingerprint
+
+
+def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_all_where_it_is_everything():
+    rng = np.random.default_rng(0)
+    betas = np.array([0.0, 1.0])
+    base = {"betas": betas, "rhat": np.ones(2), "ends": (-9.0, 9.0), "spacing": 1e-6, "fingerprint": ""}
+    own = np.repeat(rng.normal(size=(2, 800, 1)), 4, axis=2)
+    assert EstimateLaw(estimates=own, **base).effective_size == pytest.approx(800)
+    free = EstimateLaw(estimates=rng.normal(size=(2, 800, 4)), **base).effective_size
+    assert (free > 2800).all()
+    assert (free <= 3200).all()
+    half = own + rng.normal(size=(2, 800, 4))  # a correlation of a half: 3200 / 2.5, ranks near it
+    assert EstimateLaw(estimates=half, **base).effective_size == pytest.approx(1280, rel=0.12)
+
+
+@pytest.mark.parametrize("law", [DiscreteLaplace(2.0**20), DiscreteGaussian(2.0**20)])
+def test_simulated_noise_has_the_laws_moments(law):
+    draws = simulated_noise(law, 200_000, np.random.default_rng(4)).astype(float)
+    assert draws.dtype == float
+    assert abs(draws.mean()) <= 4.5 * law.standard_deviation / np.sqrt(draws.size)
+    assert np.abs(draws).mean() == pytest.approx(law.mean_absolute, rel=4.5 / np.sqrt(draws.size))
+    assert draws.std() == pytest.approx(law.standard_deviation, rel=4.5 * 1.2 / np.sqrt(draws.size))
+
+
+def test_other_noise_is_refused():
+    for other in (Gaussian(1e6), DiscreteGaussian(2.0)):
+        with pytest.raises(ArgumentError, match="`law` must be discrete"):
+            simulated_noise(other, 1, np.random.default_rng(0))
+
+
+def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
+    network = IsingNetwork.from_graph(nx.complete_graph(30), "mean-degree")  # norm 1
+    grid = public_grid(network, (0.0, 5.0), 40)
+    assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
+    assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
+    assert public_grid(network, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
+    both = public_grid(network, (-2.0, 2.0), 40)
+    assert both == pytest.approx(-both[::-1])
+
+
+def test_what_cannot_be_simulated_is_refused():
+    network = small_networks()["tree"]
+    constants = perturbation_constants(network.coupling, 3.0)
+    with pytest.raises(ArgumentError, match="`span` must be given where the estimate has no bounds"):
+        EstimateLaw.simulate(network, constants, None)
+    for betas in ([1.0], [1.0, 1.0], [0.0, float("nan")], [[0.0, 1.0]]):
+        with pytest.raises(ArgumentError, match="`betas` must be"):
+            EstimateLaw.simulate(network, constants, betas=betas)
+    for wrong in ({"configurations": 0}, {"noises": 2.5}):
+        with pytest.raises(ArgumentError, match=r"`(configurations|noises)` must be a whole number"):
+            EstimateLaw.simulate(network, constants, **wrong)
+    unbounded = EstimateLaw.simulate(network, constants, None, span=(0, 1), points=4, rng=0, **QUICK)
+    assert unbounded.ends == (0.0, float("inf"))
+
+
+def test_betas_at_which_the_heat_bath_has_not_mixed_are_told():
+    frozen = IsingNetwork.from_graph(nx.cycle_graph(60))  # domains of opposite sign last
+    constants = perturbation_constants(frozen.coupling, 3.0)
+    with pytest.warns(SamplingWarning, match="has not mixed at 1 of 2 betas, from 6 to 6"):
+        EstimateLaw.simulate(frozen, constants, (0, 6), betas=[0.1, 6.0], rng=1, **QUICK)
+
+
+def test_a_release_keeps_its_law_and_refuses_another_releases():
+    network = small_networks()["cycle"]
+    spins = network.sample(1.0, 1, 0)[0]
+    estimate = ObjectivePerturbation(epsilon=3.0).release(network, spins, rng=1)
+    kept = estimate.law(rng=1, points=6, **QUICK)
+    assert estimate.law(points=6, **QUICK) is kept
+    assert estimate.law(rng=1, points=6, **QUICK) is kept
+    assert estimate.law(rng=2, points=6, **QUICK) is not kept
+    other = ObjectivePerturbation(epsilon=4.0).release(network, spins, rng=1)
+    with pytest.raises(ArgumentError, match="`law` must be that of the estimate's network"):
+        other.interval(law=kept)
+    with pytest.raises(ArgumentError, match="`law` must be that"):
+        dataclasses.replace(estimate, bounds=(0.0, 4.0)).posterior(law=kept)
+    assert 0 <= estimate.interval(law=kept).lower <= estimate.interval(law=kept).upper <= 5

@@ -1,0 +1,390 @@
+"""The mechanism: what it releases, what it refuses, and that an audit can tell it from its broken twins."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import brentq
+
+from bayesprivmrf import load_release
+from bayesprivmrf.audit import audit
+from bayesprivmrf.errors import (
+    ArgumentError,
+    BayesPrivMRFError,
+    ConsistencyWarning,
+    DataError,
+    ModelError,
+    PrivacyError,
+    UndeclaredStateError,
+)
+from bayesprivmrf.mechanisms import ObjectivePerturbation
+from bayesprivmrf.mechanisms.randomness import noise_source
+from bayesprivmrf.network import IsingNetwork
+from bayesprivmrf.network.estimate import NetworkEstimate
+from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.privacy.objective_perturbation import TANH_SLOPE
+from bayesprivmrf.privacy.score_lattice import perturbation_constants
+
+NODES = ["z", "b", 0, 7, -3, "a", 1]
+
+
+def awkward_network():
+    """A triangle, a signed pair, an isolated node; names that are integers, zero too, and unsorted."""
+    edges = [("z", "b", 1.0), ("b", 0, 0.5), ("z", 0, -0.25), (7, -3, -2.0), ("a", 7, 0.125)]
+    return IsingNetwork.from_graph(edges, nodes=NODES)
+
+
+def random_network(seed=0, n=200, degree=6):
+    return IsingNetwork.from_graph(nx.gnm_random_graph(n, n * degree // 2, seed=seed), "mean-degree")
+
+
+def draws(network, beta, seed, sweeps=60):
+    rng = np.random.default_rng(seed)
+    J, s = network.coupling.toarray(), rng.choice([-1, 1], len(network))
+    for _ in range(sweeps):
+        for i in range(len(network)):
+            s[i] = 1 if rng.random() < 1 / (1 + math.exp(-2 * beta * (J[i] @ s))) else -1
+    return s
+
+
+def root(network, spins, curvature, noise):
+    m = network.local_fields(spins)
+    return brentq(lambda a: m @ (spins - np.tanh(a * m)) - curvature * a - noise, -1e4, 1e4, xtol=1e-13)
+
+
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_the_release_is_the_root_of_the_perturbed_score_to_the_nearest_point_of_the_grid(calibration, delta):
+    for network in (random_network(), awkward_network()):
+        constants = perturbation_constants(network.coupling, 3.0, delta, calibration)
+        estimator = PerturbedEstimator.of(network.coupling, constants, (-30.0, 30.0))
+        spins = draws(network, 0.6, 1)
+        noise = noise_source(5).add(np.zeros(40, dtype=np.int64), constants.noise)
+        for steps, found in zip(noise, estimator.score(spins).estimates(noise), strict=True):
+            exact = root(network, spins, constants.curvature, steps * constants.step)
+            assert abs(np.clip(exact, -30, 30) - found) <= constants.grid * (0.5 + 1e-6)
+
+
+def test_one_noise_or_many_give_the_same_estimates_with_and_without_bounds():
+    network = random_network(3)
+    constants = perturbation_constants(network.coupling, 2.0)
+    noise = noise_source(6).add(np.zeros(50, dtype=np.int64), constants.noise)
+    for bounds in ((0.0, 5.0), (-1.0, 0.75), None):
+        estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+        spins = draws(network, 0.4, 2)
+        together = estimator.score(spins).estimates(noise)
+        assert together.tolist() == [float(estimator.score(spins).estimates([k])[0]) for k in noise]
+        assert (together / constants.grid == np.rint(together / constants.grid)).all()
+        if bounds is not None:
+            assert bounds[0] <= together.min() <= together.max() <= bounds[1]
+
+
+def test_no_root_above_zero_gives_zero_and_no_upper_bound_cuts_nothing():
+    network = random_network(4)
+    constants = perturbation_constants(network.coupling, 1.0)
+    low = PerturbedEstimator.of(network.coupling, constants, None)
+    score = low.score(draws(network, 0.5, 3))
+    beyond = int(1e6 * constants.noise.scale)
+    assert score.estimates([beyond])[0] == 0.0
+    assert score.estimates([-beyond])[0] > 1e4
+    held = PerturbedEstimator.of(network.coupling, constants, (0.3, 1.2)).score(draws(network, 0.5, 3))
+    released = held.estimates([beyond, -beyond])
+    assert 0.3 <= released[0] < 0.3 + constants.grid
+    assert 1.2 - constants.grid < released[1] <= 1.2
+
+
+def test_negative_beta_and_negative_couplings_are_estimated():
+    grid = nx.grid_2d_graph(25, 25)
+    ferro = IsingNetwork.from_graph(grid)
+    anti = IsingNetwork.from_matrix(-ferro.coupling)
+    spins = draws(anti, 0.5, 4, sweeps=40)
+    negative = ObjectivePerturbation(epsilon=20.0, bounds=(-2, 2)).release(ferro, spins, rng=0)
+    positive = ObjectivePerturbation(epsilon=20.0, bounds=(-2, 2)).release(anti, spins, rng=0)
+    assert negative.inverse_temperature == pytest.approx(-0.5, abs=0.15)
+    assert positive.inverse_temperature == pytest.approx(0.5, abs=0.15)
+    assert negative.constants == positive.constants
+
+
+def test_the_estimate_does_not_depend_on_which_state_is_called_positive_nor_on_the_order():
+    network = awkward_network()
+    states = dict(zip(NODES, ["yes", "no", "yes", "yes", "no", "no", "yes"], strict=True))
+    one = ObjectivePerturbation(epsilon=9.0, positive="yes", negative="no").release(network, states, rng=2)
+    other = ObjectivePerturbation(epsilon=9.0, positive="no", negative="yes").release(
+        network, dict(reversed(states.items())), rng=2
+    )
+    assert one.inverse_temperature == other.inverse_temperature
+
+
+def test_a_release_holds_one_number_that_depends_on_the_outcomes():
+    network = random_network(5)
+    mechanism = ObjectivePerturbation(epsilon=1.0)
+    first, second = (mechanism.release(network, draws(network, b, 6), rng=1) for b in (0.0, 0.9))
+    fields = [f.name for f in dataclasses.fields(first)]
+    assert fields == ["inverse_temperature", "network", "bounds", "constants", "guarantee", "provenance"]
+    for name in fields[1:]:
+        assert getattr(first, name) == getattr(second, name)
+    assert first.inverse_temperature != second.inverse_temperature
+
+
+def test_more_budget_brings_the_estimate_to_the_pseudo_likelihoods():
+    network = random_network(6)
+    spins = draws(network, 0.7, 7)
+    exact = root(network, spins, 0.0, 0.0)
+    errors = []
+    for epsilon in (1.0, 30.0, 1000.0):
+        mechanism = ObjectivePerturbation(epsilon=epsilon, bounds=None)
+        found = [mechanism.release(network, spins, rng=k).inverse_temperature for k in range(20)]
+        errors.append(math.sqrt(np.mean((np.array(found) - exact) ** 2)))
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+    assert errors[2] < 0.003
+
+
+def test_the_guarantee_names_the_unit_and_the_release_says_so():
+    network = random_network(7)
+    spins = draws(network, 0.5, 8)
+    pure = ObjectivePerturbation(epsilon=2.0).release(network, spins)
+    assert pure.guarantee == PrivacyGuarantee(epsilon=2.0, adjacency="replace-one", unit="node's outcome")
+    assert isinstance(pure.constants.noise, DiscreteLaplace)
+    for text in (repr(pure), pure._repr_html_()):
+        assert "one node&#x27;s outcome" in text or "one node's outcome" in text
+        assert "200 nodes" in text
+        assert "SIMULATED" not in text.upper()
+    gaussian = ObjectivePerturbation(epsilon=2.0, delta=1e-3).release(network, spins, rng=1)
+    assert isinstance(gaussian.constants.noise, DiscreteGaussian)
+    assert gaussian.guarantee.delta == 1e-3
+    assert "SIMULATED" in repr(gaussian)
+    assert "protects nobody" in gaussian.privacy_statement()
+
+
+def test_the_ledger_is_charged_once_and_never_for_what_is_refused():
+    class Book:
+        def __init__(self):
+            self.entries = []
+
+        def spend(self, guarantee, provenance):
+            self.entries.append((guarantee.epsilon, provenance.mechanism))
+
+    book, network = Book(), random_network(8)
+    mechanism = ObjectivePerturbation(epsilon=2.0)
+    with pytest.raises(DataError):
+        mechanism.release(network, [1, -1], ledger=book)
+    assert book.entries == []
+    mechanism.release(network, draws(network, 0.5, 8), ledger=book)
+    assert book.entries == [(2.0, "ObjectivePerturbation")]
+
+
+def test_a_saved_estimate_comes_back_whole(tmp_path):
+    for network, bounds in ((awkward_network(), (-1, 4)), (random_network(9), None)):
+        spins = draws(network, 0.5, 9)
+        given = ObjectivePerturbation(epsilon=2.0, delta=1e-3, bounds=bounds).release(network, spins, rng=3)
+        given.save(tmp_path / "r", overwrite=True)
+        back = load_release(tmp_path / "r")
+        assert isinstance(back, NetworkEstimate)
+        for name in ("inverse_temperature", "bounds", "constants", "guarantee", "provenance"):
+            assert getattr(back, name) == getattr(given, name)
+        assert back.network.nodes == network.nodes
+        assert (back.network.coupling != network.coupling).nnz == 0
+        assert repr(back) == repr(given)
+        noise = noise_source(1).add(np.zeros(9, dtype=np.int64), given.constants.noise)
+        assert np.array_equal(
+            back.estimator().score(spins).estimates(noise), given.estimator().score(spins).estimates(noise)
+        )
+
+
+def test_a_guarantee_that_promises_less_loss_than_there_is_is_refused():
+    network = random_network(1)
+    given = ObjectivePerturbation(epsilon=2.0).release(network, draws(network, 0.5, 9), rng=3)
+    for guarantee in (
+        PrivacyGuarantee(epsilon=1.9, adjacency="replace-one"),
+        PrivacyGuarantee(rho=5.0, adjacency="replace-one"),
+    ):
+        with pytest.raises(PrivacyError, match="must cover the budget"):
+            dataclasses.replace(given, guarantee=guarantee)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": 0}, "`epsilon` must be positive"),
+        ({"epsilon": math.nan}, "`epsilon` must be positive"),
+        ({"epsilon": 1.0, "delta": 1.0}, "`delta` must be in"),
+        ({"epsilon": 1.0, "delta": math.nan}, "`delta` must be in"),
+        ({"epsilon": 1.0, "delta": -1e-9}, "`delta` must be in"),
+        ({"epsilon": 1.0, "calibration": "loose"}, "`calibration` must be 'tight' or 'paper'"),
+        ({"epsilon": 1.0, "bounds": (5, 0)}, "`bounds` must be finite with low < high"),
+        ({"epsilon": 1.0, "bounds": (1, 1)}, "`bounds` must be finite with low < high"),
+        ({"epsilon": 1.0, "bounds": (0, math.nan)}, "`bounds` must be finite with low < high"),
+        ({"epsilon": 1.0, "bounds": (0, math.inf)}, "`bounds` must be finite with low < high"),
+        ({"epsilon": 1.0, "bounds": 5}, "`bounds` must be a pair"),
+        ({"epsilon": 1.0, "bounds": (0, 1, 2)}, "`bounds` must be a pair"),
+        ({"epsilon": 1.0, "bounds": "05"}, "`bounds` must be a pair"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ArgumentError, match=message.replace("(", r"\(")):
+        ObjectivePerturbation(**settings)
+
+
+def test_a_delta_above_one_over_n_must_be_meant():
+    network = random_network(2, n=100)
+    spins = draws(network, 0.3, 1)
+    ObjectivePerturbation(epsilon=1.0, delta=1 / 100).release(network, spins, rng=0)
+    with pytest.raises(ArgumentError, match="allow_large_delta=True"):
+        ObjectivePerturbation(epsilon=1.0, delta=0.011).release(network, spins, rng=0)
+    meant = ObjectivePerturbation(epsilon=1.0, delta=0.011, allow_large_delta=True)
+    assert meant.release(network, spins, rng=0).guarantee.delta == 0.011
+
+
+def test_what_is_no_network_and_bounds_within_one_point_of_the_grid_are_refused():
+    spins = np.ones(3, dtype=int)
+    with pytest.raises(ModelError, match=r"IsingNetwork.from_graph"):
+        ObjectivePerturbation(epsilon=1.0).release(nx.path_graph(3), spins)
+    network = IsingNetwork.from_graph(nx.path_graph(3))
+    with pytest.raises(ArgumentError, match="wider than the public grid"):
+        ObjectivePerturbation(epsilon=1.0, bounds=(1e-9, 2e-9)).release(network, spins)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "error"),
+    [
+        ([1, 0, 1], UndeclaredStateError),
+        ([1.0, math.nan, -1], UndeclaredStateError),
+        ([1, None, -1], UndeclaredStateError),
+        ({0: 1, 1: -1}, DataError),
+        ({0: 1, 1: -1, 2: 1, "ghost": 1}, DataError),
+        ([1, -1], DataError),
+        (None, DataError),
+    ],
+)
+def test_outcomes_that_do_not_fit_are_refused_without_showing_them(outcomes, error):
+    network = IsingNetwork.from_graph(nx.path_graph(3))
+    with pytest.raises(error) as caught:
+        ObjectivePerturbation(epsilon=1.0).release(network, outcomes)
+    assert isinstance(caught.value, BayesPrivMRFError)
+    assert "ghost" not in str(caught.value)
+
+
+def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_none():
+    spins = np.ones(401, dtype=int)
+    with pytest.warns(ConsistencyWarning, match="does not promise that the estimate comes near beta"):
+        ObjectivePerturbation(epsilon=1.0).release(IsingNetwork.from_graph(nx.star_graph(400)), spins, rng=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for graph in (
+            nx.gnm_random_graph(300, 3000, seed=1),
+            nx.grid_2d_graph(15, 15),
+            nx.complete_graph(60),
+        ):
+            for coupling in ("raw", "mean-degree", "degree-normalised"):
+                network = IsingNetwork.from_graph(graph, coupling)
+                ObjectivePerturbation(epsilon=1.0).release(network, np.ones(len(network), dtype=int), rng=0)
+
+
+def test_two_outcomes_that_are_neighbours_give_the_same_set_of_possible_estimates():
+    # the released number alone, to its last bit, must not tell neighbours apart
+    network = IsingNetwork.from_graph(nx.path_graph(4))
+    mechanism = ObjectivePerturbation(epsilon=50.0, bounds=(0, 1))
+    plan = mechanism._prepare(network)
+    noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), plan.estimator.constants.noise)
+    reached = [set(plan.estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
+    grid = set(range(plan.estimator.low, plan.estimator.high + 1))
+    assert reached[0] <= grid
+    assert reached[1] <= grid
+
+
+def gadget_network(pairs, k=8):
+    """Worst case of the noise: see `score_sensitivity`; and pairs that agree, which only shift the score."""
+    edges = [(0, ("near", i), 1 / k) for i in range(k)]
+    edges += [(("near", i), ("far", i), 1 - 1 / k) for i in range(k)]
+    edges += [(("p", i), ("q", i), 0.53) for i in range(pairs)]
+    network = IsingNetwork.from_graph(edges)
+    spins = np.array([-1 if node != 0 and node[0] == "far" else 1 for node in network.nodes])
+    return network, spins, network.nodes.index(0)
+
+
+def gadget_sides(constants, network, spins, hub):
+    """Score of the gadget and of its neighbour; together they tell of the noise at a near u*."""
+    flipped = spins.copy()
+    flipped[hub] *= -1
+    estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0))
+    return [estimator.score(s) for s in (spins, flipped)]
+
+
+def audited(claim, constants, network, spins, hub, runs=100_000, seed=77):
+    """Audit of the noise's share: can estimates of the gadget and its neighbour be told apart too well?"""
+    rng = np.random.default_rng(seed)
+    sides = gadget_sides(constants, network, spins, hub)
+    source = noise_source(rng)
+
+    def sampler(score):
+        return lambda size: score.estimates(source.add(np.zeros(size, dtype=np.int64), constants.noise))
+
+    promise = PrivacyGuarantee(epsilon=claim, adjacency="replace-one")
+    return audit(sampler(sides[0]), sampler(sides[1]), promise, runs=runs)
+
+
+# so many that the larger of the two scores is just below 0 at a near u*: half of the noise is above
+PAIRS = 64
+
+
+@pytest.fixture(scope="module")
+def worst_case():
+    network, spins, hub = gadget_network(PAIRS)
+    return network, spins, hub, perturbation_constants(network.coupling, 2.0)
+
+
+def test_the_gadget_spends_the_whole_share_of_the_noise(worst_case):
+    network, spins, hub, constants = worst_case
+    scores = gadget_sides(constants, network, spins, hub)
+    position = round(TANH_SLOPE / (1 - 1 / 8) / constants.grid)
+    here, moved = (score.at(position) for score in scores)
+    assert 0.998 < abs(here - moved) / constants.sensitivity <= 1
+    assert -0.2 * constants.sensitivity < max(here, moved) <= 0  # "above" differs by the full factor
+
+
+def test_an_audit_passes_the_tight_noise_and_catches_less_of_it(worst_case):
+    network, spins, hub, constants = worst_case
+    share = constants.epsilon_noise
+    assert not audited(share, constants, network, spins, hub).is_violated
+    assert not audited(2.0, constants, network, spins, hub).is_violated
+    weak = dataclasses.replace(constants, noise=DiscreteLaplace(0.85 * constants.noise.scale))
+    found = audited(share, weak, network, spins, hub)
+    assert found.is_violated
+    assert found.epsilon_lower[0] > share
+
+
+def test_an_audit_catches_a_twin_that_forgets_the_tanh_term(worst_case):
+    network, spins, hub, constants = worst_case
+    scale = constants.noise.scale * 4 / (4 + 2 * TANH_SLOPE)
+    forgetful = dataclasses.replace(constants, noise=DiscreteLaplace(scale))
+    assert audited(constants.epsilon_noise, forgetful, network, spins, hub).is_violated
+    assert audited(2.0, forgetful, network, spins, hub).is_violated  # the whole budget, not only the share
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_an_audit_with_many_runs_passes_both_calibrations(epsilon):
+    network, spins, hub = gadget_network(PAIRS)
+    for calibration in ("tight", "paper"):
+        constants = perturbation_constants(network.coupling, epsilon, 0.0, calibration)
+        assert not audited(constants.epsilon_noise, constants, network, spins, hub, runs=400_000).is_violated
+
+
+def test_the_split_is_sparse_friendly():
+    """A hundred thousand nodes are calibrated and released in seconds."""
+    n = 100_000
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(0, n, (2, 3 * n))
+    keep = rows != columns
+    upper = sparse.coo_array((np.ones(keep.sum()), (rows[keep], columns[keep])), shape=(n, n))
+    network = IsingNetwork.from_matrix(sparse.csr_array(upper + upper.T) / 6)
+    estimate = ObjectivePerturbation(epsilon=1.0).release(network, rng.choice([-1, 1], n), rng=0)
+    assert abs(estimate.inverse_temperature) < 0.1
+    assert estimate.constants.curvature < 40
