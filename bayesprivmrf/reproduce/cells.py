@@ -82,7 +82,7 @@ def _computed(cells: Sequence[Cell], folder: Path, jobs: int) -> Iterator[None]:
         return
     import joblib
 
-    work = joblib.Parallel(n_jobs=min(jobs, len(cells)), return_as="generator_unordered", batch_size=1)
+    work = joblib.Parallel(n_jobs=min(jobs, len(cells)), return_as="generator_unordered")
     yield from work(joblib.delayed(_keep)(cell, folder) for cell in cells)
 
 

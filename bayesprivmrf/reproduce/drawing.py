@@ -71,7 +71,7 @@ def _estimates(table: pd.DataFrame) -> Figure:
     aside = 0.12 * float(np.diff(np.sort(mple["beta"])).min()) if len(mple) > 1 else 0.0
     for number, (axis, private) in enumerate(zip(axes, PRIVATE, strict=True)):
         rows = _where(table, estimator=private.name)
-        ends = [float(mple["beta"].min()), float(mple["beta"].max())]
+        ends = [min(mple["beta"]), max(mple["beta"])]
         axis.plot(ends, ends, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
         _bars(axis, mple, -aside, GREY, "o", _MPLE)
         _bars(axis, rows, aside, COLOURS[number], MARKS[number + 1], private.label)
@@ -211,7 +211,8 @@ def _regimes(table: pd.DataFrame) -> Figure:
         axis.set_title(_setting(rows), fontsize=9)
         tidy(axis)
     axes[0].set_ylabel("mean squared error")
-    axes[0].legend(frameon=False, fontsize=7)
+    lines, labels = axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
