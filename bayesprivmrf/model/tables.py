@@ -158,19 +158,12 @@ def labelled(
 
 
 def axis_names(domain: Domain) -> tuple[str, ...]:
-    """Name of each variable's axis in tables: its own if it is text, else ``str(variable)``, made unique.
+    """Name of each variable's axis in tables, as text; a domain's variables are distinct when printed.
 
     Examples
     --------
-    >>> axis_names(Domain.from_states({0: [3, 1], "0": ["x", "y"], "a": [0, 1]}))
-    ('0_', '0', 'a')
+    >>> from bayesprivmrf.model import Domain
+    >>> axis_names(Domain.from_states({0: [3, 1], "a": [0, 1]}))
+    ('0', 'a')
     """
-    taken = {variable for variable in domain.variables if isinstance(variable, str)}
-    names: list[str] = []
-    for variable in domain.variables:
-        name = str(variable)
-        while not isinstance(variable, str) and name in taken:
-            name += "_"
-        taken.add(name)
-        names.append(name)
-    return tuple(names)
+    return tuple(str(variable) for variable in domain.variables)
