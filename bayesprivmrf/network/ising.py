@@ -119,7 +119,7 @@ class IsingNetwork:
 
     @cached_property
     def row_norms(self) -> np.ndarray:
-        """Sums of absolute couplings, sum_j |J_ij|, shape (n,): how far the others can pull node i."""
+        """Sums of absolute couplings, sum_j abs(J_ij), shape (n,): how far the others can pull node i."""
         return np.asarray(abs(self.coupling).sum(axis=1)).ravel()
 
     @cached_property
