@@ -89,7 +89,9 @@ def log_laplace_kernel(counts: Any, noisy_counts: Any, scales: Any, masses: Any,
     return outputs[0]
 
 
-@numba.njit
+@numba.njit(
+    error_model="numpy"
+)  # far out, a number that is none ends a trajectory; an exception, the sampling
 def _kernel(counts, noisy, scales, masses, width):
     values, slopes = np.empty_like(counts), np.empty_like(counts)
     for i in range(len(counts)):

@@ -81,7 +81,9 @@ def row_counts(forest: JunctionForest, weights: Any, total: Any, concentration: 
     return _ROW_COUNTS(weights, total, concentration, *indices)
 
 
-@numba.njit
+@numba.njit(
+    error_model="numpy"
+)  # far out, a number that is none ends a trajectory; an exception, the sampling
 def _spread(margin, mass):
     """√ of the row's spread, and its derivatives by the margin and by the mass Rα."""
     softness = min(_SOFTNESS, 0.25 * mass)
@@ -101,7 +103,7 @@ def _spread(margin, mass):
     return value, 0.5 * by_margin / value, 0.5 * (by_mass + tail_by_mass) / value
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _bent(margin, mass):
     """The margin, bent above -Rα/2 where it is negative, and its derivatives by the margin and by the mass Rα."""
     if margin >= 0.0:
@@ -111,7 +113,7 @@ def _bent(margin, mass):
     return bound * (power - 1.0), power, 0.5 * (power - 1.0 - power * margin / bound)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _forward(weights, total, alpha, row_starts, source_starts, sources):
     counts = np.empty_like(weights)
     for row in range(len(row_starts) - 1):
@@ -131,7 +133,7 @@ def _forward(weights, total, alpha, row_starts, source_starts, sources):
     return counts
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _backward(weights, total, alpha, row_starts, source_starts, sources, counts, upstream):
     """Vector-Jacobian product: derivatives by the weights, the total and α, of ``upstream @ counts``."""
     flow = upstream.copy()

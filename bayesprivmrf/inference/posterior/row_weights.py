@@ -151,7 +151,9 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     return outputs[0]
 
 
-@numba.njit
+@numba.njit(
+    error_model="numpy"
+)  # far out, a number that is none ends a trajectory; an exception, the sampling
 def softened(u: float) -> tuple[float, float, float, float, float]:
     """S(u), log S(u) and its derivative, log Φ(u) and its derivative.
 
@@ -174,7 +176,7 @@ def softened(u: float) -> tuple[float, float, float, float, float]:
     return math.exp(log_soft), log_soft, tail, log_density + math.log(mills), 1.0 / mills
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def inverse_softened(log_values: FloatArray) -> FloatArray:
     """The u of which S(u) has the given logarithms, by Newton's method; log S is increasing and concave."""
     result = np.empty_like(log_values)
@@ -191,7 +193,7 @@ def inverse_softened(log_values: FloatArray) -> FloatArray:
     return result
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _rows(position, alpha, shift, scale, log_scale, shape, total, constant, row_starts):
     """Weights and log density; their derivatives by v, and that of the density by α, but for Γ(Rα) and Γ(α)."""
     weights, slopes, scores = np.empty_like(position), np.empty_like(position), np.empty_like(position)

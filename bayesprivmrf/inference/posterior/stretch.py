@@ -84,7 +84,7 @@ def stretched(position: Any, scale_position: Any, given: Mapping[str, Any], late
     return Stretched(*outputs)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, error_model="numpy")
 def _scales(scale_position, root, scale, total, means, shares, information):
     """Log τ, the precisions λ + r, and r."""
     log_scale = scale.copy()
@@ -99,7 +99,7 @@ def _scales(scale_position, root, scale, total, means, shares, information):
     return log_scale, information + relative, relative
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, error_model="numpy")
 def _forward(
     position, scale_position, basis, information, shares, mode, root, scale, total,
     levels, variance, means, expected, hyper, excess,
@@ -129,7 +129,7 @@ def _forward(
     return moved[:size].copy(), log_scale, np.array(log_total), np.array(density)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, error_model="numpy")
 def _backward(
     by_coordinates, by_log_scale, by_log_total, by_density, coordinates, log_total,
     position, scale_position, basis, information, shares, mode, root, scale, total,
