@@ -26,7 +26,7 @@ GRAPH = ErdosRenyi(nodes=2000, exponent=1 / 3, seed=1)
 BETAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 BLOG_BETAS = (0.5, 1.0, 1.5, 2.0, 2.85)
 ESTIMATORS = ("mple", "paper", "paper-laplace", "tight")
-DRAWS = 20_000
+DRAWS = 500_000
 
 
 def simulated(
