@@ -69,9 +69,11 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     Raises
     ------
     ArgumentError
-        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid.
+        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
+        reach farther than it is exact.
     ModelError
-        At release: the network is no `IsingNetwork`.
+        At release: the network is no `IsingNetwork`, or its couplings are so small or so large that their squares
+        are not accurate in double precision.
 
     Warns
     -----
