@@ -53,8 +53,12 @@ and there g(u) = 1/u + u (1 - 1/u^2) = u.
 SAFETY = 1 + 1e-11
 """By this much a bound computed in floating point is widened."""
 
+_LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
+
 CRITICAL_MULTIPLE = 1.5
 """The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality."""
+
+_LARGEST = 700.0  # above, e^epsilon overflows; Delta of a smaller epsilon is enough
 
 _SHARES = np.geomspace(0.004, 0.9, 241)
 
@@ -183,9 +187,8 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     float
         The larger, over nodes, of the smaller of the two.
     """
-    epsilon = positive_finite("epsilon", epsilon)
-    half = math.sinh(epsilon / 2) if epsilon < 1400 else math.inf
-    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    epsilon = min(positive_finite("epsilon", epsilon), _LARGEST)
+    half, growth = math.sinh(epsilon / 2), math.expm1(epsilon)
     return float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
 
 
@@ -207,7 +210,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
         = 2 \int_0^\infty [\nu(y) - e^\epsilon \nu(y + 1)]_+ dy.
 
     The bracket is positive from :math:`y_0 = \epsilon \sigma^2 - 1/2` on. Where :math:`y_0 \ge 0` this is twice the
-    delta of the analytic Gaussian mechanism.
+    delta of the analytic Gaussian mechanism. Rounded up by what the rounding of the two logarithms can hide.
 
     Parameters
     ----------
@@ -224,7 +227,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
 
     start = max(epsilon * multiple * multiple - 0.5, 0.0)
     tail, moved = float(log_ndtr(-start / multiple)), float(log_ndtr(-(start + 1) / multiple))
-    gap = epsilon + moved - tail
+    gap = epsilon + moved - tail - _LOG_ERROR * (epsilon - moved - tail)
     return 2 * math.exp(tail) * -math.expm1(gap) if gap < 0 else 0.0
 
 

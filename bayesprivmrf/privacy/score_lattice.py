@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
@@ -43,6 +43,7 @@ units of 2^-53, the product by one more: together below |m| 2^-50.
 _SMALLEST_FIELD = 2**16
 _SMALLEST_SCALE = 2.0**20
 _SPACINGS = 256  # grid spacings in one proxy error
+_USUAL_SIZES = 1e-100, 1e100  # squares and fourth powers of couplings are far from the ends of doubles
 _SLACK = 0.01  # of Delta, for the rounding of its slope, before the grid is made coarser
 
 
@@ -125,7 +126,15 @@ def perturbation_constants(
     ------
     ArgumentError
         The budget is so small or so large that a lattice of 64-bit steps cannot hold it.
+    ModelError
+        The largest coupling is so small or so large that its square is not accurate in double precision.
     """
+    largest = float(np.abs(coupling.data).max())
+    if not _USUAL_SIZES[0] <= largest <= _USUAL_SIZES[1]:
+        raise ModelError(
+            f"the largest coupling must be between {_USUAL_SIZES[0]:g} and {_USUAL_SIZES[1]:g} in size, got "
+            f"{largest:g}; change the unit of J, and with it that of beta."
+        )
     norms = CouplingNorms.of(coupling)
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
