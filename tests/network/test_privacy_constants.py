@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, sparse, stats
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.mechanisms.calibration import promised_loss
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, score_lattice
@@ -179,6 +179,24 @@ def test_each_constant_is_one_bound_or_the_other_whichever_is_smaller():
         assert least_curvature(norms, epsilon) >= expected
 
 
+def test_delta_never_falls_to_zero_by_overflow_and_never_rises_with_epsilon():
+    norms = CouplingNorms.of(matrix(nx.path_graph(4)))
+    deltas = [least_curvature(norms, epsilon) for epsilon in (1.0, 30.0, 699.0, 701.0, 1401.0, 1e6)]
+    assert all(a >= b > 0 for a, b in itertools.pairwise(deltas))
+
+
+def test_couplings_whose_squares_a_double_does_not_hold_are_refused():
+    J = matrix(nx.path_graph(4))
+    for size in (1e-99, 1e99):
+        constants = perturbation_constants(sparse.csr_array(size * J), 1.0)
+        assert constants.curvature == pytest.approx(
+            size**2 * perturbation_constants(J, 1.0).curvature, rel=0.02
+        )
+    for size in (1e-310, 1e-160, 1e160, 1e308):
+        with pytest.raises(ModelError, match="largest coupling must be between"):
+            perturbation_constants(sparse.csr_array(size * J), 1.0)
+
+
 def test_the_tight_constants_are_below_those_of_the_paper_at_an_equal_split():
     for seed in range(20):
         norms = CouplingNorms.of(random_coupling(seed, seed % 2 == 1))
@@ -232,6 +250,20 @@ def test_the_two_sided_delta_is_its_integral(epsilon, multiple):
         -0.5 / multiple - epsilon * multiple
     )
     assert two_sided_delta(multiple, epsilon) <= 2 * one_sided * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("delta", [1e-15, 1e-9, 1e-3])
+def test_the_two_sided_delta_is_rounded_up_where_two_tails_nearly_cancel(epsilon, delta):
+    multiple = gaussian_multiple(epsilon, delta)
+    start = max(epsilon * multiple - 0.5 / multiple, 0.0)
+    # beyond the start the bracket is a density times one minus an exponential, which cancels nothing
+    area, error = integrate.quad(
+        lambda x: stats.norm.pdf(start + x) * -math.expm1(-x / multiple), 0, 12, epsabs=0, epsrel=1e-11
+    )
+    exact = 2 * (area + error)
+    assert exact <= delta
+    assert exact <= two_sided_delta(multiple, epsilon) * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 1.0, 20.0])
