@@ -111,10 +111,10 @@ def perturbation_constants(
 ) -> PerturbationConstants:
     r"""Return the constants for a coupling matrix and a budget.
 
-    With the lattice's own J, D = its largest row norm in steps, d = its largest number of neighbours, n nodes and
+    With the lattice's own J in steps, zeta = `score_sensitivity`, d = its largest number of neighbours, n nodes and
     e = `TERM_ERROR`:
 
-    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`(4 + 2u^*) D + d (1 + 2e)`;
+    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`\zeta + d (1 + 2e)`;
     - slope: over one spacing the rounded score falls by at least what the exact one does, less one step for each
       node (a rounded term of a common node falls back by at most one where the exact one rises), and the terms of
       d neighbours differ from exact ones by up to :math:`c = d (1 + 2e)`. So Delta is enlarged by
@@ -143,14 +143,14 @@ def perturbation_constants(
     )
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
-    row_norm = int(abs(lattice).sum(axis=1).max())
-    if not row_norm >= _SMALLEST_FIELD:
+    size = abs(lattice)
+    if not size.sum(axis=1).max() >= _SMALLEST_FIELD:
         raise ArgumentError(
             f"`epsilon` must leave the couplings larger than a step of the noise, got {epsilon!r}; "
             "choose a larger budget."
         )
     rounding = norms.degree * (1 + 2 * TERM_ERROR)
-    sensitivity = math.ceil(score_sensitivity(row_norm, calibration) * SAFETY + rounding)
+    sensitivity = math.ceil(score_sensitivity(size, calibration) * SAFETY + rounding)
     rounded = CouplingNorms.of(lattice * step)
     if calibration == "paper":
         curvature = paper_curvature(rounded, epsilon)
