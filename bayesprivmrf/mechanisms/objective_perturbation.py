@@ -19,6 +19,7 @@ from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.estimate import NetworkEstimate
+    from bayesprivmrf.network.estimate_law import EstimateLaw
     from bayesprivmrf.network.ising import IsingNetwork
     from bayesprivmrf.network.perturbed_score import PerturbedEstimator, PerturbedScore
 
@@ -39,7 +40,7 @@ class PerturbationPlan:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "NetworkEstimate"]):
+class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "PerturbedScore", "NetworkEstimate"]):
     r"""Release the inverse temperature of an Ising model on a public network; one node's outcome is the unit.
 
     The estimate is the root of :math:`\sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N` with local fields
@@ -55,7 +56,7 @@ class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "Netwo
         0 for Laplace noise and a pure promise; positive for Gaussian noise, which is the worse of the two at almost
         any budget, for there is one number to release. At most 1/n unless `allow_large_delta`.
     calibration
-        ``"tight"``: the smallest constants that are proved, :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
+        ``"tight"``: the smallest constants that are proved, at most :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
@@ -68,9 +69,11 @@ class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "Netwo
     Raises
     ------
     ArgumentError
-        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid.
+        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
+        reach farther than it is exact.
     ModelError
-        At release: the network is no `IsingNetwork`.
+        At release: the network is no `IsingNetwork`, or its couplings are so small or so large that their squares
+        are not accurate in double precision.
 
     Warns
     -----
@@ -111,7 +114,29 @@ class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "Netwo
         if self.bounds is not None:
             object.__setattr__(self, "bounds", finite_pair("bounds", self.bounds))
 
-    def _prepare(self, network: Any) -> PerturbationPlan:
+    def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
+        """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.
+
+        It tells what a budget buys, and serves the release that follows for intervals and posteriors.
+
+        Parameters
+        ----------
+        network
+            The public network.
+        settings
+            Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``rng``, ``cache``.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As for a release; or a setting of the simulation is out of range.
+        """
+        from bayesprivmrf.network.estimate_law import EstimateLaw
+
+        plan = self._prepare(network)
+        return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
+
+    def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network.ising import IsingNetwork
         from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 

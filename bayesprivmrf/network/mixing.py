@@ -28,7 +28,7 @@ class Mixing:
     Parameters
     ----------
     energy_rhat, order_rhat
-        Split R-hat of the energy s'Js, and of the order, sum over the components of |sum of s| divided by n. The
+        Split R-hat of the energy s'Js, and of the order, sum over the components of abs(sum of s) over n. The
         order and not the magnetisation, for that is symmetric about 0 and each draw's sign is drawn afresh.
     energy_ess, order_ess
         Effective number of independent sweeps, over all chains.
