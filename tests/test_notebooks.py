@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -11,19 +12,88 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SLOW = {"02_posterior.ipynb"}  # compiles two models and samples a dozen posteriors
+WITH_OUTPUTS = {"03_network_peer_effects.ipynb"}  # its data do not ship, and it takes minutes at full size
+MACHINE_PATH = re.compile(
+    r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"
+)
+BLOGS = "shared/data/polblogs/polblogs.gml"
+
+
+def code_cells(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def blogs_file() -> Path | None:
+    places = [
+        Path(os.environ.get("POLBLOGS_GML", "")),
+        *(folder / BLOGS for folder in Path(__file__).parents),
+    ]
+    return next((path for path in places if path.is_file()), None)
 
 
 def test_the_notebooks_are_found():
-    assert {"01_declare_release_infer.ipynb", "02_posterior.ipynb"} <= {path.name for path in NOTEBOOKS}
+    names = {path.name for path in NOTEBOOKS}
+    assert names >= {"01_declare_release_infer.ipynb", "02_posterior.ipynb", *WITH_OUTPUTS}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.name not in WITH_OUTPUTS], ids=lambda path: path.name
+)
 def test_a_notebook_is_stored_without_outputs(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    code = code_cells(path)
     assert code
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+@pytest.mark.parametrize("name", sorted(WITH_OUTPUTS))
+def test_stored_outputs_are_of_one_run_and_name_no_place_on_a_machine(name):
+    code = code_cells(ROOT / "notebooks" / name)
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 4
+    assert not [output for output in outputs if output.output_type == "error"]
+    texts = [str(output.get("text", "")) for output in outputs]
+    texts += [
+        str(text)
+        for output in outputs
+        for kind, text in output.get("data", {}).items()
+        if kind[:5] == "text/"
+    ]
+    assert not [found[0] for text in texts if (found := MACHINE_PATH.search(text))]
+    assert not [text for text in texts if "MADE-UP" in text or "SIMULATED" in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_place"),
+    [
+        ("/tmp/ipykernel_71/3.py:2: Warning", True),
+        ('File "/home/ann/x.py"', True),
+        ("C:\\Users\\ann", True),
+        ("1/(1 + e)", False),
+        ("https://example.org/home/x", False),
+        ("epsilon/tmp/2", False),
+    ],
+)
+def test_a_place_on_a_machine_is_recognised(text, is_place):
+    assert bool(MACHINE_PATH.search(text)) is is_place
+
+
+def executed(path, folder, monkeypatch):
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # another library's notices at import
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    monkeypatch.setenv("NOTEBOOK_QUICK", "1")
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}})
+    client.execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
+    assert not [output for output in outputs if output.output_type == "error"]
+    return outputs
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client.*")
@@ -34,14 +104,19 @@ def test_a_notebook_is_stored_without_outputs(path):
     ids=lambda path: path.name,
 )
 def test_a_notebook_runs_and_shows_its_pictures(path, tmp_path, monkeypatch):
-    from nbclient import NotebookClient
+    monkeypatch.delenv("POLBLOGS_GML", raising=False)
+    outputs = executed(path, tmp_path, monkeypatch)
+    made_up = any("MADE-UP" in str(output.get("text", "")) for output in outputs)
+    assert made_up is (path.name in WITH_OUTPUTS)
 
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # another library's notices at import
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
-    assert not [output for output in outputs if output.output_type == "error"]
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client.*")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.skipif(blogs_file() is None, reason="the blogs' GML does not ship")
+def test_the_notebook_on_one_network_runs_on_the_blogs(tmp_path, monkeypatch):
+    monkeypatch.setenv("POLBLOGS_GML", str(blogs_file()))
+    outputs = executed(ROOT / "notebooks" / "03_network_peer_effects.ipynb", tmp_path, monkeypatch)
+    texts = [str(output.get("text", "")) for output in outputs]
+    assert any("IsingNetwork(815 nodes, 2345 edges)" in text for text in texts)
+    assert any("no guarantee: 2.850" in text for text in texts)
