@@ -1,0 +1,9 @@
+"""Models whose couplings were learnt from records: released, public, and free to use.
+
+The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `SelectMeasure` and `ParityQueries`.
+"""
+
+from bayesprivmrf.learning.learned import LearnedNetwork
+from bayesprivmrf.learning.learned_ising import LearnedIsing
+
+__all__ = ["LearnedIsing", "LearnedNetwork"]
