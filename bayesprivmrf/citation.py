@@ -47,6 +47,21 @@ _ENTRIES = {
   pages = {635--658},
   year = {2016},
 }""",
+    "objective": """@inproceedings{kifer2012private,
+  title = {Private Convex Empirical Risk Minimization and High-dimensional Regression},
+  author = {Kifer, Daniel and Smith, Adam and Thakurta, Abhradeep},
+  booktitle = {Proceedings of the 25th Annual Conference on Learning Theory},
+  volume = {23},
+  year = {2012},
+}""",
+    "prising": """@inproceedings{chakraborty2024prising,
+  title = {{PrIsing}: Privacy-Preserving Peer Effect Estimation via {Ising} Model},
+  author = {Chakraborty, Abhinav and Chatterjee, Anirban and Dalal, Abhinandan},
+  booktitle = {Proceedings of the 27th International Conference on Artificial Intelligence and Statistics},
+  volume = {238},
+  pages = {2692--2700},
+  year = {2024},
+}""",
     "cgm": """@inproceedings{bernstein2017differentially,
   title = {Differentially Private Learning of Undirected Graphical Models Using Collective Graphical Models},
   author = {Bernstein, Garrett and McKenna, Ryan and Sun, Tao and Sheldon, Daniel and Hay, Michael
@@ -86,6 +101,7 @@ _ENTRIES = {
 _RAN = {
     "LaplaceStatistics": ("opendp", "laplace", "geometric"),
     "GaussianStatistics": ("opendp", "gaussian", "zcdp"),
+    "ObjectivePerturbation": ("opendp", "prising", "objective"),
     "CGM": ("cgm",),
     "naive MLE": ("cgm",),
     "noise-aware MAP": ("cgm", "evidence"),
@@ -99,7 +115,7 @@ def citation(*results: Any) -> str:
     Parameters
     ----------
     results
-        Releases, solutions and posteriors, any number; none gives the library alone.
+        Releases, a network's estimates, solutions and posteriors, any number; none gives the library alone.
 
     Returns
     -------

@@ -151,6 +151,7 @@ def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkey
         ({"--model": "none.toml"}, "none.toml"),
         ({"--mechanism": "magic"}, "laplace"),
         ({"--mechanism": "magic"}, "another package's mechanism"),
+        ({"--mechanism": "objective-perturbation"}, "must be one of gaussian, laplace, which"),
         ({"--mechanism": "gaussian"}, "--rho"),
     ],
 )

@@ -252,6 +252,9 @@ def test_arguments_of_the_new_figures_are_checked():
         noisy_against_posterior(posterior(0), [("a", "c")])
     with pytest.raises(ArgumentError, match="list of measured cliques"):
         noisy_against_posterior(posterior(0), [])
+    for other in (solution(0), SPECIFICATION, None):
+        with pytest.raises(ArgumentError, match=r"`posterior` must be a Posterior.*LatentCounts"):
+            noisy_against_posterior(other)
     for ranks, draws, message in (
         ({}, 9, "at least one name"),
         ({"x": [10]}, 9, "from 0 to 9"),

@@ -18,16 +18,18 @@ def chosen_mechanism(options: argparse.Namespace) -> Any:
 
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
     available = available_mechanisms()
+    tables = sorted(key for key, kind in available.items() if issubclass(kind, StatisticsMechanism))
     if name not in available:
         raise ArgumentError(
-            f"`--mechanism` must be one of {', '.join(sorted(available))}, got {name!r}; another package's mechanism "
+            f"`--mechanism` must be one of {', '.join(tables)}, got {name!r}; another package's mechanism "
             "is found once that package is installed beside this one."
         )
     kind: Any = available[name]
-    if not issubclass(kind, StatisticsMechanism):
+    if name not in tables:
         # what another one releases may have no file format: that must not turn out after the budget is spent
         raise ArgumentError(
-            f"`--mechanism` must name one that releases the declared tables, got {name!r}; call it from Python."
+            f"`--mechanism` must be one of {', '.join(tables)}, which release the declared tables, got {name!r}; "
+            "call it from Python."
         )
     known = set(inspect.signature(kind).parameters)
     budget = "epsilon" if options.rho is None else "rho"

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -15,11 +15,6 @@ from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.mechanisms.randomness import NoiseSource, noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Provenance
-
-if TYPE_CHECKING:
-    from pgmpy.models import DiscreteMarkovNetwork
-
-    from bayesprivmrf.model import ModelSpecification
 
 __all__ = ["Ledger", "Mechanism", "Stamp"]
 
@@ -41,8 +36,11 @@ class Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism[PlanT, ExactT, ReleaseT](ABC):
+class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     """Abstract base of the only code that sees data.
+
+    Its four types are the public model that `release` takes (a declared `DiscreteMarkovNetwork`, an `IsingNetwork`),
+    the plan, what the noise is added to, and the release.
 
     A subclass is a frozen keyword-only dataclass whose fields are its public settings, checked in
     ``__post_init__``. It supplies four hooks; `release` is final and calls them in this order:
@@ -75,7 +73,7 @@ class Mechanism[PlanT, ExactT, ReleaseT](ABC):
     @final
     def release(
         self,
-        network: DiscreteMarkovNetwork | ModelSpecification,
+        network: NetworkT,
         data: Any,
         *,
         rng: int | np.random.Generator | None = None,
@@ -86,9 +84,9 @@ class Mechanism[PlanT, ExactT, ReleaseT](ABC):
         Parameters
         ----------
         network
-            The declared model: public.
+            The declared model, of the mechanism's own kind: public.
         data
-            The records: sensitive.
+            The records, or the nodes' outcomes: sensitive.
         rng
             ``None`` draws the noise from a cryptographic source. A seed or a generator makes a simulated
             release, which protects nobody and says so.
@@ -131,7 +129,7 @@ class Mechanism[PlanT, ExactT, ReleaseT](ABC):
         return self._randomise(plan, exact, source, Stamp(guarantee=guarantee, provenance=provenance))
 
     @abstractmethod
-    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> PlanT:
+    def _prepare(self, network: NetworkT) -> PlanT:
         """Check everything public and return the plan."""
 
     @abstractmethod

@@ -19,6 +19,7 @@ from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.estimate import NetworkEstimate
+    from bayesprivmrf.network.estimate_law import EstimateLaw
     from bayesprivmrf.network.ising import IsingNetwork
     from bayesprivmrf.network.perturbed_score import PerturbedEstimator, PerturbedScore
 
@@ -39,7 +40,7 @@ class PerturbationPlan:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "NetworkEstimate"]):
+class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "PerturbedScore", "NetworkEstimate"]):
     r"""Release the inverse temperature of an Ising model on a public network; one node's outcome is the unit.
 
     The estimate is the root of :math:`\sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N` with local fields
@@ -111,7 +112,29 @@ class ObjectivePerturbation(Mechanism[PerturbationPlan, "PerturbedScore", "Netwo
         if self.bounds is not None:
             object.__setattr__(self, "bounds", finite_pair("bounds", self.bounds))
 
-    def _prepare(self, network: Any) -> PerturbationPlan:
+    def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
+        """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.
+
+        It tells what a budget buys, and serves the release that follows for intervals and posteriors.
+
+        Parameters
+        ----------
+        network
+            The public network.
+        settings
+            Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``rng``, ``cache``.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As for a release; or a setting of the simulation is out of range.
+        """
+        from bayesprivmrf.network.estimate_law import EstimateLaw
+
+        plan = self._prepare(network)
+        return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
+
+    def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network.ising import IsingNetwork
         from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 

@@ -48,7 +48,9 @@ class StatisticsPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsMechanism(Mechanism[StatisticsPlan, ExactCounts, NoisyStatistics]):
+class StatisticsMechanism(
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StatisticsPlan, ExactCounts, NoisyStatistics]
+):
     r"""Abstract mechanism that adds independent integer noise to each measured table.
 
     A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``.

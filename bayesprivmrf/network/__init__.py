@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from bayesprivmrf.network.datasets import NetworkData, icpsr_22140, political_blogs
+from bayesprivmrf.network.datasets import NetworkData, icpsr_22140, political_blogs, simulated_blogs
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
@@ -27,6 +27,7 @@ __all__ = [
     "PseudoLikelihood",
     "icpsr_22140",
     "political_blogs",
+    "simulated_blogs",
 ]
 
 # Loaded when first used.

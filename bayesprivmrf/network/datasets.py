@@ -1,4 +1,4 @@
-"""Two published networks, read from files that the user has: neither ships with this package."""
+"""Two published networks, read from files that the user has, for neither ships; and a made-up one of their kind."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bayesprivmrf.errors import DataError
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-__all__ = ["NetworkData", "icpsr_22140", "political_blogs"]
+__all__ = ["NetworkData", "icpsr_22140", "political_blogs", "simulated_blogs"]
 
 _LEANINGS = {0: "liberal", 1: "conservative"}
+_BLOC, _LINKS, _ACROSS = 500, 2400, 0.07
+_POPULARITY = (1.2, 8.0)  # standard deviation of its logarithm, and the largest: hubs of some thirty links
 _HIV_COLUMNS = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkData:
-    """A network with one outcome a node, as read from a file; no guarantee protects it.
+    """A network with one outcome a node; no guarantee protects it.
 
     Parameters
     ----------
@@ -111,6 +115,57 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 def _plain(text: re.Match[str]) -> str:
     """Quoted text without brackets, which delimit blocks."""
     return text[0].replace("[", "(").replace("]", ")")
+
+
+def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float = 1.5) -> NetworkData:
+    """Make up a network like the political blogs', with outcomes drawn at a known beta.
+
+    Two blocs of 500 nodes; 2,400 links, 7 % of them from one bloc to the other, whose ends are drawn in proportion
+    to a lognormal popularity. Repeated links, loops and nodes without a link are dropped: some 830 nodes and 2,330
+    edges are left. Outcomes have the law of ``IsingNetwork.from_graph(graph, "degree-normalised")`` at `beta`; the
+    blocs play no part in it.
+
+    Parameters
+    ----------
+    rng
+        A seed or a generator, for the graph and the outcomes.
+    beta
+        Inverse temperature.
+
+    Warns
+    -----
+    SamplingWarning
+        The blocs hold each other so that the outcomes' simulation has not mixed, from a beta of about 2.
+
+    Raises
+    ------
+    ArgumentError
+        `beta` is not finite.
+    """
+    import networkx as nx
+    import pandas as pd
+
+    from bayesprivmrf.network.ising import IsingNetwork
+
+    generator = np.random.default_rng(rng)
+    spread, largest = _POPULARITY
+    popularity = np.minimum(np.exp(generator.normal(0.0, spread, (2, _BLOC))), largest)
+    popularity /= popularity.sum(axis=1, keepdims=True)
+    first = generator.integers(0, 2, _LINKS)
+    second = np.where(generator.random(_LINKS) < _ACROSS, 1 - first, first)
+    drawn = [
+        np.stack([generator.choice(_BLOC, _LINKS, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)
+    ]
+    links = np.arange(_LINKS)
+    ends = [bloc * _BLOC + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)]
+    graph = nx.Graph()
+    graph.add_edges_from((a, b) for a, b in zip(*(end.tolist() for end in ends), strict=True) if a != b)
+    network = IsingNetwork.from_graph(graph, "degree-normalised")
+    spins = network.sample(beta, rng=generator)[0]
+    leanings = [_LEANINGS[int(spin > 0)] for spin in spins]
+    return NetworkData(
+        graph=graph, outcomes=pd.Series(leanings, index=list(graph), name="leaning", dtype=object)
+    )
 
 
 def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:

@@ -226,6 +226,22 @@ class IsingNetwork:
         """
         return self.pseudo_likelihood(spins).maximiser(bounds)
 
+    def pseudo_likelihood_estimate(
+        self,
+        outcomes: Any,
+        positive: Any = None,
+        negative: Any = None,
+        bounds: tuple[float, float] | None = (0.0, math.inf),
+    ) -> float:
+        """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` takes: no guarantee.
+
+        Raises
+        ------
+        ArgumentError, DataError, UndeclaredStateError
+            As for `spins` and `maximum_pseudo_likelihood`.
+        """
+        return self.maximum_pseudo_likelihood(self.spins(outcomes, positive, negative), bounds)
+
     def simulate(
         self,
         beta: float,

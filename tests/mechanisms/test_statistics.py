@@ -20,6 +20,7 @@ from bayesprivmrf.mechanisms import (
     GaussianStatistics,
     LaplaceStatistics,
     Mechanism,
+    ObjectivePerturbation,
     Stamp,
     StatisticsMechanism,
     available_mechanisms,
@@ -290,6 +291,7 @@ def test_entry_points_bring_the_mechanisms():
     found = available_mechanisms()
     assert found["laplace"] is LaplaceStatistics
     assert found["gaussian"] is GaussianStatistics
+    assert found["objective-perturbation"] is ObjectivePerturbation
     assert all(issubclass(mechanism, Mechanism) for mechanism in found.values())
 
 

@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.network import IsingNetwork, icpsr_22140, political_blogs
+from bayesprivmrf.network import IsingNetwork, icpsr_22140, political_blogs, simulated_blogs
 
 _PLACES = [folder / "shared/data/polblogs/polblogs.gml" for folder in Path(__file__).parents]
 BLOGS = next((path for path in [Path(os.environ.get("POLBLOGS_GML", "")), *_PLACES] if path.is_file()), None)
@@ -83,6 +83,33 @@ def test_another_gml_file_is_refused(tmp_path, old, new):
     path.write_text(GML.replace(old, new))
     with pytest.raises(DataError, match="blogs' GML"):
         political_blogs(path)
+
+
+def test_made_up_blogs_are_two_blocs_of_the_blogs_size_and_a_seed_repeats_them():
+    data = simulated_blogs(3)
+    nodes, edges = data.graph.number_of_nodes(), data.graph.number_of_edges()
+    assert 780 < nodes < 880
+    assert 2250 < edges < 2400
+    assert nx.number_of_selfloops(data.graph) == nx.number_of_isolates(data.graph) == 0
+    across = sum((a < 500) != (b < 500) for a, b in data.graph.edges) / edges
+    assert across == pytest.approx(0.07, abs=0.021)  # four standard errors
+    assert 20 < max(degree for _, degree in data.graph.degree) < 50
+    again = simulated_blogs(3)
+    assert list(again.graph.edges) == list(data.graph.edges)
+    assert again.outcomes.equals(data.outcomes)
+    assert list(data.outcomes.index) == list(data.graph)
+    assert not simulated_blogs(4).outcomes.equals(data.outcomes)
+
+
+@pytest.mark.parametrize("beta", [0.6, 1.5])
+def test_outcomes_of_made_up_blogs_have_the_law_of_their_beta(beta):
+    found = []
+    for seed in range(20):
+        data = simulated_blogs(seed, beta=beta)
+        network = IsingNetwork.from_graph(data.graph, "degree-normalised")
+        found.append(network.pseudo_likelihood_estimate(data.outcomes, "conservative", "liberal"))
+    # one estimate has a standard deviation of 0.12: the mean of twenty is off by 0.11 once in 2e4
+    assert sum(found) / len(found) == pytest.approx(beta, abs=0.11)
 
 
 ROWS = [

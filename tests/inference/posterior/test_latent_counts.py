@@ -36,6 +36,7 @@ def release():
         {"total_range": (10.0, 10.0)},
         {"total_range": (1.0, float("inf"))},
         {"total_range": (1.0,)},
+        {"total_range": 5},
     ],
 )
 def test_settings_without_a_prior_or_outside_their_range_are_named(settings):
@@ -53,6 +54,12 @@ def test_a_release_of_another_kind_or_without_noise_is_refused(release):
     exact = ExactStatistics().release(release.specification, pd.DataFrame({"a": [0, 1], "b": [1, 1]}))
     with pytest.raises(ArgumentError, match="NaiveMLE"):
         LatentCounts().fit(exact)
+
+
+@pytest.mark.parametrize("rng", ["seed", -1, 2.5])
+def test_what_seeds_nothing_is_refused_before_sampling(release, rng):
+    with pytest.raises(ArgumentError, match="`rng` must be None, a non-negative seed or a numpy Generator"):
+        LatentCounts().fit(release, rng=rng)
 
 
 @pytest.mark.parametrize("total_range", [(1.0, 100.0), (400.0, 1e6)])

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import arviz as az
@@ -109,6 +110,25 @@ def test_a_quantity_of_the_model_is_that_of_each_draw():
     sizes = iter(range(1, 100))
     with pytest.raises(ArgumentError, match="one shape"):
         posterior.quantity(lambda draw: np.zeros(next(sizes)))
+
+
+def test_a_quantity_that_is_no_number_is_refused():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 60)
+    seen = []
+
+    def undefined_once(draw):
+        seen.append(draw)
+        return [0.5, np.nan if len(seen) == 7 else 0.5]
+
+    for function, words in (
+        (undefined_once, "NaN in 1 of 60"),
+        (lambda draw: np.nan, "NaN in 60 of 60"),
+        (lambda draw: "many", "numbers, got str"),
+        (lambda draw: None, "NaN in 60 of 60"),
+        (lambda draw: {"a": 1.0}, "numbers, got dict"),
+    ):
+        with pytest.raises(ArgumentError, match=f"`function` must give .*{words}"):
+            posterior.quantity(function)
 
 
 def test_edges_are_ranked_by_the_probability_of_their_strength():
@@ -237,6 +257,18 @@ def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
     }
     az.plot_trace_dist(posterior.tree, var_names=["marginal[7,a;b]"])
     az.plot_forest(posterior.tree, var_names=["marginal[7,a;b]"])
+
+
+def test_a_file_that_cannot_be_written_is_named_and_one_that_is_there_is_replaced(tmp_path):
+    first, second = (drawn_posterior(release_of(specification(*AWKWARD["single"])), size) for size in (5, 9))
+    path = tmp_path / "posterior.nc"
+    for unwritable in (tmp_path / "missing" / "posterior.nc", tmp_path):
+        with pytest.raises(ArgumentError, match=rf"`path` .*'{re.escape(str(unwritable))}'.* folder"):
+            first.save(unwritable)
+    assert not list(tmp_path.iterdir())
+    first.save(path)
+    second.save(path)
+    assert az.from_netcdf(path)["posterior"].sizes["draw"] == 9
 
 
 def test_dimensions_never_collide_whatever_the_variables_are_called():

@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import warnings
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from inference.posterior.drawn import release_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior import nutpie_sampler
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
@@ -147,6 +149,21 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
 def test_settings_that_a_sampler_refuses_are_named(release, fitted, settings, words):
     with pytest.raises(ArgumentError, match=words):
         LatentCounts().fit(release, rng=1, **settings)
+
+
+@pytest.mark.parametrize("setting", [{"bogus": 1}, {"max_treedepth": 10}, {"max_energy_error": "high"}])
+def test_a_setting_that_nutpie_does_not_have_is_refused_before_anything_is_compiled(
+    release, monkeypatch, setting
+):
+    def compile_nothing(*_, **__):
+        raise InterruptedError("compiling")
+
+    monkeypatch.setattr(nutpie_sampler, "_compiled", OrderedDict())
+    monkeypatch.setattr(nutpie, "compile_pymc_model", compile_nothing)
+    with pytest.raises(InterruptedError, match="compiling"):
+        LatentCounts().fit(release, rng=1, max_energy_error=500.0)
+    with pytest.raises(ArgumentError, match=next(iter(setting))):
+        LatentCounts().fit(release, rng=1, **setting)
 
 
 @pytest.mark.slow
