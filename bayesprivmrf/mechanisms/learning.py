@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.checks import positive_finite
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["Budget", "LearningMechanism", "LearningPlan"]
 
@@ -58,7 +61,9 @@ class LearningPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningMechanism[PlanT: LearningPlan, ReleaseT](Mechanism[PlanT, CodedRecords, ReleaseT]):
+class LearningMechanism[PlanT: LearningPlan, ReleaseT](
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", PlanT, CodedRecords, ReleaseT]
+):
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
     A subclass supplies `_plan` and `_randomise`, and says by `needs_total` whether anything in it depends on the
@@ -93,7 +98,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](Mechanism[PlanT, CodedRec
         return True
 
     @final
-    def _prepare(self, network: Any) -> PlanT:
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> PlanT:
         specification = ModelSpecification.from_pgmpy(network)
         if len(specification.domain.variables) < 2:
             raise ModelError(
