@@ -5,6 +5,7 @@
 
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
 from bayesprivmrf.mechanisms.exact import ExactStatistics
+from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -18,6 +19,7 @@ __all__ = [
     "Ledger",
     "Mechanism",
     "ObjectivePerturbation",
+    "PrivateFrankWolfe",
     "Stamp",
     "StatisticsMechanism",
     "available_mechanisms",

@@ -1,0 +1,223 @@
+r"""Node-wise regressions in lockstep: what private Frank-Wolfe needs to know of the records, in whole numbers.
+
+Margins are whole because an iterate is a mean of atoms with whole weights (`bayesprivmrf.maps.frank_wolfe`). A
+residual is looked up by its margin in a table of whole numbers, 4096 for 1. The sums over records are matrix products
+of whole numbers: in single precision over blocks of 4096 records, whose partial sums stay within 2^24, or in double
+precision where records stand for several, within 2^53. Both are exact in any order of summation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.maps.atoms import Atoms
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+__all__ = ["Design", "LogisticRegressions", "NodeRegressions"]
+
+UNIT = 4096
+"""Whole numbers in a residual of 1, and records in a block."""
+
+_TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Design:
+    """Features of records, by groups of columns.
+
+    A group of a variable with two codes is one column of signs, -1 for code 0 and +1 for code 1; one with k > 2 codes
+    is k columns, one of which is 1.
+
+    Parameters
+    ----------
+    codes
+        Unsigned, shape (records, groups).
+    cardinalities
+        How many codes each group has, at least 1; a group with one code is a column of -1.
+    """
+
+    codes: np.ndarray
+    cardinalities: tuple[int, ...]
+
+    @classmethod
+    def with_constant(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
+        """Return the design with a last group that is +1 in all records."""
+        ones = np.ones((len(codes), 1), dtype=codes.dtype)
+        return cls(codes=np.hstack([codes, ones]), cardinalities=(*cardinalities, 2))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """First column of each group, and the number of columns."""
+        widths = [1 if k <= 2 else k for k in self.cardinalities]
+        return np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+
+    def block(self, rows: slice, kind: type[np.floating]) -> np.ndarray:
+        """Return the columns of some records, shape (rows, columns)."""
+        codes = self.codes[rows]
+        if self.starts[-1] == len(self.cardinalities):
+            return codes.astype(kind) * 2 - 1
+        columns = np.empty((len(codes), self.starts[-1]), dtype=kind)
+        for group, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
+            own = codes[:, group, None]
+            columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own * 2.0 - 1
+        return columns
+
+    def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
+        """Return what an atom adds to the margin of each code of its group, int32 of shape (rows, codes)."""
+        widest = max(*self.cardinalities, 2)
+        steps = np.zeros((atoms.groups.size, widest), dtype=np.int32)
+        steps[:, : atoms.signs.shape[1]] = weight * atoms.signs.astype(np.int32)
+        is_sign = np.diff(self.starts)[atoms.groups] == 1
+        steps[is_sign, 0] = -weight * atoms.signs[is_sign, 0].astype(np.int32)
+        steps[is_sign, 1] = -steps[is_sign, 0]
+        return steps
+
+
+class NodeRegressions(ABC):
+    """Abstract set of regressions on one design, at iterates that private Frank-Wolfe moves.
+
+    Parameters
+    ----------
+    design
+        Features.
+    labels
+        Codes of the variables to explain, shape (records, nodes).
+    counts
+        How many records each row stands for, shape (records,).
+    regressions
+        How many there are.
+    radius
+        Of each one's ball.
+    """
+
+    def __init__(
+        self, design: Design, labels: np.ndarray, counts: IntArray, regressions: int, radius: float
+    ) -> None:
+        self.design, self.labels, self.counts, self.radius = design, labels, counts, radius
+        self.is_single = bool((counts == 1).all())
+        self.margins = np.zeros((len(labels), regressions), dtype=np.int32)
+        self.coefficients = np.zeros((regressions, int(design.starts[-1])), dtype=np.int64)
+        self.total = 0
+        self._groups = np.zeros(regressions, dtype=np.int64)
+        self._steps = np.zeros((regressions, max(*design.cardinalities, 2)), dtype=np.int32)
+
+    @property
+    def iterates(self) -> FloatArray:
+        """Coefficients of all regressions now, shape (regressions, columns)."""
+        return self.coefficients.astype(np.float64) * (self.radius / max(self.total, 1))
+
+    @property
+    def norms(self) -> IntArray:
+        r"""Largest margin that any record could have: :math:`\sum_g \max_{b \in g} |w_b|` in the unit of margins."""
+        return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(axis=1)
+
+    @property
+    @abstractmethod
+    def bounds(self) -> IntArray:
+        """B, the largest residual that any record could have at the iterates: public, one a regression."""
+
+    @abstractmethod
+    def _residuals(self, rows: slice, out: np.ndarray) -> None:
+        """Add the last step to the margins of some records, and write their residuals times their counts."""
+
+    def sums(self) -> IntArray:
+        """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        sums = np.zeros(self.coefficients.shape)
+        kind = np.float32 if self.is_single else np.float64
+        out = np.empty((UNIT, self.margins.shape[1]), dtype=kind)
+        for start in range(0, len(self.margins), UNIT):
+            rows = slice(start, start + UNIT)
+            block = self.design.block(rows, kind)
+            part = out[: len(block)]
+            self._residuals(rows, part)
+            sums += part.T @ block
+        self._steps = np.zeros_like(self._steps)
+        return sums.astype(np.int64)
+
+    def move(self, atoms: Atoms, weight: int) -> None:
+        """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
+        self.total += weight
+        self._groups, self._steps = atoms.groups, self.design.steps(atoms, weight)
+        first = self.design.starts[atoms.groups]
+        rows = np.arange(atoms.groups.size)
+        for column in range(atoms.signs.shape[1]):
+            sign = atoms.signs[:, column].astype(np.int64)
+            here = np.flatnonzero(sign)
+            self.coefficients[rows[here], first[here] + column] += weight * sign[here]
+
+
+class LogisticRegressions(NodeRegressions):
+    r"""Logistic regressions, :math:`P(y = 1 | f) = \sigma(\langle w, f \rangle)` in a ball of radius R.
+
+    Parameters
+    ----------
+    design, labels, counts, radius
+        See `NodeRegressions`.
+    nodes
+        Column of `labels` that each regression explains, shape (regressions,).
+    positive, negative
+        Codes that are y = +1 and y = -1; records with another one are not in the regression. By default 1 and 0.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        labels: np.ndarray,
+        counts: IntArray,
+        radius: float,
+        nodes: np.ndarray,
+        positive: np.ndarray | None = None,
+        negative: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(design, labels, counts, len(nodes), radius)
+        self._nodes = np.asarray(nodes, dtype=np.int64)
+        size = len(nodes)
+        self._positive = np.ones(size, np.int64) if positive is None else np.asarray(positive, np.int64)
+        self._negative = np.zeros(size, np.int64) if negative is None else np.asarray(negative, np.int64)
+
+    @property
+    def _shift(self) -> int:
+        return max(self.total.bit_length() - _TABLE_BITS, 0)
+
+    @cached_property
+    def _tables(self) -> dict[int, np.ndarray]:
+        return {}
+
+    def _table(self) -> np.ndarray:
+        r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, never falling."""
+        if self.total not in self._tables:
+            self._tables.clear()
+            cells = (self.total >> self._shift) + 1
+            centre = 0.5 if self._shift else 0.0
+            margin = (np.arange(-cells, cells + 1) + centre) * 2.0**self._shift / max(self.total, 1)
+            table = np.rint(UNIT / (1 + np.exp(-self.radius * margin)))
+            self._tables[self.total] = np.maximum.accumulate(table).astype(np.int32)
+        return self._tables[self.total]
+
+    @property
+    def bounds(self) -> IntArray:
+        r"""P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
+        table = self._table()
+        return table[table.size // 2 + (self.norms >> self._shift)].astype(np.int64)
+
+    def _residuals(self, rows: slice, out: np.ndarray) -> None:
+        from bayesprivmrf.maps.frank_wolfe_kernels import logistic_residuals
+
+        logistic_residuals(
+            self.margins[rows],
+            self.design.codes[rows],
+            self.labels[rows],
+            self.counts[rows],
+            self._nodes,
+            self._positive,
+            self._negative,
+            self._groups,
+            self._steps,
+            self._table(),
+            self._shift,
+            out,
+        )
