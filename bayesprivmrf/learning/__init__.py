@@ -5,5 +5,7 @@ The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `
 
 from bayesprivmrf.learning.learned import LearnedNetwork
 from bayesprivmrf.learning.learned_ising import LearnedIsing
+from bayesprivmrf.learning.learned_monomials import LearnedMonomials
+from bayesprivmrf.learning.released_parities import ReleasedParities
 
-__all__ = ["LearnedIsing", "LearnedNetwork"]
+__all__ = ["LearnedIsing", "LearnedMonomials", "LearnedNetwork", "ReleasedParities"]

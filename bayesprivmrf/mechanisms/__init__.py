@@ -9,6 +9,7 @@ from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
+from bayesprivmrf.mechanisms.parity_queries import ParityQueries
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
@@ -19,6 +20,7 @@ __all__ = [
     "Ledger",
     "Mechanism",
     "ObjectivePerturbation",
+    "ParityQueries",
     "PrivateFrankWolfe",
     "Stamp",
     "StatisticsMechanism",
