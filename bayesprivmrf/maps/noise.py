@@ -19,7 +19,9 @@ from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw, No
 
 __all__ = ["NoiseSource", "SimulatedNoise", "refuse_law"]
 
-_CLAMP = 300.0  # scales below the best score, beyond which a candidate's score no longer falls
+_CLAMP = (
+    300.0  # scales below or above the last score to be chosen, beyond which scores no longer fall or rise
+)
 _BLOCK = 1 << 22  # candidates whose noise is drawn at a time
 
 
@@ -84,10 +86,22 @@ class NoiseSource(ABC):
     def choose_several(
         self, scores: IntArray, scale: float, count: int, eligible: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the `count` largest noisy scores of each row, best first, shape (rows, count).
+        r"""Return the `count` largest noisy scores of each row, best first, shape (rows, count).
 
-        This has the law of `count` choices in turn without replacement (Durfee and Rogers 2019, section 4): it costs
-        `count` times what one costs.
+        This has the law of `count` choices in turn without replacement (Durfee and Rogers 2019, section 4), each by
+        the exponential mechanism among those left: it costs `count` times what one costs, but for rounding.
+
+        Scores are held to 300 scales about the `count`-th best one, so that all noisy scores are computed as exactly
+        as in `choose`. If differences of two score vectors lie in an interval, so does that of their `count`-th best
+        scores, and so do those of scores held to a span about them: the bounded range stays. What lies higher is
+        chosen anyway, though in an order that no longer depends on by how much.
+
+        Rounding. With errors of at most :math:`\epsilon = 2^{-42}`, the noisy scores that were chosen in the order
+        :math:`j_1, \dots, j_t` would be exactly in this order if :math:`j_s` were shifted by
+        :math:`\pm 2 (t - s + 1) \epsilon`; by the formula of such choices this changes the order's probability by a
+        factor within :math:`e^{\pm t (t + 1) \epsilon}`, hence that of the t-th choice given those before by one
+        within :math:`e^{\pm 2 t^2 \epsilon}`. So it has the range of an exact choice and `ROUNDING` :math:`t^2`
+        scales more: `selection_scale` with ``at_once=True``.
         """
         scores = np.asarray(scores)
         chosen = np.empty((scores.shape[0], count), dtype=np.intp)
@@ -96,8 +110,8 @@ class NoiseSource(ABC):
             part = scores[start : start + rows]
             mask = None if eligible is None else eligible[start : start + rows]
             eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
-            best = eligible_part.max(axis=1, keepdims=True)
-            noisy = np.maximum((part - best) / scale, -_CLAMP)
+            last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
+            noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
             noisy += gumbel(part.size, self.words).reshape(part.shape)
             if mask is not None:
                 noisy[~mask] = -np.inf

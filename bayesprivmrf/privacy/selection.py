@@ -24,7 +24,7 @@ ROUNDING = 2.0**-39
 _PASSES = 64
 
 
-def selection_rho(score_range: float, scale: float, choices: int = 1) -> float:
+def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once: bool = False) -> float:
     r"""Return the zero-concentrated cost, nats, of choices by the exponential mechanism: :math:`T (R/b)^2 / 8`.
 
     Parameters
@@ -36,17 +36,23 @@ def selection_rho(score_range: float, scale: float, choices: int = 1) -> float:
         b, in the unit of the scores.
     choices
         T.
+    at_once
+        Whether they are the T best of one draw of noise (`NoiseSource.choose_several`), whose rounding weighs more.
 
     Returns
     -------
     float
-        Rounded up; `ROUNDING` is in it.
+        Rounded up; `ROUNDING` is in it, :math:`T^2` times where the choices are made at once.
     """
-    loss = Fraction(score_range) / Fraction(scale) + Fraction(ROUNDING)
+    loss = Fraction(score_range) / Fraction(scale) + Fraction(_rounding(choices, at_once))
     return round_up(choices * loss * loss / 8)
 
 
-def selection_scale(score_range: float, rho: float, choices: int = 1) -> float:
+def _rounding(choices: int, at_once: bool) -> float:
+    return ROUNDING * choices**2 if at_once else ROUNDING
+
+
+def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once: bool = False) -> float:
     r"""Return the scale :math:`b = R \sqrt{T / (8 \rho)}` at which choices cost no more than `rho`, rounded up.
 
     Raises
@@ -55,12 +61,12 @@ def selection_scale(score_range: float, rho: float, choices: int = 1) -> float:
         The budget is out of range, or so large that no scale above zero keeps to it with the rounding.
     """
     rho, score_range = positive_finite("rho", rho), positive_finite("score_range", score_range)
-    slack = math.sqrt(8 * rho / choices) - ROUNDING
+    slack = math.sqrt(8 * rho / choices) - _rounding(choices, at_once)
     scale = score_range / slack if slack > 0 else math.inf
     for widening in range(_PASSES):
         if not 0 < scale < math.inf:
             break
-        if selection_rho(score_range, scale, choices) <= rho:
+        if selection_rho(score_range, scale, choices, at_once=at_once) <= rho:
             return scale
         scale *= 1 + (widening + 1) * 2.0**-51
     raise ArgumentError(
