@@ -4,6 +4,8 @@
 """
 
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
+from bayesprivmrf.mechanisms.dpsgd import DPSGD
+from bayesprivmrf.mechanisms.dpsgd_search import DPSGDSearch
 from bayesprivmrf.mechanisms.exact import ExactStatistics
 from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
@@ -14,6 +16,8 @@ from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
 __all__ = [
+    "DPSGD",
+    "DPSGDSearch",
     "ExactStatistics",
     "GaussianStatistics",
     "LaplaceStatistics",

@@ -21,7 +21,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["ExactCounts", "column_names", "count_tables", "frame_of", "in_memory_codes"]
+__all__ = ["ExactCounts", "column_names", "count_tables", "frame_of", "in_memory_codes", "refuse_impossible"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def count_tables(
             f"the data could not be counted: its engine raised {failure.__name__}, whose message is withheld "
             "because it may quote the data; run the query behind the frame by itself to see it."
         )
-    _refuse_impossible(specification, counts.flat)
+    refuse_impossible(specification, counts.flat)
     return counts
 
 
@@ -150,7 +150,8 @@ def column_names(data: Any, frame: Any) -> list[Any]:
     return list(native_columns) if frame.implementation.is_pandas_like() else list(frame.columns)
 
 
-def _refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None:
+def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None:
+    """Raise a DataError that names the first table with a record in a cell declared impossible."""
     possible = specification.possible
     if possible is None or not flat[~possible].any():
         return
