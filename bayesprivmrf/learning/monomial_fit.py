@@ -86,8 +86,7 @@ def fit_parities(
     """
     from scipy.optimize import minimize
 
-    members = list(sets)
-    scopes = _largest(members)
+    scopes = sets.largest()
     engine = marginal_engine([2] * sets.variables, scopes)
     effects = Effects.of([2] * sets.variables, scopes)
     places = np.array([sets.positions[subset] for subset in effects.subsets])
@@ -109,9 +108,3 @@ def fit_parities(
     coefficients[places] = np.nan_to_num(found.x)
     converged = bool(np.isfinite(found.x).all() and np.abs(found.jac).max(initial=0.0) <= 10 * tolerance)
     return coefficients, {"iterations": int(found.nit), "converged": converged}
-
-
-def _largest(members: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Sets that lie in no other; each set's subsets with one variable less are enough to look at."""
-    inner = {scope[:i] + scope[i + 1 :] for scope in members for i in range(len(scope))}
-    return [scope for scope in members if scope and scope not in inner]

@@ -144,6 +144,12 @@ class Monomials:
             for k, level in enumerate(self.levels[1:])
         )
 
+    def largest(self) -> list[tuple[int, ...]]:
+        """Return the sets that lie in no other, the empty one left out."""
+        members = list(self)
+        inside = {each[:i] + each[i + 1 :] for each in members for i in range(len(each))}
+        return [each for each in members if each and each not in inside]
+
     @cached_property
     def masks(self) -> IntArray:
         """Each set as a whole number with the bits of its variables, shape (K,); for at most 62 variables."""

@@ -11,7 +11,14 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, UndeclaredStateError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ModelError,
+    ModelTooLargeError,
+    ReleaseFileError,
+    UndeclaredStateError,
+)
 from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
 from bayesprivmrf.learning.monomial_fit import fit_parities
 from bayesprivmrf.marginals import marginal_engine
@@ -195,6 +202,32 @@ def test_a_lower_order_fit_is_pairwise_and_multiplicative_weights_are_fitted_exa
     spins = np.array([-1, 1])
     expectation = np.einsum("ijk,i,j,k", table, spins, spins, spins)
     assert expectation == pytest.approx(release.values["z", 0, "a"], abs=1e-5)
+
+
+@pytest.mark.parametrize("cliques", [None, [("z", 0), (0, "a"), (7,)]], ids=["all", "declared"])
+@pytest.mark.parametrize("method", ["gaussian", "pmw"])
+def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, method):
+    release = ParityQueries(rho=1.0, order=2, method=method).release(network(cliques), frame(500), rng=1)
+    release.save(tmp_path / "parities.release")
+    loaded = bpm.load_release(tmp_path / "parities.release")
+    assert isinstance(loaded, ReleasedParities)
+    assert loaded.values.equals(release.values)
+    assert loaded.sets == release.sets
+    assert (loaded.law, loaded.guarantee, loaded.provenance.simulated) == (
+        release.law,
+        release.guarantee,
+        True,
+    )
+    assert loaded.details == release.details
+    model = release.fit()
+    model.save(tmp_path / "model.release")
+    again = bpm.load_release(tmp_path / "model.release")
+    assert isinstance(again, LearnedMonomials)
+    assert again.monomials.equals(model.monomials)
+    assert again.details == model.details
+    assert again.domain == model.domain
+    with pytest.raises(ReleaseFileError, match="another release"):
+        release.save(tmp_path / "model.release")
 
 
 def test_a_fit_of_drowned_parities_is_near_zero():
