@@ -118,7 +118,7 @@ def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, de
     """Return the epsilon at delta that some given noise can promise, with the slack of `calibrated_noise` in it."""
     tail = delta * (1 - DELTA_SLACK)
     rough = spent_epsilon(schedules, noise, tail, 1e-3)
-    spent = spent_epsilon(schedules, noise, tail, min(5e-4, max(rough, 1e-3) / _CELLS))
+    spent = spent_epsilon(schedules, noise, tail, max(rough, 1e-3) / _CELLS)
     return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
 
 
@@ -143,7 +143,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
             f"{delta!r}; choose a larger one, well below one over the number of records."
         )
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
-    interval = min(5e-4, target / _CELLS)
+    interval = target / _CELLS
     ratio = _gaussian_ratio(target, tail)
     count = 1 / (ratio * math.sqrt(COUNT_SHARE))
     dp = _dp_accounting()
