@@ -39,13 +39,13 @@ class MultiplicativeWeights:
     measurement
         Law of the noise of a measured sum.
     passes
-        How often the distribution is mended at all measured parities, a round.
+        How often the distribution is mended at all measured parities, a round; the errors hardly depend on it.
     """
 
     rounds: int
     choice_scale: float
     measurement: NoiseLaw
-    passes: int = 10
+    passes: int = 2
 
     def expectations(
         self, sums: IntArray, monomials: Monomials, total: float, source: NoiseSource

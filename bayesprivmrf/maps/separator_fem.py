@@ -97,6 +97,11 @@ class SeparatorFEM:
             weights[1 + chosen % (size - 1)] += 1.0 if chosen < size - 1 else -1.0
         return later / (self.rounds - self.rounds // 2)
 
+    @staticmethod
+    def memory_bytes(order: int, rounds: int) -> int:
+        """Return about how many bytes a program takes: 2^(t - 1) rows of t + 1 numbers for each parity chosen."""
+        return 32 * rounds * (order + 1) * 2 ** (order - 1)
+
     def _synthetic_means(self, weights: FloatArray, monomials: Monomials, source: NoiseSource) -> FloatArray:
         eta = self.perturbation * _laplace(source, (self.samples, monomials.variables))
         is_small = monomials.variables <= _ENUMERATED

@@ -127,8 +127,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         if self.method in ("gaussian", "auto"):
             sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not self._has_total(plan))
             (law,) = discrete_gaussian_laws([1.0], plan.budget.learning, sensitivity)
-        if self.method == "pmw":
-            self._require_state(sets.variables)
+        self._require_memory(sets)
         if self.method != "gaussian":
             for rounds in (1, MOST_ROUNDS if self.rounds is None else self.rounds):
                 self._scales(plan, rounds)  # so that none is out of range once the budget is spent
@@ -207,11 +206,19 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     def _has_total(self, plan: LearningPlan) -> bool:
         return plan.is_total_public or plan.budget.total is not None
 
-    def _require_state(self, variables: int) -> None:
-        rounds = MOST_ROUNDS if self.rounds is None else self.rounds
-        memory = MultiplicativeWeights.memory_bytes(variables, rounds)
-        if memory > DEFAULT_MEMORY_LIMIT:
+    def _require_memory(self, sets: Monomials) -> None:
+        rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)
+        limit = DEFAULT_MEMORY_LIMIT
+        if (
+            self.method == "pmw"
+            and (memory := MultiplicativeWeights.memory_bytes(sets.variables, rounds)) > limit
+        ):
             raise ModelTooLargeError(
-                f"multiplicative weights over {variables} variables would take about {memory / 2**30:.3g} GiB, more "
-                f"than {DEFAULT_MEMORY_LIMIT / 2**30:g}; use method='gaussian', or 'sepfem'."
+                f"multiplicative weights over {sets.variables} variables would take about {memory / 2**30:.3g} GiB, "
+                f"more than {limit / 2**30:g}; use method='gaussian', or 'sepfem'."
+            )
+        if self.method == "sepfem" and (memory := SeparatorFEM.memory_bytes(sets.order, rounds)) > limit:
+            raise ModelTooLargeError(
+                f"programs for parities of order {sets.order} would take about {memory / 2**30:.3g} GiB, more than "
+                f"{limit / 2**30:g}; use method='gaussian', or a smaller order."
             )
