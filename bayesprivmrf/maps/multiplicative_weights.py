@@ -25,6 +25,8 @@ from bayesprivmrf.privacy import NoiseLaw
 
 __all__ = ["MultiplicativeWeights"]
 
+_UPDATES = 200  # of a round, in passes over all measured parities
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiplicativeWeights:
@@ -39,13 +41,14 @@ class MultiplicativeWeights:
     measurement
         Law of the noise of a measured sum.
     passes
-        How often the distribution is mended at all measured parities, a round; the errors hardly depend on it.
+        How often the distribution is mended at all measured parities, a round; less often where that is many updates,
+        for there are many rounds to come.
     """
 
     rounds: int
     choice_scale: float
     measurement: NoiseLaw
-    passes: int = 2
+    passes: int = 10
 
     def expectations(
         self, sums: IntArray, monomials: Monomials, total: float, source: NoiseSource
@@ -75,7 +78,8 @@ class MultiplicativeWeights:
             noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
             signs.append(_signs(int(masks[chosen]), monomials.variables))
             targets.append(min(max(noisy / total, -1.0), 1.0))
-            weights = _mended(weights, signs, targets, self.passes)
+            passes = max(1, min(self.passes, _UPDATES // len(signs)))
+            weights = _mended(weights, signs, targets, passes)
             means = walsh_hadamard(weights)[masks]
         return means
 
