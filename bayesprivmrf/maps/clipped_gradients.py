@@ -116,6 +116,9 @@ class GradientLattice:
     def total(self, cells: np.ndarray, counts: IntArray, rounded: IntArray) -> IntArray:
         """Return the sum of clipped gradients, lattice steps, shape (size,).
 
+        Its two parts may leave the 64-bit integers, whose arithmetic is modulo 2^64; their difference does not while
+        the records are at most 2^31, since each moves it by at most S, which is below 2^31.
+
         Parameters
         ----------
         cells

@@ -471,3 +471,9 @@ def test_potentials_are_in_the_gauge_of_smallest_norm():
     np.testing.assert_allclose(release.potentials.flat, again, atol=1e-9)
     engine = marginal_engine(model.cardinalities, model.scopes)
     assert np.isfinite(engine.log_partition(release.potentials.flat))
+
+
+def test_it_cites_what_ran():
+    release = DPSGD(**QUICK).release(network(), frame(0), rng=3)
+    assert "abadi2016deep" in bpm.citation(release)
+    assert "koskela2020computing" in bpm.citation(release)
