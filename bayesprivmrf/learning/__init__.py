@@ -7,6 +7,7 @@ The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `
 from bayesprivmrf.learning.learned import LearnedNetwork
 from bayesprivmrf.learning.learned_ising import LearnedIsing
 from bayesprivmrf.learning.learned_monomials import LearnedMonomials
+from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
 from bayesprivmrf.learning.learned_potentials import LearnedPotentials, Trials
 from bayesprivmrf.learning.released_parities import ReleasedParities
 
@@ -14,6 +15,7 @@ __all__ = [
     "LearnedIsing",
     "LearnedMonomials",
     "LearnedNetwork",
+    "LearnedPairwise",
     "LearnedPotentials",
     "ReleasedParities",
     "Trials",

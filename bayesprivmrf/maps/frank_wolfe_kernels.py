@@ -1,17 +1,19 @@
 """The compiled loops of node-wise regressions: margins moved on, residuals looked up.
 
 Everything is a whole number, so that what a record contributes does not depend on where it stands among the others,
-on vector instructions or on how sums are ordered. All compiled code is in this one file, for numba keeps it between
-processes as long as this file is unchanged.
+on vector instructions or on how sums are ordered. (The one division, of whole numbers in double precision, is rounded
+alike everywhere.) All compiled code is in this one file, for numba keeps it between processes as long as this file
+is unchanged.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import njit
 
-__all__ = ["logistic_residuals"]
+__all__ = ["logistic_residuals", "softmax_residuals"]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -42,3 +44,42 @@ def logistic_residuals(
             label = labels[m, nodes[r]]
             y = int(label == positive[r]) - int(label == negative[r])
             out[m, r] = y * table[middle + ((-y * margin) >> shift)] * counts[m]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def softmax_residuals(
+    margins: Any,
+    codes: Any,
+    labels: Any,
+    counts: Any,
+    nodes: Any,
+    starts: Any,
+    groups: Any,
+    steps: Any,
+    table: Any,
+    shift: int,
+    unit: float,
+    out: Any,
+) -> None:
+    """Add each record's step to its margins, and write its signed residuals e_y - pi, whole parts of `unit`.
+
+    Node v has the regressions from ``starts[v]`` to ``starts[v + 1]``, one a state of column ``nodes[v]`` of the
+    labels. The table holds exp(margin), whole numbers, its middle at margin 0. The residual of the record's own state
+    is minus the sum of the others, each rounded to the nearest.
+    """
+    middle = table.size // 2
+    for m in range(margins.shape[0]):
+        for v in range(nodes.size):
+            total = 0.0
+            for r in range(starts[v], starts[v + 1]):
+                margin = margins[m, r] + steps[r, codes[m, groups[r]]]
+                margins[m, r] = margin
+                total += table[middle + (margin >> shift)]
+            own = starts[v] + labels[m, nodes[v]]
+            rest = 0.0
+            for r in range(starts[v], starts[v + 1]):
+                if r != own:
+                    part = math.floor(unit * table[middle + (margins[m, r] >> shift)] / total + 0.5)
+                    rest += part
+                    out[m, r] = -part * counts[m]
+            out[m, own] = rest * counts[m]

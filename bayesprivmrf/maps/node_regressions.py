@@ -2,7 +2,7 @@ r"""Node-wise regressions in lockstep: what private Frank-Wolfe needs to know of
 
 Margins are whole because an iterate is a mean of atoms with whole weights (`bayesprivmrf.maps.frank_wolfe`). A
 residual is looked up by its margin in a table of whole numbers, 4096 for 1. The sums over records are matrix products
-of whole numbers: in single precision over blocks of 4096 records, whose partial sums stay within 2^24, or in double
+of whole numbers: in single precision over blocks of 4000 records, whose partial sums stay within 2^24, or in double
 precision where records stand for several, within 2^53. Both are exact in any order of summation.
 """
 
@@ -20,8 +20,11 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 __all__ = ["Design", "LogisticRegressions", "NodeRegressions"]
 
 UNIT = 4096
-"""Whole numbers in a residual of 1, and records in a block."""
+"""Whole numbers in a residual of 1."""
 
+_BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
+
+_LARGEST_SHORT = 2**15 - 1
 _TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
 
 
@@ -29,8 +32,8 @@ _TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
 class Design:
     """Features of records, by groups of columns.
 
-    A group of a variable with two codes is one column of signs, -1 for code 0 and +1 for code 1; one with k > 2 codes
-    is k columns, one of which is 1.
+    A group of a variable with two codes is one column of signs, -1 for code 0 and +1 for code 1, or of indicators, 0
+    and 1; one with k > 2 codes is k columns, one of which is 1.
 
     Parameters
     ----------
@@ -38,10 +41,21 @@ class Design:
         Unsigned, shape (records, groups).
     cardinalities
         How many codes each group has, at least 1; a group with one code is a column of -1.
+    low
+        The feature that code 0 is in a group of two: -1, or 0 for indicators.
     """
 
     codes: np.ndarray
     cardinalities: tuple[int, ...]
+    low: int = -1
+
+    @classmethod
+    def of_indicators(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
+        """Return the design with one group for each state of each variable, and a constant."""
+        states = [codes[:, j, None] == np.arange(k) for j, k in enumerate(cardinalities)]
+        ones = np.ones((len(codes), 1), dtype=bool)
+        columns = np.hstack([*states, ones]).astype(np.uint8)
+        return cls(codes=columns, cardinalities=(2,) * columns.shape[1], low=0)
 
     @classmethod
     def with_constant(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
@@ -59,7 +73,11 @@ class Design:
         """Return the columns of some records, shape (rows, columns)."""
         codes = self.codes[rows]
         if self.starts[-1] == len(self.cardinalities):
-            return codes.astype(kind) * 2 - 1
+            columns = codes.astype(kind)
+            if self.low:
+                columns *= 2
+                columns -= 1
+            return columns
         columns = np.empty((len(codes), self.starts[-1]), dtype=kind)
         for group, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
             own = codes[:, group, None]
@@ -72,8 +90,8 @@ class Design:
         steps = np.zeros((atoms.groups.size, widest), dtype=np.int32)
         steps[:, : atoms.signs.shape[1]] = weight * atoms.signs.astype(np.int32)
         is_sign = np.diff(self.starts)[atoms.groups] == 1
-        steps[is_sign, 0] = -weight * atoms.signs[is_sign, 0].astype(np.int32)
-        steps[is_sign, 1] = -steps[is_sign, 0]
+        steps[is_sign, 1] = weight * atoms.signs[is_sign, 0].astype(np.int32)
+        steps[is_sign, 0] = self.low * steps[is_sign, 1]
         return steps
 
 
@@ -99,21 +117,38 @@ class NodeRegressions(ABC):
     ) -> None:
         self.design, self.labels, self.counts, self.radius = design, labels, counts, radius
         self.is_single = bool((counts == 1).all())
-        self.margins = np.zeros((len(labels), regressions), dtype=np.int32)
+        self.margins = np.zeros((len(labels), regressions), dtype=np.int16)
         self.coefficients = np.zeros((regressions, int(design.starts[-1])), dtype=np.int64)
-        self.total = 0
+        self.total = 1  # the weight of the starting point, 0
+        self.table = self._table()
         self._groups = np.zeros(regressions, dtype=np.int64)
         self._steps = np.zeros((regressions, max(*design.cardinalities, 2)), dtype=np.int32)
 
     @property
     def iterates(self) -> FloatArray:
         """Coefficients of all regressions now, shape (regressions, columns)."""
-        return self.coefficients.astype(np.float64) * (self.radius / max(self.total, 1))
+        return self.coefficients.astype(np.float64) * (self.radius / self.total)
 
     @property
     def norms(self) -> IntArray:
         r"""Largest margin that any record could have: :math:`\sum_g \max_{b \in g} |w_b|` in the unit of margins."""
         return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(axis=1)
+
+    @property
+    def shift(self) -> int:
+        """Bits of a margin that are dropped before it is looked up."""
+        return max(self.total.bit_length() - _TABLE_BITS, 0)
+
+    def cells(self) -> np.ndarray:
+        """Return the cells of the table as margins in radii, from about -1 to 1; with bits dropped, their middles."""
+        cells = (self.total >> self.shift) + 1
+        centre = 0.5 if self.shift else 0.0
+        margins = (np.arange(-cells, cells + 1) + centre) * (2.0**self.shift / self.total)
+        return np.clip(margins, -1.0, 1.0)
+
+    @abstractmethod
+    def _table(self) -> np.ndarray:
+        """Return what a residual is computed from, by cell of the margin, never falling."""
 
     @property
     @abstractmethod
@@ -128,9 +163,9 @@ class NodeRegressions(ABC):
         """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
         sums = np.zeros(self.coefficients.shape)
         kind = np.float32 if self.is_single else np.float64
-        out = np.empty((UNIT, self.margins.shape[1]), dtype=kind)
-        for start in range(0, len(self.margins), UNIT):
-            rows = slice(start, start + UNIT)
+        out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
+        for start in range(0, len(self.margins), _BLOCK):
+            rows = slice(start, start + _BLOCK)
             block = self.design.block(rows, kind)
             part = out[: len(block)]
             self._residuals(rows, part)
@@ -141,6 +176,9 @@ class NodeRegressions(ABC):
     def move(self, atoms: Atoms, weight: int) -> None:
         """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
         self.total += weight
+        if self.total > _LARGEST_SHORT and self.margins.dtype == np.int16:
+            self.margins = self.margins.astype(np.int32)
+        self.table = self._table()
         self._groups, self._steps = atoms.groups, self.design.steps(atoms, weight)
         first = self.design.starts[atoms.groups]
         rows = np.arange(atoms.groups.size)
@@ -179,30 +217,15 @@ class LogisticRegressions(NodeRegressions):
         self._positive = np.ones(size, np.int64) if positive is None else np.asarray(positive, np.int64)
         self._negative = np.zeros(size, np.int64) if negative is None else np.asarray(negative, np.int64)
 
-    @property
-    def _shift(self) -> int:
-        return max(self.total.bit_length() - _TABLE_BITS, 0)
-
-    @cached_property
-    def _tables(self) -> dict[int, np.ndarray]:
-        return {}
-
     def _table(self) -> np.ndarray:
         r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, never falling."""
-        if self.total not in self._tables:
-            self._tables.clear()
-            cells = (self.total >> self._shift) + 1
-            centre = 0.5 if self._shift else 0.0
-            margin = (np.arange(-cells, cells + 1) + centre) * 2.0**self._shift / max(self.total, 1)
-            table = np.rint(UNIT / (1 + np.exp(-self.radius * margin)))
-            self._tables[self.total] = np.maximum.accumulate(table).astype(np.int32)
-        return self._tables[self.total]
+        table = np.rint(UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
+        return np.maximum.accumulate(table).astype(np.int32)
 
     @property
     def bounds(self) -> IntArray:
         r"""P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
-        table = self._table()
-        return table[table.size // 2 + (self.norms >> self._shift)].astype(np.int64)
+        return self.table[self.table.size // 2 + (self.norms >> self.shift)].astype(np.int64)
 
     def _residuals(self, rows: slice, out: np.ndarray) -> None:
         from bayesprivmrf.maps.frank_wolfe_kernels import logistic_residuals
@@ -217,7 +240,7 @@ class LogisticRegressions(NodeRegressions):
             self._negative,
             self._groups,
             self._steps,
-            self._table(),
-            self._shift,
+            self.table,
+            self.shift,
             out,
         )

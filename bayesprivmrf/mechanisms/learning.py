@@ -144,7 +144,11 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
 
     @final
     def _guarantee(self, plan: PlanT) -> PrivacyGuarantee | None:
-        return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency)
+        return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
+
+    def _cost(self, plan: PlanT) -> float:
+        """Return what a release costs, nats: the budget, or what a paper's constants really spend."""
+        return self.rho
 
     @final
     def _read(self, plan: PlanT, data: Any) -> CodedRecords:
