@@ -88,6 +88,15 @@ class MonomialsByRegressions:
         """How far one record reaches."""
         return Exposure.of_logistic(self.sets.variables)
 
+    @property
+    def radius(self) -> float:
+        """Of each regression's ball."""
+        return 2 * self.width
+
+    def multiple(self, steps: int) -> float:
+        """Return the noise multiple of T steps."""
+        return step_scale(self.exposure, self.rho, steps, self.adjacency)
+
     @cached_property
     def features(self) -> Monomials:
         """The monomials that are features: all of the sets but the largest."""
@@ -107,7 +116,7 @@ class MonomialsByRegressions:
         if self.steps is not None:
             return self.steps
         assert total is not None
-        return default_steps(total, 2 * self.width, self.exposure, self.rho, self.adjacency)
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
 
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
@@ -143,9 +152,9 @@ class MonomialsByRegressions:
         columns = lazy if len(codes) * len(self.features) > _KEPT else lazy[:]
         design = Design(codes=columns, cardinalities=(2,) * len(self.features))
         return frank_wolfe(
-            LogisticRegressions(design, codes, counts, 2 * self.width, np.arange(p)),
+            LogisticRegressions(design, codes, counts, self.radius, np.arange(p)),
             steps=steps,
-            multiple=step_scale(self.exposure, self.rho, steps, self.adjacency),
+            multiple=self.multiple(steps),
             source=source,
             eligible=self.places >= 0,
         )

@@ -8,8 +8,9 @@ from typing import Any, Literal, final
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.maps.frank_wolfe import LARGEST_STEPS
+from bayesprivmrf.maps.monomial_regressions import MonomialsByRegressions, Target
 from bayesprivmrf.maps.pairwise_regressions import (
     PairwiseByPairs,
     PairwiseByRegressions,
@@ -19,6 +20,7 @@ from bayesprivmrf.maps.paper_regressions import PaperIsing, PaperPairs, PaperReg
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.monomial_plan import learnt_monomials, monomial_map
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Adjacency
@@ -44,12 +46,12 @@ _MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
 class FrankWolfePlan(LearningPlan):
     """What is public about a release, with the map from records to couplings."""
 
-    map: PairwiseByRegressions
+    map: PairwiseByRegressions | MonomialsByRegressions
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise]):
+class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise | LearnedMonomials]):
     r"""Learn couplings and fields by one private sparse regression a node: rho-zero-concentrated privacy.
 
     No graph need be declared: every pair may be coupled, unless cliques are declared, and then pairs within one. Each
@@ -64,7 +66,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
         for more. What is larger is shrunk into it; a generous bound costs accuracy.
     order
-        Size of the largest interactions, 2.
+        Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
+        two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
     steps
         Of Frank-Wolfe, a public number; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
@@ -75,6 +78,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         For variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
         logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
         regression a node.
+    target
+        For an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5, those
+        of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -87,7 +93,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     References
     ----------
-    Zhang, Kamath, Kulkarni, Wu 2020, Algorithms 1, 2 and 3.
+    Zhang, Kamath, Kulkarni, Wu 2020, Algorithms 1 to 5.
 
     Examples
     --------
@@ -106,13 +112,26 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     steps: int | None = None
     calibration: Literal["tight", "paper"] = "tight"
     method: Literal["softmax", "pairs"] = "softmax"
+    target: Target = "l1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "width", positive_finite("width", self.width))
         object.__setattr__(self, "steps", checked_steps(self.steps))
-        if self.order != 2 or isinstance(self.order, bool):
-            raise ArgumentError(f"`order` must be 2, for couplings of pairs, got {self.order!r}.")
+        if isinstance(self.order, bool) or not isinstance(self.order, int | np.integer) or self.order < 2:
+            raise ArgumentError(
+                f"`order` must be a whole number of at least 2, got {self.order!r}; 2 is for couplings of pairs."
+            )
+        if self.target not in ("l1", "linf"):
+            raise ArgumentError(
+                f"`target` must be 'l1' or 'linf', got {self.target!r}; 'l1' is for all monomials."
+            )
+        if self.target == "linf" and self.order == 2:
+            raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
+        if self.calibration == "paper" and self.order > 2:
+            raise ArgumentError(
+                f"`calibration='paper'` must go with an order of 2, got {self.order!r}; use 'tight'."
+            )
         if self.calibration not in ("tight", "paper"):
             raise ArgumentError(
                 f"`calibration` must be 'tight' or 'paper', got {self.calibration!r}; 'tight' has less noise."
@@ -131,26 +150,39 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         return self.steps is None
 
     def _plan(self, plan: LearningPlan) -> FrankWolfePlan:
+        fitted = self._pairwise_map(plan) if self.order == 2 else self._monomial_map(plan)
+        fitted.multiple(
+            fitted.steps_for(1.0)
+        )  # a budget that leaves no scale is refused before anything is read
+        return FrankWolfePlan(
+            specification=plan.specification,
+            budget=plan.budget,
+            is_total_public=plan.is_total_public,
+            missing=plan.missing,
+            other=plan.other,
+            map=fitted,
+        )
+
+    def _monomial_map(self, plan: LearningPlan) -> MonomialsByRegressions:
+        return monomial_map(
+            plan,
+            order=self.order,
+            width=self.width,
+            adjacency=self.adjacency,
+            steps=self.steps,
+            target=self.target,
+        )
+
+    def _pairwise_map(self, plan: LearningPlan) -> PairwiseByRegressions:
         specification = plan.specification
         kind = self._map_of(specification)
-        fitted = kind(
+        return kind(
             cardinalities=specification.cardinalities,
             eligible=eligible_pairs(specification),
             width=self.width,
             rho=plan.budget.learning,
             adjacency=self.adjacency,
             steps=self.steps,
-        )
-        fitted.multiple(
-            fitted.steps_for(1.0)
-        )  # a budget that leaves no scale is refused before anything is read
-        return FrankWolfePlan(
-            specification=specification,
-            budget=plan.budget,
-            is_total_public=plan.is_total_public,
-            missing=plan.missing,
-            other=plan.other,
-            map=fitted,
         )
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
@@ -180,9 +212,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
-    ) -> LearnedIsing | LearnedPairwise:
+    ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
         total = self._total(plan, exact, source)
-        W, theta = plan.map.learn(exact.codes, exact.counts, total, source)
         steps = plan.map.steps_for(total)
         assert stamp.guarantee is not None
         common: dict[str, Any] = {
@@ -196,6 +227,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 "noise_multiple": plan.map.multiple(steps),
             },
         }
+        if isinstance(plan.map, MonomialsByRegressions):
+            return learnt_monomials(plan.map, exact, total, source, common)
+        W, theta = plan.map.learn(exact.codes, exact.counts, total, source)
         if set(plan.specification.cardinalities) == {2}:
             return LearnedIsing(**common, coupling_matrix=W[1::2, 1::2], field_vector=theta[1::2])
         return LearnedPairwise(**common, coupling_matrix=W, field_vector=theta)
