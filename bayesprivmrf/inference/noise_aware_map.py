@@ -57,8 +57,8 @@ class NoiseAwareSolution(Solution):
         -----
         Approximate: a normal approximation at the estimate, on the scale of log-odds, from what the noise leaves
         unknown and from sampling. Measured on a 3x3 grid and a chain of six, three states each, 60 releases a
-        setting (standard error about .02): at a nominal 90 %, intervals covered 82 to 87 % of the cells with 1,000
-        records at ε = 1, 87 to 91 % with 10,000, 76 to 85 % with 10,000 at ε = .1, and only 66 to 84 % with 1,000
+        setting (standard error .02 at most): at a nominal 90 %, intervals covered 83 to 88 % of the cells with 1,000
+        records at ε = 1, 87 to 89 % with 10,000, 80 to 85 % with 10,000 at ε = .1, and only 68 to 85 % with 1,000
         at ε = .1. They are too short where the signal is low; `LatentCounts` gives intervals from the posterior.
         """
         import pandas as pd

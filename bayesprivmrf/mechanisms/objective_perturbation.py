@@ -56,7 +56,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         0 for Laplace noise and a pure promise; positive for Gaussian noise, which is the worse of the two at almost
         any budget, for there is one number to release. At most 1/n unless `allow_large_delta`.
     calibration
-        ``"tight"``: the smallest constants that are proved, :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
+        ``"tight"``: the smallest constants that are proved, at most :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
@@ -69,9 +69,11 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     Raises
     ------
     ArgumentError
-        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid.
+        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
+        reach farther than it is exact.
     ModelError
-        At release: the network is no `IsingNetwork`.
+        At release: the network is no `IsingNetwork`, or its couplings are so small or so large that their squares
+        are not accurate in double precision.
 
     Warns
     -----

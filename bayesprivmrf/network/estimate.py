@@ -13,7 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release import Provenance
 
@@ -70,7 +70,8 @@ class NetworkEstimate:
     def __post_init__(self) -> None:
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
-        if epsilon is None or not spent <= epsilon * (1 + 1e-12):
+        unbounded = isinstance(self.constants.noise, DiscreteGaussian) and not self.guarantee.delta > 0
+        if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
             raise PrivacyError(
                 "`guarantee` must cover the budget of `constants`, but promises less; state that of the mechanism."
             )

@@ -1,6 +1,6 @@
 r"""The law of a released estimate at each beta of a grid, simulated once through the mechanism itself.
 
-At each beta of a public grid outcomes are drawn by heat bath and noise from its public law; what the mechanism makes
+At each beta of a public grid outcomes are simulated, and noise is drawn from its public law; what the mechanism makes
 of both is one released estimate. Nothing here depends on anybody's outcomes: the table serves every estimate made
 with the same network, constants and bounds, and costs no budget.
 
@@ -21,13 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.network.mixing import remedy
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
@@ -35,6 +36,7 @@ from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.estimate import NetworkEstimate
+    from bayesprivmrf.network.heat_bath import Moves
     from bayesprivmrf.network.ising import IsingNetwork
 
 __all__ = ["EstimateLaw", "public_grid"]
@@ -55,7 +57,7 @@ class EstimateLaw:
     estimates
         Shape (B, C, R): C configurations with R noises each.
     rhat
-        Larger one of the heat bath's two R-hats at each beta, shape (B,).
+        Larger one of the simulation's two R-hats at each beta, shape (B,).
     ends
         First and last value that can be released; the last is infinite where there is no upper bound. A released
         value at an end has a positive probability.
@@ -63,6 +65,8 @@ class EstimateLaw:
         Of the values that can be released.
     fingerprint
         Of network, constants and bounds: which estimates the law belongs to.
+    moves
+        Of the chains that drew the outcomes.
 
     Raises
     ------
@@ -76,6 +80,7 @@ class EstimateLaw:
     ends: tuple[float, float]
     spacing: float
     fingerprint: str
+    moves: Moves = "heat-bath"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _checked_betas(self.betas))
@@ -105,6 +110,7 @@ class EstimateLaw:
         noises: int = 4,
         burn_in: int = 300,
         sweeps: int = 30,
+        moves: Moves = "heat-bath",
         rng: int | np.random.Generator | None = None,
         workers: int = 1,
         progress: bool = True,
@@ -123,8 +129,11 @@ class EstimateLaw:
         points
             Number of betas where `betas` is not given.
         configurations, noises
-            C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain of
-            the heat bath, `sweeps` apart, after `burn_in`.
+            C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain,
+            `sweeps` apart, after `burn_in`.
+        moves
+            Of the chains, ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`: the latter where
+            the heat bath has not mixed.
         rng
             A seed or a generator; one seed gives one table, whatever `workers` is.
         workers
@@ -132,18 +141,18 @@ class EstimateLaw:
         progress
             Show a bar, on a terminal or in a notebook.
         cache
-            A file: read if it holds this law with the same betas and numbers of draws, else written. A law from a
-            cache keeps the seed that it was made with.
+            A file: read if it holds this law with the same betas, numbers of draws and moves, else written. A law
+            from a cache keeps the seed, `burn_in` and `sweeps` that it was made with.
 
         Warns
         -----
         SamplingWarning
-            The heat bath has not mixed at some betas.
+            The chains have not mixed at some betas.
 
         Raises
         ------
         ArgumentError
-            `bounds` is None and neither `betas` nor `span` is given; a number is out of range.
+            `bounds` is None and neither `betas` nor `span` is given; a number is out of range; `moves` is not known.
         """
         if span is None and betas is None:
             if bounds is None:
@@ -163,10 +172,13 @@ class EstimateLaw:
         shape = (grid.size, configurations, noises)
         if cache is not None and Path(cache).exists():
             known = cls.load(cache)
-            same = known.fingerprint == fingerprint and known.estimates.shape == shape
+            same = (
+                known.fingerprint == fingerprint and known.estimates.shape == shape and known.moves == moves
+            )
             if same and np.array_equal(known.betas, grid):
+                known._warn()
                 return known
-        simulation = _Simulation(network, estimator, configurations, noises, burn_in, sweeps)
+        simulation = _Simulation(network, estimator, configurations, noises, burn_in, sweeps, moves)
         rows = list(simulation.rows(grid, np.random.default_rng(rng), workers, progress))
         last = math.inf if estimator.high is None else estimator.high * constants.grid
         law = cls(
@@ -176,6 +188,7 @@ class EstimateLaw:
             ends=(estimator.low * constants.grid, last),
             spacing=constants.grid,
             fingerprint=fingerprint,
+            moves=moves,
         )
         law._warn()
         if cache is not None:
@@ -253,6 +266,7 @@ class EstimateLaw:
                 ends=np.array(self.ends),
                 spacing=np.array(self.spacing),
                 fingerprint=np.array(self.fingerprint),
+                moves=np.array(self.moves),
             )
         part.replace(path)
 
@@ -268,15 +282,16 @@ class EstimateLaw:
                 ends=(float(low), float(high)),
                 spacing=float(file["spacing"]),
                 fingerprint=str(file["fingerprint"]),
+                moves=cast("Moves", str(file["moves"]) if "moves" in file else "heat-bath"),
             )
 
     def _warn(self) -> None:
         stuck = self.betas[~(self.rhat <= _RHAT)]
         if stuck.size:
             warnings.warn(
-                f"the heat bath has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
-                f"{stuck[-1]:.3g} (R-hat above {_RHAT}); raise `burn_in` and `sweeps`, and distrust what lies there "
-                "if that does not help.",
+                f"the simulation has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
+                f"{stuck[-1]:.3g} (R-hat above {_RHAT}); {remedy(self.moves)}, and distrust what lies there if that "
+                "does not help.",
                 SamplingWarning,
                 stacklevel=3,
             )
@@ -327,6 +342,7 @@ class _Simulation:
     noises: int
     burn_in: int
     sweeps: int
+    moves: Moves
 
     def row(self, beta: float, rng: np.random.Generator) -> tuple[FloatArray, float]:
         """Estimates at one beta, shape (C, R), and the larger R-hat."""
@@ -341,6 +357,7 @@ class _Simulation:
             chains=chains,
             sweeps=self.sweeps,
             burn_in=self.burn_in,
+            moves=self.moves,
         )
         noise = simulated_noise(self.estimator.constants.noise, (self.configurations, self.noises), rng)
         found = [

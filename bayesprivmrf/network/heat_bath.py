@@ -1,9 +1,10 @@
-"""Draws from an Ising network by heat bath (Gibbs sampling), many chains at once.
+"""Draws from an Ising network by heat bath (Gibbs sampling), many chains at once, with cluster moves if asked.
 
 A sweep visits the nodes in their order (a sequential scan: it reads memory in order, needs no random index, and
 leaves the law unchanged as each visit does) and draws each outcome given the others. As H(s) = s'Js stays the
 same when all spins of a connected component change sign, each draw's components get a fair sign of their own:
-that mixes at once the one mode that a heat bath cannot leave at low temperature.
+that mixes at once the one mode that a heat bath cannot leave at low temperature. Parts of a component that hold
+their signs against each other need more: a cluster move (`swendsen_wang`) before each sweep.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from bayesprivmrf.network.mixing import Mixing
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.ising import IsingNetwork
+    from bayesprivmrf.network.swendsen_wang import ClusterMoves
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Moves", "Simulation", "simulate"]
+
+type Moves = Literal["heat-bath", "swendsen-wang"]
 
 _WIDEST = 64  # chains side by side: more fill the cache without sharing more of the work
 _MEMORY = 1 << 28  # bytes of local fields held at once
@@ -32,7 +36,7 @@ _USUAL_CHAINS = (4, 32)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulation:
-    """Draws of a heat bath and whether its chains mixed.
+    """Draws of a simulation and whether its chains mixed.
 
     Parameters
     ----------
@@ -55,13 +59,14 @@ def simulate(
     chains: int | None,
     sweeps: int,
     burn_in: int,
+    moves: Moves,
 ) -> Simulation:
     """Return draws and diagnostic; `IsingNetwork.simulate` describes the arguments.
 
     Raises
     ------
     ArgumentError
-        `beta` is not a finite number, or a count is not a whole number in its range.
+        `beta` is not a finite number, a count is not a whole number in its range, or `moves` is not known.
     """
     if not math.isfinite(beta):
         raise ArgumentError(f"`beta` must be a finite number, got {beta!r}.")
@@ -69,6 +74,7 @@ def simulate(
     sweeps, burn_in = _count("sweeps", sweeps, 1), _count("burn_in", burn_in, 0)
     low, high = _USUAL_CHAINS
     chains = min(max(size, low), high) if chains is None else _count("chains", chains, 1)
+    clusters = _clusters(network, float(beta), moves)
     generator = np.random.default_rng(rng)
     draws = -(-size // chains)
     n = len(network)
@@ -81,7 +87,7 @@ def simulate(
     width = max(min(_WIDEST, _MEMORY // (8 * n)), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
-        run = _Block(network, float(beta), start[block], np.ascontiguousarray(state[:, block]))
+        run = _Block(network, float(beta), start[block], np.ascontiguousarray(state[:, block]), clusters)
         traces[..., block] = run.sample(burn_in, sweeps, spins[:, block])
     result = spins.reshape(-1, n)[:size]
     _flip_components(result, network.components, generator)
@@ -94,6 +100,17 @@ def _count(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def _clusters(network: IsingNetwork, beta: float, moves: str) -> ClusterMoves | None:
+    if moves not in get_args(Moves.__value__):
+        known = ", ".join(f'"{name}"' for name in get_args(Moves.__value__))
+        raise ArgumentError(f"`moves` must be one of {known}, got {moves!r}.")
+    if moves == "heat-bath":
+        return None
+    from bayesprivmrf.network.swendsen_wang import ClusterMoves
+
+    return ClusterMoves.of(network, beta)
+
+
 def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> None:
     signs = rng.integers(0, 2, size=(len(spins), components.max() + 1), dtype=np.int8)
     signs += signs - np.int8(1)
@@ -104,47 +121,49 @@ def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.G
 class _Block:
     """Chains that run side by side."""
 
-    def __init__(self, network: IsingNetwork, beta: float, start: np.ndarray, state: np.ndarray) -> None:
-        self.network, self.beta, self.state = network, beta, state
+    def __init__(
+        self,
+        network: IsingNetwork,
+        beta: float,
+        start: np.ndarray,
+        state: np.ndarray,
+        clusters: ClusterMoves | None = None,
+    ) -> None:
+        self.network, self.beta, self.state, self.clusters = network, beta, state, clusters
         self.spins = np.ascontiguousarray(start.T)
-        self.run = self._with_counts() if network.unit_coupling is not None else self._with_fields()
+        self.data, self.kernel, self.response = self._counts() or self._fields()
+        self.fields = np.empty(self.spins.shape, self.data.dtype)
 
-    def _with_counts(self) -> Callable[[np.ndarray], None]:
+    def _counts(self) -> tuple[np.ndarray, Callable[..., None], np.ndarray] | None:
         """Couplings of one size c: integer fields k, and a table of expit(2 beta c k)."""
         from bayesprivmrf.network.heat_bath_kernels import sweep_counts
 
-        assert self.network.unit_coupling is not None
+        if self.network.unit_coupling is None:
+            return None
         size, signs = self.network.unit_coupling
         largest = int(np.diff(signs.indptr).max())
         kind = np.int16 if largest < 2**15 - 2 else np.int32
         with np.errstate(over="ignore"):
             table = 1 / (1 + np.exp(-2 * self.beta * size * np.arange(-largest, largest + 1)))
-        fields = (signs @ self.spins.astype(np.int32)).astype(kind)
-        data = signs.data.astype(kind)
-        fixed = (
-            signs.indptr,
-            signs.indices,
-            data,
-            table,
-            self.network.components,
-            self.spins,
-            fields,
-            self.state,
-        )
-        return lambda trace: sweep_counts(*fixed, trace)
+        return signs.data.astype(kind), sweep_counts, table
 
-    def _with_fields(self) -> Callable[[np.ndarray], None]:
+    def _fields(self) -> tuple[np.ndarray, Callable[..., None], float]:
         from bayesprivmrf.network.heat_bath_kernels import sweep_fields
 
-        J = self.network.coupling
+        return self.network.coupling.data, sweep_fields, 2 * self.beta
 
-        def run(trace: np.ndarray) -> None:
-            for part in _parts(trace):
-                fields = np.ascontiguousarray(J @ self.spins.astype(np.float64))
-                fixed = J.indptr, J.indices, J.data, 2 * self.beta, self.network.components
-                sweep_fields(*fixed, self.spins, fields, self.state, part)
+    def run(self, trace: np.ndarray) -> None:
+        """Sweep once for each entry of `trace`, shape (sweeps, 2, chains), and fill it."""
+        from bayesprivmrf.network.heat_bath_kernels import local_fields
 
-        return run
+        matrix = self.network.coupling.indptr, self.network.coupling.indices, self.data
+        for part in _parts(trace, _REFRESH if self.clusters is None else 1):
+            if self.clusters is not None:
+                self.clusters.move(self.spins, self.state)
+            local_fields(*matrix, self.spins, self.fields)
+            self.kernel(
+                *matrix, self.response, self.network.components, self.spins, self.fields, self.state, part
+            )
 
     def sample(self, burn_in: int, sweeps: int, out: np.ndarray) -> np.ndarray:
         """Fill `out`, shape (draws, chains, n); return the traces after half of the burn-in."""
@@ -156,6 +175,6 @@ class _Block:
         return trace[burn_in // 2 :]
 
 
-def _parts(trace: np.ndarray) -> Iterator[np.ndarray]:
-    for first in range(0, len(trace), _REFRESH):
-        yield trace[first : first + _REFRESH]
+def _parts(trace: np.ndarray, length: int) -> Iterator[np.ndarray]:
+    for first in range(0, len(trace), length):
+        yield trace[first : first + length]

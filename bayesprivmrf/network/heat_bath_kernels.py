@@ -1,4 +1,4 @@
-"""The compiled loops of the heat bath: many chains side by side on one network.
+"""The compiled loops of the heat bath and of cluster moves: many chains side by side on one network.
 
 Fields and spins lie chain by chain in a row for each node, so that a flip is passed on to a neighbour in all chains
 at once by vector instructions; a flip costs the node's degree, and a node that flips in no chain costs nothing.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["sweep_counts", "sweep_fields"]
+__all__ = ["flip_clusters", "local_fields", "sweep_counts", "sweep_fields"]
 
 _TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
 
@@ -135,6 +135,19 @@ def sweep_counts(
         _record(trace[t], energy, order)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def local_fields(indptr: Any, indices: Any, data: Any, spins: Any, fields: Any) -> None:
+    """Write J s of each chain into `fields`, both of shape (n, chains)."""
+    for i in range(fields.shape[0]):
+        m = fields[i]
+        m[:] = 0
+        for k in range(indptr[i], indptr[i + 1]):
+            coupling = data[k]
+            s = spins[np.uint64(indices[k])]
+            for lane in range(m.size):
+                m[lane] += coupling * s[lane]
+
+
 @njit(nogil=True, error_model="numpy")
 def _energies(spins: Any, fields: Any) -> Any:
     energy = np.zeros(spins.shape[1])
@@ -142,3 +155,56 @@ def _energies(spins: Any, fields: Any) -> Any:
         for lane in range(energy.size):
             energy[lane] += spins[i, lane] * fields[i, lane]
     return energy
+
+
+@njit(nogil=True, error_model="numpy")
+def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any) -> int:
+    """List the chains in which an edge between spins a and b is bonded; return their number."""
+    count = 0
+    for lane in range(bits.size):
+        is_bonded[lane] = (bits[lane] < threshold) & (a[lane] * b[lane] == sign)
+        count += is_bonded[lane]
+    if count:
+        place = 0
+        for lane in range(bits.size):
+            lanes[place] = lane  # the next one overwrites it unless it counts
+            place += is_bonded[lane]
+    return count
+
+
+@njit(nogil=True, error_model="numpy")
+def _root(parents: Any, lane: int, i: int) -> int:
+    """Least node of i's cluster; halves the way for the next search."""
+    while parents[i, lane] != i:
+        parents[i, lane] = parents[parents[i, lane], lane]
+        i = parents[i, lane]
+    return i
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, state: Any) -> None:
+    """Bond edges and flip each cluster by a fair coin, in every chain; `swendsen_wang` derives the probabilities."""
+    nodes, chains = spins.shape
+    parents = np.empty((nodes, chains), np.int32)
+    for i in range(nodes):
+        parents[i] = i
+    bits = np.empty(chains, np.uint64)
+    is_bonded = np.empty(chains, np.int8)
+    lanes = np.empty(chains + 1, np.int64)
+    for e in range(low.size):
+        i, j = low[e], high[e]
+        _advance(state, bits)
+        count = _bonded(bits, thresholds[e], spins[i], spins[j], signs[e], is_bonded, lanes)
+        for k in range(count):
+            lane = lanes[k]
+            a, b = _root(parents, lane, i), _root(parents, lane, j)
+            parents[max(a, b), lane] = min(a, b)
+    coins = np.empty((nodes, chains), np.int8)
+    for i in range(nodes):
+        _advance(state, bits)
+        for lane in range(chains):
+            coins[i, lane] = 1 - 2 * np.int8(bits[lane] >> np.uint64(63))
+        for lane in range(chains):
+            parent = parents[parents[i, lane], lane]  # the root: all lesser nodes point to theirs by now
+            parents[i, lane] = parent
+            spins[i, lane] *= coins[parent, lane]

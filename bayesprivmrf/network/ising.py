@@ -16,7 +16,7 @@ from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_n
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
-    from bayesprivmrf.network.heat_bath import Simulation
+    from bayesprivmrf.network.heat_bath import Moves, Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
 __all__ = ["IsingNetwork"]
@@ -251,8 +251,9 @@ class IsingNetwork:
         chains: int | None = None,
         sweeps: int = 30,
         burn_in: int = 300,
+        moves: Moves = "heat-bath",
     ) -> Simulation:
-        """Draw configurations by heat bath, with a diagnostic of how well the chains mixed.
+        """Draw configurations by Markov chains, with a diagnostic of how well these mixed.
 
         Parameters
         ----------
@@ -262,7 +263,7 @@ class IsingNetwork:
             Number of draws.
         rng
             A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given `chains`,
-            `sweeps` and `burn_in`.
+            `sweeps`, `burn_in` and `moves`.
         chains
             Independent chains, among which the draws are shared; by default one for each draw, at least 4
             and at most 32. With one for each draw, draws are independent. Time grows less than in proportion.
@@ -270,6 +271,11 @@ class IsingNetwork:
             Sweeps over all nodes from one draw of a chain to its next.
         burn_in
             Sweeps before the first of those.
+        moves
+            ``"heat-bath"``: a sweep draws each node's outcome given the others. ``"swendsen-wang"``: before each
+            sweep clusters of nodes that agree change sign as a whole, which mixes networks of blocs with few edges
+            between them, where the heat bath alone does not. Exact for all signs of `beta` and J. A sweep takes
+            about three times as long on a sparse network, ten times on a dense one.
 
         Returns
         -------
@@ -284,12 +290,12 @@ class IsingNetwork:
         Raises
         ------
         ArgumentError
-            `beta` is not finite, or a count is not a whole number in its range.
+            `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
         from bayesprivmrf.network.heat_bath import simulate
 
-        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in)
-        result.mixing.warn()
+        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        result.mixing.warn(moves)
         return result
 
     def sample(
@@ -301,6 +307,8 @@ class IsingNetwork:
         chains: int | None = None,
         sweeps: int = 30,
         burn_in: int = 300,
+        moves: Moves = "heat-bath",
     ) -> np.ndarray:
         """Return the draws of `simulate` alone: int8 of -1 and +1, shape (size, n), columns in node order."""
-        return self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in).spins
+        run = self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        return run.spins

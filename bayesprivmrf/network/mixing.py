@@ -1,22 +1,26 @@
-"""Whether the chains of a heat bath have forgotten where they started."""
+"""Whether the chains of a simulation have forgotten where they started."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
-__all__ = ["Mixing", "effective_size", "split_rhat"]
+if TYPE_CHECKING:
+    from bayesprivmrf.network.heat_bath import Moves
+
+__all__ = ["Mixing", "effective_size", "remedy", "split_rhat"]
 
 _LARGEST_RHAT = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """Diagnostic of a run of the heat bath, from two numbers that it notes after each sweep.
+    """Diagnostic of a simulation, from two numbers that it notes after each sweep.
 
     Half of the chains start disordered, each node by a fair coin, and half ordered, all at +1; if they agree,
     neither start matters any more.
@@ -24,7 +28,7 @@ class Mixing:
     Parameters
     ----------
     energy_rhat, order_rhat
-        Split R-hat of the energy s'Js, and of the order, sum over the components of |sum of s| divided by n. The
+        Split R-hat of the energy s'Js, and of the order, sum over the components of abs(sum of s) over n. The
         order and not the magnetisation, for that is symmetric about 0 and each draw's sign is drawn afresh.
     energy_ess, order_ess
         Effective number of independent sweeps, over all chains.
@@ -56,16 +60,22 @@ class Mixing:
         """Whether both R-hats are at most 1.2."""
         return self.energy_rhat <= _LARGEST_RHAT and self.order_rhat <= _LARGEST_RHAT
 
-    def warn(self) -> None:
-        """Give a SamplingWarning unless the run can be trusted."""
+    def warn(self, moves: Moves) -> None:
+        """Give a SamplingWarning unless the run, by such moves, can be trusted."""
         if not self.trusted:
             warnings.warn(
-                "the heat bath has not mixed: chains that start ordered and disordered still differ (R-hat of the "
+                "the simulation has not mixed: chains that start ordered and disordered still differ (R-hat of the "
                 f"energy {self.energy_rhat:.2f}, of the order {self.order_rhat:.2f}, at most {_LARGEST_RHAT} "
-                "wanted); raise `burn_in` and `sweeps`, and distrust draws at this beta if that does not help.",
+                f"wanted); {remedy(moves)}, and distrust draws at this beta if that does not help.",
                 SamplingWarning,
                 stacklevel=4,
             )
+
+
+def remedy(moves: Moves) -> str:
+    """Return what to do about chains that have not mixed by such moves, as part of a sentence."""
+    longer = "raise `burn_in` and `sweeps`"
+    return f'{longer}, or pass `moves="swendsen-wang"`' if moves == "heat-bath" else longer
 
 
 def split_rhat(trace: np.ndarray) -> float:

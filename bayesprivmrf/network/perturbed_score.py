@@ -21,6 +21,7 @@ __all__ = ["PerturbedEstimator", "PerturbedScore"]
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
 _BEYOND = 2**62  # beyond any noise
+_FARTHEST = 2**52  # up to here the midpoints of the grid are exact in double precision
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class PerturbedEstimator:
         Raises
         ------
         ArgumentError
-            Fewer than two points of the grid lie within the bounds.
+            Fewer than two points of the grid lie within the bounds, or so many that doubles cannot tell them apart.
         """
         low, high = 0, None
         if bounds is not None:
@@ -59,6 +60,11 @@ class PerturbedEstimator:
                 raise ArgumentError(
                     f"`bounds` must be wider than the public grid, of spacing {constants.grid:g}, got {bounds!r}; "
                     "widen them."
+                )
+            if max(-low, high) > _FARTHEST:
+                raise ArgumentError(
+                    f"`bounds` must lie within {_FARTHEST * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
+                    f"spacing {constants.grid:g} is not exact beyond. Choose what beta can be, or None for [0, inf)."
                 )
         return cls(
             coupling=lattice_coupling(coupling, constants.step), constants=constants, low=low, high=high
@@ -120,9 +126,7 @@ class PerturbedScore:
         while (low < high).any():  # the first position whose upper midpoint is below the noise
             middle = (low + high) // 2
             places, index = np.unique(middle, return_inverse=True)
-            scores = np.array(
-                [np.clip(self.at(int(k) + 1), -_BEYOND, _BEYOND) for k in places], dtype=np.int64
-            )
+            scores = np.array([_held(self.at(int(k) + 1)) for k in places], dtype=np.int64)
             below = scores[index].reshape(noise.shape) < noise
             active = low < high
             high = np.where(active & below, middle, high)

@@ -53,8 +53,12 @@ and there g(u) = 1/u + u (1 - 1/u^2) = u.
 SAFETY = 1 + 1e-11
 """By this much a bound computed in floating point is widened."""
 
+_LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
+
 CRITICAL_MULTIPLE = 1.5
 """The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality."""
+
+_LARGEST = 700.0  # above, e^epsilon overflows; Delta of a smaller epsilon is enough
 
 _SHARES = np.geomspace(0.004, 0.9, 241)
 
@@ -69,6 +73,8 @@ class CouplingNorms:
         n.
     row_norm
         :math:`D = \max_i D_i`, :math:`D_i = \sum_j |J_{ij}|`.
+    sensitivity
+        Of the score, tight: see `score_sensitivity`.
     degree
         Largest number of neighbours.
     squares
@@ -86,6 +92,7 @@ class CouplingNorms:
 
     nodes: int
     row_norm: float
+    sensitivity: float
     degree: int
     squares: FloatArray
     products: FloatArray
@@ -108,6 +115,7 @@ class CouplingNorms:
         return cls(
             nodes=coupling.shape[0],
             row_norm=float(row_norms.max()),
+            sensitivity=score_sensitivity(size),
             degree=int(np.diff(coupling.indptr).max()),
             squares=squares[frontier],
             products=products[frontier],
@@ -127,32 +135,42 @@ def _spectral(size: Any) -> float:
     return norm
 
 
-def score_sensitivity(row_norm: float, calibration: Calibration = "tight") -> float:
+def score_sensitivity(size: Any, calibration: Calibration = "tight") -> float:
     r"""Return how far one node's outcome can move the score, at any a.
 
     Let s' be s with node j flipped. Then :math:`m_i - m'_i = 2 J_{ij} s_j`, and :math:`m_j` stays. In
-    :math:`H = \sum_i m_i s_i = s'Js` the pairs with j change sign, so :math:`|H - H'| = 4 |m_j| \le 4 D_j`. Each
-    :math:`m_i \tanh(a m_i)` moves by at most its largest slope u* (`TANH_SLOPE`) times :math:`2 |J_{ij}|`, together
-    :math:`2 u^* D_j`. Hence, for either sign of a and of J,
+    :math:`H = \sum_i m_i s_i = s'Js` the pairs with j change sign, so :math:`|H - H'| = 4 |m_j| \le 4 D_j`. The term
+    :math:`\kappa(x) = x \tanh(a x)` is even and its slope is at most u* (`TANH_SLOPE`). The two fields of node i are
+    :math:`r \pm J_{ij}` with the pull r of its other neighbours, :math:`|r| \le D_i - |J_{ij}|`, so its term moves by
+    at most :math:`u^* \, \big| |r + J_{ij}| - |r - J_{ij}| \big| = 2 u^* \min(|r|, |J_{ij}|)`. Hence, for either sign
+    of a and of J,
 
-    .. math:: |S(a; s) - S(a; s')| \le (4 + 2 u^*) D_j \le 6.39936 \, D.
+    .. math:: |S(a; s) - S(a; s')| \le \max_j \Big[ 4 D_j + 2 u^* \sum_i \min(|J_{ij}|, D_i - |J_{ij}|) \Big]
+        \le (4 + 2 u^*) D = 6.39936 \, D.
 
     The paper bounds the slope by 2 and gets 8 D (Lemma A.1). The bound is approached: node j has k neighbours of
     weight 1/k, all +1 like itself; each has one further neighbour of weight 1 - 1/k at -1; and a is near u*.
 
     Parameters
     ----------
-    row_norm
-        D, the largest sum of a row of \|J\|.
+    size
+        \|J\|, symmetric SciPy matrix in compressed rows with zero diagonal, of floats or of whole steps.
     calibration
         ``"tight"`` or ``"paper"``.
 
     Examples
     --------
-    >>> round(score_sensitivity(1.0), 4)
-    6.3994
+    >>> from scipy import sparse
+    >>> ring = sparse.csr_array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
+    >>> round(score_sensitivity(ring), 4), score_sensitivity(ring, "paper")
+    (12.7987, 16.0)
     """
-    return (8.0 if calibration == "paper" else 4 + 2 * TANH_SLOPE) * row_norm
+    row_norms = np.asarray(size.sum(axis=1)).ravel()
+    if calibration == "paper":
+        return 8.0 * float(row_norms.max())
+    others = np.repeat(row_norms, np.diff(size.indptr)) - size.data  # pull on row i by all but column j
+    swings = np.bincount(size.indices, np.maximum(np.minimum(size.data, others), 0), minlength=row_norms.size)
+    return float((4 * row_norms + 2 * TANH_SLOPE * swings).max())
 
 
 def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
@@ -183,9 +201,8 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     float
         The larger, over nodes, of the smaller of the two.
     """
-    epsilon = positive_finite("epsilon", epsilon)
-    half = math.sinh(epsilon / 2) if epsilon < 1400 else math.inf
-    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    epsilon = min(positive_finite("epsilon", epsilon), _LARGEST)
+    half, growth = math.sinh(epsilon / 2), math.expm1(epsilon)
     return float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
 
 
@@ -207,7 +224,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
         = 2 \int_0^\infty [\nu(y) - e^\epsilon \nu(y + 1)]_+ dy.
 
     The bracket is positive from :math:`y_0 = \epsilon \sigma^2 - 1/2` on. Where :math:`y_0 \ge 0` this is twice the
-    delta of the analytic Gaussian mechanism.
+    delta of the analytic Gaussian mechanism. Rounded up by what the rounding of the two logarithms can hide.
 
     Parameters
     ----------
@@ -224,7 +241,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
 
     start = max(epsilon * multiple * multiple - 0.5, 0.0)
     tail, moved = float(log_ndtr(-start / multiple)), float(log_ndtr(-(start + 1) / multiple))
-    gap = epsilon + moved - tail
+    gap = epsilon + moved - tail - _LOG_ERROR * (epsilon - moved - tail)
     return 2 * math.exp(tail) * -math.expm1(gap) if gap < 0 else 0.0
 
 
@@ -298,7 +315,7 @@ def split_budget(
     ArgumentError
         ``calibration`` is neither of the two.
     """
-    sensitivity = score_sensitivity(norms.row_norm, calibration)
+    sensitivity = 8 * norms.row_norm if calibration == "paper" else norms.sensitivity
     beta = CRITICAL_MULTIPLE / norms.spectral
     typical = np.sqrt(norms.row_squares)
     information = float(np.sum((typical / np.cosh(np.minimum(beta * typical, 300))) ** 2))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
@@ -43,6 +43,7 @@ units of 2^-53, the product by one more: together below |m| 2^-50.
 _SMALLEST_FIELD = 2**16
 _SMALLEST_SCALE = 2.0**20
 _SPACINGS = 256  # grid spacings in one proxy error
+_USUAL_SIZES = 1e-100, 1e100  # squares and fourth powers of couplings are far from the ends of doubles
 _SLACK = 0.01  # of Delta, for the rounding of its slope, before the grid is made coarser
 
 
@@ -110,10 +111,10 @@ def perturbation_constants(
 ) -> PerturbationConstants:
     r"""Return the constants for a coupling matrix and a budget.
 
-    With the lattice's own J, D = its largest row norm in steps, d = its largest number of neighbours, n nodes and
+    With the lattice's own J in steps, zeta = `score_sensitivity`, d = its largest number of neighbours, n nodes and
     e = `TERM_ERROR`:
 
-    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`(4 + 2u^*) D + d (1 + 2e)`;
+    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`\zeta + d (1 + 2e)`;
     - slope: over one spacing the rounded score falls by at least what the exact one does, less one step for each
       node (a rounded term of a common node falls back by at most one where the exact one rises), and the terms of
       d neighbours differ from exact ones by up to :math:`c = d (1 + 2e)`. So Delta is enlarged by
@@ -125,7 +126,15 @@ def perturbation_constants(
     ------
     ArgumentError
         The budget is so small or so large that a lattice of 64-bit steps cannot hold it.
+    ModelError
+        The largest coupling is so small or so large that its square is not accurate in double precision.
     """
+    largest = float(np.abs(coupling.data).max())
+    if not _USUAL_SIZES[0] <= largest <= _USUAL_SIZES[1]:
+        raise ModelError(
+            f"the largest coupling must be between {_USUAL_SIZES[0]:g} and {_USUAL_SIZES[1]:g} in size, got "
+            f"{largest:g}; change the unit of J, and with it that of beta."
+        )
     norms = CouplingNorms.of(coupling)
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
@@ -134,14 +143,14 @@ def perturbation_constants(
     )
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
-    row_norm = int(abs(lattice).sum(axis=1).max())
-    if not row_norm >= _SMALLEST_FIELD:
+    size = abs(lattice)
+    if not size.sum(axis=1).max() >= _SMALLEST_FIELD:
         raise ArgumentError(
             f"`epsilon` must leave the couplings larger than a step of the noise, got {epsilon!r}; "
             "choose a larger budget."
         )
     rounding = norms.degree * (1 + 2 * TERM_ERROR)
-    sensitivity = math.ceil(score_sensitivity(row_norm, calibration) * SAFETY + rounding)
+    sensitivity = math.ceil(score_sensitivity(size, calibration) * SAFETY + rounding)
     rounded = CouplingNorms.of(lattice * step)
     if calibration == "paper":
         curvature = paper_curvature(rounded, epsilon)

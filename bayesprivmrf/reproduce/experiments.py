@@ -58,7 +58,7 @@ def _described(source: Source, beta: float) -> Row:
 class SimulationCell:
     """Outcomes simulated at one beta, estimated without privacy and by each private estimator at each epsilon.
 
-    Every repetition is a chain of its own, so that repetitions are independent.
+    Every repetition is a chain of its own, so that repetitions are independent; its moves are the source's.
 
     Parameters
     ----------
@@ -92,6 +92,7 @@ class SimulationCell:
             "epsilons": list(self.epsilons),
             "repetitions": self.repetitions,
             "burn_in": self.burn_in,
+            "moves": self.source.moves,
             "seed": self.seed,
         }
 
@@ -101,7 +102,14 @@ class SimulationCell:
 
         network, rng = network_of(self.source), generator_of(self)
         result = simulate(
-            network, self.beta, self.repetitions, rng, chains=self.repetitions, sweeps=1, burn_in=self.burn_in
+            network,
+            self.beta,
+            self.repetitions,
+            rng,
+            chains=self.repetitions,
+            sweeps=1,
+            burn_in=self.burn_in,
+            moves=self.source.moves,
         )
         common = _described(self.source, self.beta) | {
             "bounds": _written(BOUNDS),

@@ -16,6 +16,7 @@ from bayesprivmrf.reproduce.registry import NetworkName
 
 if TYPE_CHECKING:
     from bayesprivmrf.network import IsingNetwork, NetworkData
+    from bayesprivmrf.network.heat_bath import Moves
 
 __all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_networks", "network_of"]
 
@@ -50,6 +51,11 @@ class ErdosRenyi:
     def name(self) -> str:
         """Short name, as in tables."""
         return "erdos-renyi"
+
+    @property
+    def moves(self) -> Moves:
+        """How outcomes are simulated: as in the paper."""
+        return "heat-bath"
 
     def settings(self) -> dict[str, Any]:
         """Return what the graph depends on."""
@@ -87,6 +93,11 @@ class Published:
     name: NetworkName
     path: str
     digest: str
+
+    @property
+    def moves(self) -> Moves:
+        """How outcomes are simulated: the heat bath alone does not mix on a network of blocs."""
+        return "swendsen-wang"
 
     def settings(self) -> dict[str, Any]:
         """Return what the network depends on."""

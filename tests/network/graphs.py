@@ -6,6 +6,7 @@ import itertools
 
 import networkx as nx
 import numpy as np
+from scipy.stats import chi2
 
 from bayesprivmrf.network import IsingNetwork
 
@@ -37,3 +38,14 @@ def law(network: IsingNetwork, beta: float) -> np.ndarray:
     s = configurations(len(network)).astype(float)
     weights = np.exp(beta / 2 * np.einsum("ki,ij,kj->k", s, J, s))
     return weights / weights.sum()
+
+
+def chi_square(network: IsingNetwork, beta: float, draws: np.ndarray) -> float:
+    """Level at which the draws' frequencies of configurations differ from the law."""
+    codes = (draws > 0) @ (2 ** np.arange(len(network))[::-1])
+    expected = len(draws) * law(network, beta)
+    seen = np.bincount(codes, minlength=expected.size)
+    common = expected >= 5
+    seen, expected = (np.append(x[common], x[~common].sum()) for x in (seen, expected))
+    keep = expected > 0
+    return float(chi2.sf(np.sum((seen - expected)[keep] ** 2 / expected[keep]), keep.sum() - 1))

@@ -139,6 +139,31 @@ def test_betas_at_which_the_heat_bath_has_not_mixed_are_told():
         EstimateLaw.simulate(frozen, constants, (0, 6), betas=[0.1, 6.0], rng=1, **QUICK)
 
 
+def test_cluster_moves_mix_and_a_cache_made_by_other_moves_is_not_read(tmp_path):
+    ring = IsingNetwork.from_graph(nx.cycle_graph(60))
+    constants = perturbation_constants(ring.coupling, 3.0)
+    make = lambda **more: EstimateLaw.simulate(  # noqa: E731
+        ring, constants, (0, 6), betas=[0.1, 6.0], cache=tmp_path / "law.npz", **QUICK | more
+    )
+    with pytest.warns(SamplingWarning, match='or pass `moves="swendsen-wang"`'):
+        stuck = make(rng=1)
+    with pytest.warns(SamplingWarning, match="has not mixed at 1 of 2 betas"):
+        assert np.array_equal(make(rng=2).estimates, stuck.estimates)
+    law = make(rng=1, moves="swendsen-wang")
+    assert law.rhat.max() < 1.2
+    assert np.array_equal(make(rng=2, moves="swendsen-wang").estimates, law.estimates)
+
+
+def test_a_law_that_names_no_moves_was_made_by_heat_bath(tmp_path):
+    path, older = tmp_path / "law.npz", tmp_path / "older.npz"
+    network = small_networks()["tree"]
+    constants = perturbation_constants(network.coupling, 3.0)
+    EstimateLaw.simulate(network, constants, betas=[0.0, 1.0], rng=1, cache=path, **QUICK)
+    with np.load(path) as file:
+        np.savez(older, **{name: file[name] for name in file if name != "moves"})
+    assert EstimateLaw.load(older).moves == "heat-bath"
+
+
 def test_a_release_keeps_its_law_and_refuses_another_releases():
     network = small_networks()["cycle"]
     spins = network.sample(1.0, 1, 0)[0]

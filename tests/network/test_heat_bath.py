@@ -11,20 +11,9 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.network.heat_bath import _Block
 from bayesprivmrf.network.mixing import effective_size, split_rhat
-from network.graphs import law, small_networks
+from network.graphs import chi_square, small_networks
 
 LEVEL = 1e-4  # of each chi-square test; with these seeds they pass or fail for good
-
-
-def chi_square(network: IsingNetwork, beta: float, draws: np.ndarray) -> float:
-    """Level at which the draws' frequencies of configurations differ from the law."""
-    codes = (draws > 0) @ (2 ** np.arange(len(network))[::-1])
-    expected = len(draws) * law(network, beta)
-    seen = np.bincount(codes, minlength=expected.size)
-    common = expected >= 5
-    seen, expected = (np.append(x[common], x[~common].sum()) for x in (seen, expected))
-    keep = expected > 0
-    return float(chi2.sf(np.sum((seen - expected)[keep] ** 2 / expected[keep]), keep.sum() - 1))
 
 
 @pytest.mark.parametrize("beta", [-0.8, 0.0, 0.5, 1.3])
@@ -151,6 +140,7 @@ def test_split_rhat_sees_chains_apart_and_trends_and_takes_constants():
         {"chains": 0},
         {"sweeps": 0},
         {"burn_in": -1},
+        {"moves": "gibbs"},
     ],
 )
 def test_arguments_out_of_range_are_refused(bad):
@@ -159,9 +149,10 @@ def test_arguments_out_of_range_are_refused(bad):
 
 
 @pytest.mark.slow
-def test_the_energy_of_a_large_tree_is_the_exact_one():
+@pytest.mark.parametrize("moves", ["heat-bath", "swendsen-wang"])
+def test_the_energy_of_a_large_tree_is_the_exact_one(moves):
     """On a forest of m edges with couplings 1, E s'Js = 2 m tanh beta: within 5 Monte Carlo standard errors."""
     tree = IsingNetwork.from_graph(nx.random_labeled_tree(2000, seed=3))
-    draws = tree.sample(0.7, 2000, 4, chains=200)
+    draws = tree.sample(0.7, 2000, 4, chains=200, moves=moves)
     H = tree.energy(draws)
     assert abs(H.mean() - 2 * 1999 * math.tanh(0.7)) < 5 * H.std() / math.sqrt(2000 / 2)

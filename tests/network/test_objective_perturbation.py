@@ -13,7 +13,8 @@ from scipy import sparse
 from scipy.optimize import brentq
 
 from bayesprivmrf import load_release
-from bayesprivmrf.audit import audit
+from bayesprivmrf.audit import audit, gaussian_epsilon
+from bayesprivmrf.audit.empirical import DELTAS
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
@@ -207,6 +208,9 @@ def test_a_guarantee_that_promises_less_loss_than_there_is_is_refused():
     ):
         with pytest.raises(PrivacyError, match="must cover the budget"):
             dataclasses.replace(given, guarantee=guarantee)
+    gaussian = ObjectivePerturbation(epsilon=2.0, delta=1e-3).release(network, draws(network, 0.5, 9), rng=3)
+    with pytest.raises(PrivacyError, match="must cover the budget"):
+        dataclasses.replace(gaussian, guarantee=given.guarantee)  # Gaussian noise keeps no pure promise
 
 
 @pytest.mark.parametrize(
@@ -249,6 +253,37 @@ def test_what_is_no_network_and_bounds_within_one_point_of_the_grid_are_refused(
     network = IsingNetwork.from_graph(nx.path_graph(3))
     with pytest.raises(ArgumentError, match="wider than the public grid"):
         ObjectivePerturbation(epsilon=1.0, bounds=(1e-9, 2e-9)).release(network, spins)
+
+
+def test_bounds_too_far_out_for_an_exact_grid_are_refused_before_anything_is_spent():
+    class Book:
+        def spend(self, guarantee, provenance):
+            raise AssertionError("charged for a release that cannot be made")
+
+    network = IsingNetwork.from_graph(nx.path_graph(3))
+    for bounds in ((0.0, 1e18), (-1e18, 1.0), (-1e300, 1e300)):
+        with pytest.raises(ArgumentError, match="not exact beyond"):
+            ObjectivePerturbation(epsilon=1.0, bounds=bounds).release(network, [1, 1, -1], ledger=Book())
+    far = ObjectivePerturbation(epsilon=1.0, bounds=(-1e12, 1e12)).release(network, [1, 1, -1], rng=0)
+    near = ObjectivePerturbation(epsilon=1.0, bounds=(-1e3, 1e3)).release(network, [1, 1, -1], rng=0)
+    assert far.inverse_temperature == near.inverse_temperature
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 5.0), (-1.0, 0.7)])
+def test_what_the_search_looks_at_depends_on_the_released_number_alone(bounds):
+    # so the number of its steps tells nothing more of the outcomes
+    network, rng = random_network(10, n=60), np.random.default_rng(12)
+    constants = perturbation_constants(network.coupling, 1.0)
+    estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+    seen, repeated = {}, 0
+    for aligned in range(0, 60, 6):
+        spins = np.where(np.arange(60) < aligned, 1, rng.choice([-1, 1], 60))
+        for noise in noise_source(rng).add(np.zeros(40, dtype=np.int64), constants.noise):
+            score = estimator.score(spins)
+            position, looked_at = int(score.positions([noise])[0]), list(score._known)
+            repeated += position in seen
+            assert seen.setdefault(position, looked_at) == looked_at
+    assert repeated > 100
 
 
 @pytest.mark.parametrize(
@@ -317,8 +352,11 @@ def gadget_sides(constants, network, spins, hub):
     return [estimator.score(s) for s in (spins, flipped)]
 
 
-def audited(claim, constants, network, spins, hub, runs=100_000, seed=77):
-    """Audit of the noise's share: can estimates of the gadget and its neighbour be told apart too well?"""
+def audited(claim, constants, network, spins, hub, runs=100_000, seed=77, delta=0.0):
+    """Audit of the noise's share: can estimates of the gadget and its neighbour be told apart too well?
+
+    The claim is an epsilon at `delta`, or a whole curve. A true one is refuted with a probability of 1e-4 at most.
+    """
     rng = np.random.default_rng(seed)
     sides = gadget_sides(constants, network, spins, hub)
     source = noise_source(rng)
@@ -326,8 +364,11 @@ def audited(claim, constants, network, spins, hub, runs=100_000, seed=77):
     def sampler(score):
         return lambda size: score.estimates(source.add(np.zeros(size, dtype=np.int64), constants.noise))
 
-    promise = PrivacyGuarantee(epsilon=claim, adjacency="replace-one")
-    return audit(sampler(sides[0]), sampler(sides[1]), promise, runs=runs)
+    promise = claim
+    if not callable(claim):
+        promise = PrivacyGuarantee(epsilon=claim, delta=delta, adjacency="replace-one")
+    deltas = (delta,) if delta > 0 else DELTAS
+    return audit(sampler(sides[0]), sampler(sides[1]), promise, runs=runs, deltas=deltas)
 
 
 # so many that the larger of the two scores is just below 0 at a near u*: half of the noise is above
@@ -366,6 +407,50 @@ def test_an_audit_catches_a_twin_that_forgets_the_tanh_term(worst_case):
     forgetful = dataclasses.replace(constants, noise=DiscreteLaplace(scale))
     assert audited(constants.epsilon_noise, forgetful, network, spins, hub).is_violated
     assert audited(2.0, forgetful, network, spins, hub).is_violated  # the whole budget, not only the share
+
+
+DELTA = 0.02  # so large that a tail of that probability is met often
+GAUSSIAN_PAIRS = (
+    104  # the lower score is 1.4 sensitivities above 0: near the cut at which Gaussian tails differ most
+)
+
+
+@pytest.fixture(scope="module")
+def gaussian_case():
+    network, spins, hub = gadget_network(GAUSSIAN_PAIRS)
+    return network, spins, hub, perturbation_constants(network.coupling, 2.0, DELTA)
+
+
+def less_gaussian(constants, share):
+    return dataclasses.replace(constants, noise=DiscreteGaussian(share * constants.noise.scale))
+
+
+def test_an_audit_passes_gaussian_noise_and_catches_less_of_it(gaussian_case):
+    network, spins, hub, constants = gaussian_case
+    share = constants.epsilon_noise
+    settings = {"runs": 50_000, "delta": DELTA}
+    assert not audited(share, constants, network, spins, hub, **settings).is_violated
+    found = audited(share, less_gaussian(constants, 0.7), network, spins, hub, **settings)
+    assert found.is_violated
+    assert found.epsilon_lower[0] > share
+
+
+@pytest.mark.slow
+def test_an_audit_holds_gaussian_noise_against_its_exact_curve(gaussian_case):
+    # the promise counts two tails, and one input can show one: the exact curve of one tail is the sharper claim
+    network, spins, hub, constants = gaussian_case
+    distance = constants.sensitivity / constants.noise.scale
+
+    def curve(delta):
+        return gaussian_epsilon(distance, delta)
+
+    assert curve(DELTA) < constants.epsilon_noise - 0.2
+    for seed in (77, 78, 79):
+        settings = {"delta": DELTA, "seed": seed}
+        assert not audited(curve, constants, network, spins, hub, **settings).is_violated
+        assert audited(curve, less_gaussian(constants, 0.85), network, spins, hub, **settings).is_violated
+        forgetful = less_gaussian(constants, 4 / (4 + 2 * TANH_SLOPE))
+        assert audited(2.0, forgetful, network, spins, hub, **settings).is_violated  # the whole budget
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ import pytest
 
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, DataError
+from bayesprivmrf.network import heat_bath
+from bayesprivmrf.network.heat_bath import simulate
 from bayesprivmrf.reproduce import FIGURES, prising
 from bayesprivmrf.reproduce.cells import cell_path, compute, kept_rows
 from bayesprivmrf.reproduce.experiments import COLUMNS, SimulationCell
@@ -111,6 +113,22 @@ def test_full_size_keeps_what_the_paper_states():
     assert (first.repetitions, first.epsilons) == (500, (5.0,))
     assert first.source == ErdosRenyi(nodes=2000, exponent=1 / 3, seed=1)
     assert [cell.settings()["beta"] for cell in cells[::10]] == [0.0, 1.0, 2.0]
+
+
+def test_outcomes_are_simulated_by_cluster_moves_on_the_real_networks_alone(files, monkeypatch):
+    used = []
+
+    def noted(*arguments, moves, **settings):
+        used.append(moves)
+        return simulate(*arguments, moves=moves, **settings)
+
+    monkeypatch.setattr(heat_bath, "simulate", noted)
+    cells = cells_of("prising-fig12", TINY, find_networks([files]), seed=1)[::2]
+    for cell in cells:
+        cell.rows()
+    assert [cell.settings()["source"]["network"] for cell in cells] == ["erdos-renyi", "hiv", "blogs"]
+    assert used == ["heat-bath", "swendsen-wang", "swendsen-wang"]
+    assert [cell.settings()["moves"] for cell in cells] == used
 
 
 def test_a_graph_has_the_edges_and_the_coupling_of_its_law():
