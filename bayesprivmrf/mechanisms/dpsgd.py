@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -82,6 +82,8 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     >>> DPSGD(epsilon=1.0, delta=1e-6, sampling_rate=0.5).sampling_rate
     0.5
     """
+
+    runs_from_file: ClassVar[bool] = True
 
     steps: int = 1000
     sampling_rate: float = 0.1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
     """
+
+    runs_from_file: ClassVar[bool] = True
 
     rho: float
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
