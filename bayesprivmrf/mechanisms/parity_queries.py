@@ -28,7 +28,7 @@ __all__ = ["ParityQueries"]
 
 type Method = Literal["gaussian", "pmw", "sepfem", "auto"]
 
-AUTO_ERROR = 0.05
+AUTO_ERROR = 0.1
 """Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md."""
 
 AUTO_VARIABLES = 16
@@ -65,7 +65,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
         sums. ``"sepfem"``: synthetic records from an optimisation oracle, which needs no 2^p numbers, and is the
         worst of the three wherever another fits. ``"auto"``: Gaussian noise, unless its largest error would exceed
-        0.05 and p is at most 16.
+        0.1 and p is at most 16.
     rounds
         Of ``"pmw"`` and ``"sepfem"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other
