@@ -19,7 +19,7 @@ from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
 __all__ = [
-    "IsingByRegressions",
+    "AsIsing",
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
@@ -259,32 +259,16 @@ class PairwiseByPairs(PairwiseByRegressions):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class IsingByRegressions:
-    """Couplings and fields of two-state variables, first state -1: `PairwiseByPairs` in an Ising model's form.
+class AsIsing:
+    """A map of two-state variables, first state -1, whose results are in an Ising model's form.
 
     Parameters
     ----------
-    eligible, width, rho, adjacency, steps
-        See `PairwiseByRegressions`.
+    pairwise
+        The same map, to tables.
     """
 
-    eligible: np.ndarray
-    width: float
-    rho: float
-    adjacency: Adjacency
-    steps: int | None = None
-
-    @cached_property
-    def pairwise(self) -> PairwiseByPairs:
-        """The same map, to tables."""
-        return PairwiseByPairs(
-            cardinalities=(2,) * len(self.eligible),
-            eligible=self.eligible,
-            width=self.width,
-            rho=self.rho,
-            adjacency=self.adjacency,
-            steps=self.steps,
-        )
+    pairwise: PairwiseByRegressions
 
     def learn(
         self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
