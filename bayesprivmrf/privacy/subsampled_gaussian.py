@@ -45,9 +45,10 @@ DELTA_SLACK = 2.0**-7
 """Of delta, for the tails of the discretisation and the accountant's rounding."""
 
 _LARGEST_MULTIPLIER = 2.0**20
-_SMALLEST_MULTIPLIER = 2.0**-6
+_SMALLEST_MULTIPLIER = 2.0**-4
 _PRECISION = 2.0**-10
 _CELLS = 4000
+_STEP_CELLS = 10_000
 _TRIALS = 60
 
 
@@ -117,8 +118,10 @@ def spent_epsilon(
 def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float) -> float:
     """Return the epsilon at delta that some given noise can promise, with the slack of `calibrated_noise` in it."""
     tail = delta * (1 - DELTA_SLACK)
-    rough = spent_epsilon(schedules, noise, tail, 1e-3)
-    spent = spent_epsilon(schedules, noise, tail, max(rough, 1e-3) / _CELLS)
+    spent, before = 1.0, math.inf
+    while spent < 0.999 * before:  # each an upper bound, on a grid as fine as the last one asks for
+        before = spent
+        spent = spent_epsilon(schedules, noise, tail, _interval(spent, schedules, noise.steps))
     return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
 
 
@@ -143,15 +146,16 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
             f"{delta!r}; choose a larger one, well below one over the number of records."
         )
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
-    interval = target / _CELLS
     ratio = _gaussian_ratio(target, tail)
+    width = max(target, ratio)
     count = 1 / (ratio * math.sqrt(COUNT_SHARE))
     dp = _dp_accounting()
 
     def alone(schedule: Schedule) -> float:
         def loss(multiplier: float) -> float:
             step = _sampled(dp, schedule.sampling_rate, multiplier)
-            return _epsilon(dp, [dp.SelfComposedDpEvent(step, schedule.steps)], tail, interval)
+            events = [dp.SelfComposedDpEvent(step, schedule.steps)]
+            return _epsilon(dp, events, tail, _interval(width, (schedule,), (multiplier,)))
 
         return _least(loss, target, _central_limit(schedule, ratio))
 
@@ -161,7 +165,8 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
         return CalibratedNoise(steps=tuple(factor * singly[schedule] for schedule in schedules), count=count)
 
     def joint(factor: float) -> float:
-        return spent_epsilon(schedules, scaled(factor), tail, interval)
+        noise = scaled(factor)
+        return spent_epsilon(schedules, noise, tail, _interval(width, schedules, noise.steps))
 
     return scaled(_least(joint, target, math.sqrt(len(schedules) / (1 - COUNT_SHARE))))
 
@@ -227,24 +232,26 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
     bracket. Only a multiplier whose own loss was computed is returned.
     """
     low, high = 0.0, math.inf
-    at_high, point, slope = -math.inf, guess, 1.0
+    at_high, slope = -math.inf, 1.0
+    point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     previous: tuple[float, float] | None = None
     for _ in range(_TRIALS):
-        if not _SMALLEST_MULTIPLIER <= point <= _LARGEST_MULTIPLIER:
-            break
         excess = math.log(max(loss(point), 1e-300) / target)
         if excess <= 0:
             high, at_high = point, excess
         else:
             low = point
-        if at_high >= -_PRECISION or high <= low * (1 + _PRECISION):
+        if at_high >= -_PRECISION or high <= max(low * (1 + _PRECISION), _SMALLEST_MULTIPLIER):
             return high
+        if low >= _LARGEST_MULTIPLIER:
+            break
         if previous is not None and excess != previous[1]:
             slope = min(max((previous[1] - excess) / math.log(point / previous[0]), 0.2), 5.0)
         previous = point, excess
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
             point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
+        point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     if high < math.inf:
         return high
     raise ArgumentError(
@@ -269,6 +276,16 @@ def _central_limit(schedule: Schedule, ratio: float) -> float:
     r"""Return z of :math:`\mu^2 = q^2 T (e^{1/z^2} - 1)`, a guess (Bu, Dong, Long, Su 2020)."""
     share = (ratio / schedule.sampling_rate) ** 2 / schedule.steps
     return 1 / math.sqrt(math.log1p(share))
+
+
+def _interval(width: float, schedules: tuple[Schedule, ...], multipliers: tuple[float, ...]) -> float:
+    """Return the grid of the losses, nats: fine beside a width, also after rounding in many steps.
+
+    It is no finer than the span of one step's losses needs.
+    """
+    steps = sum(schedule.steps for schedule in schedules)
+    span = max(10 / z + 0.5 / z**2 for z in multipliers)
+    return max(width / max(_CELLS, 20 * math.sqrt(steps)), span / _STEP_CELLS)
 
 
 def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
