@@ -9,6 +9,7 @@ from bayesprivmrf.learning.learned_ising import LearnedIsing
 from bayesprivmrf.learning.learned_monomials import LearnedMonomials
 from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
 from bayesprivmrf.learning.learned_potentials import LearnedPotentials, Trials
+from bayesprivmrf.learning.learned_regression import LearnedRegression
 from bayesprivmrf.learning.released_parities import ReleasedParities
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "LearnedNetwork",
     "LearnedPairwise",
     "LearnedPotentials",
+    "LearnedRegression",
     "ReleasedParities",
     "Trials",
 ]
