@@ -120,8 +120,8 @@ class MonomialsByRegressions:
 
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> FloatArray:
-        """Return the coefficients h, shape (K,), the empty set's 0.
+    ) -> tuple[FloatArray]:
+        """Return the coefficients h alone, shape (K,), the empty set's 0.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class MonomialsByRegressions:
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
         coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])
-        return coefficients / np.maximum(self.sets.orders, 1)
+        return (coefficients / np.maximum(self.sets.orders, 1),)
 
     def _regressed(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource

@@ -69,5 +69,5 @@ def learnt_monomials(
     common: dict[str, Any],
 ) -> LearnedMonomials:
     """Run the map and return its release."""
-    coefficients = fitted.learn(records.codes, records.counts, total, source)
+    (coefficients,) = fitted.learn(records.codes, records.counts, total, source)
     return LearnedMonomials(**common, sets=fitted.sets, coefficients=coefficients)

@@ -72,9 +72,9 @@ def test_features_are_the_parities_and_may_be_made_block_by_block(monkeypatch):
     assert (lazy[:] == expected).all()
     assert (lazy[3:7] == expected[3:7]).all()
     assert lazy[3:7] is lazy[3:7]
-    kept = model(steps=5).learn(codes, counts, None, source(1))
+    kept = model(steps=5).learn(codes, counts, None, source(1))[0]
     monkeypatch.setattr(regressions_module, "_KEPT", 0)
-    assert model(steps=5).learn(codes, counts, None, source(1)).tolist() == kept.tolist()
+    assert model(steps=5).learn(codes, counts, None, source(1))[0].tolist() == kept.tolist()
 
 
 @pytest.mark.parametrize("steps", [0, 2, 25])
@@ -126,7 +126,7 @@ def test_order_two_is_the_map_of_an_ising_model():
     h = rng.normal(0, 0.3, len(family)) * (family.orders > 0)
     codes, counts = population(family, h, 10**7)
     settings = {"width": 2.0, "rho": 100.0, "adjacency": ADD, "steps": 400}
-    coefficients = model(sets=family, **settings).learn(codes, counts, None, source(4))
+    coefficients = model(sets=family, **settings).learn(codes, counts, None, source(4))[0]
     tables = PairwiseByPairs(cardinalities=(2,) * 4, eligible=~np.eye(4, dtype=bool), **settings)
     A, fields = AsIsing(pairwise=tables).learn(codes, counts, None, source(5))
     for i, j in itertools.combinations(range(4), 2):
@@ -140,7 +140,7 @@ def test_coefficients_are_recovered(law):
     family = Monomials.complete(4, 3)
     h = triple(family)
     codes, counts = population(family, h, 10**7)
-    found = model(rho=1000.0, steps=1000, parity_law=law).learn(codes, counts, 1e7, source(6))
+    found = model(rho=1000.0, steps=1000, parity_law=law).learn(codes, counts, 1e7, source(6))[0]
     assert found[0] == 0.0
     for maximal in ((0, 1, 2), (2, 3)):
         assert found[family.positions[maximal]] == pytest.approx(h[family.positions[maximal]], abs=0.02)
