@@ -32,13 +32,17 @@ FORMAT_VERSION = 3
 _VERSION_OF = {  # the first version that has the kind
     "noisy-statistics": 1,
     "network-estimate": 2,
+    "learned-ising": 3,
     "learned-monomials": 3,
+    "learned-pairwise": 3,
     "learned-potentials": 3,
     "released-parities": 3,
 }
 _HOME_OF = {  # by name: releases do not depend on networks, nor on what is learnt
     "network-estimate": "bayesprivmrf.network.estimate_file",
+    "learned-ising": "bayesprivmrf.learning.learned_file",
     "learned-monomials": "bayesprivmrf.learning.parities_file",
+    "learned-pairwise": "bayesprivmrf.learning.learned_file",
     "learned-potentials": "bayesprivmrf.learning.potentials_file",
     "released-parities": "bayesprivmrf.learning.parities_file",
 }

@@ -7,17 +7,42 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+import numpy as np
+
+from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics, Provenance
 
 if TYPE_CHECKING:
     import networkx as nx
+    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork"]
+__all__ = ["LearnedNetwork", "LearningMap"]
+
+
+class LearningMap(Protocol):
+    """How a mechanism turns records into parameters: a frozen object of public settings."""
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
+    ) -> tuple[FloatArray, ...]:
+        """Return the parameters, in the order of the release's `parameters`.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as states' codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy.
+        source
+            Of noise.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -35,8 +60,16 @@ class LearnedNetwork(ABC):
     total
         Number of records: public under replace-one, noisy under add-or-remove-one where it was paid for, else
         ``None``.
+    total_noise
+        Law of the noise on it, ``None`` where there is none.
     details
         Public numbers about the release, such as steps and noise scales.
+    map
+        How records became parameters, as public settings: see `bayesprivmrf.learning.bootstrap`. ``None`` where that
+        is not known, as for a release read from a file of another version.
+    statistics
+        The noisy tables that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
+        measured tables.
     """
 
     domain: Domain
@@ -44,6 +77,12 @@ class LearnedNetwork(ABC):
     provenance: Provenance
     total: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    total_noise: DiscreteGaussian | None = None
+    map: LearningMap | None = None
+    statistics: NoisyStatistics | None = None
+
+    parameters: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
+    """Names of the fields that hold what was learnt, in the order in which the map gives them."""
 
     @property
     @abstractmethod
@@ -63,6 +102,76 @@ class LearnedNetwork(ABC):
     def network(self) -> DiscreteMarkovNetwork:
         """The model as a pgmpy network, one factor a clique."""
         return self.specification.to_pgmpy(self.potentials)
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, as `bayesprivmrf.Status` has it in words."""
+        return str(self.details.get("status", "converged"))
+
+    def sample(self, size: int, rng: int | np.random.Generator | None = None) -> pd.DataFrame:
+        """Draw records from the model: exactly where it is narrow enough, else by Gibbs sampling.
+
+        Parameters
+        ----------
+        size
+            Number of records, at least 0.
+        rng
+            Seed or generator.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column a variable, in declared order; declared labels. A `SamplingWarning` says if chains did not mix.
+        """
+        from bayesprivmrf.learning.simulation import sample
+
+        return sample(self, size, rng)
+
+    def interval(
+        self,
+        prob: float = 0.9,
+        rng: int | np.random.Generator | None = None,
+        replicates: int = 100,
+        *,
+        of: Literal["couplings", "fields"] = "couplings",
+        method: Literal["basic", "percentile"] = "basic",
+        total: float | None = None,
+    ) -> pd.DataFrame:
+        """Return intervals for all couplings or fields by the parametric bootstrap; it spends no budget.
+
+        See `bayesprivmrf.learning.bootstrap` for what it does and how far it may be trusted.
+
+        Parameters
+        ----------
+        prob
+            Coverage of each interval, in (0, 1).
+        rng
+            Seed or generator.
+        replicates
+            How often records are simulated and learnt from.
+        of
+            What the intervals are for.
+        method
+            Quantiles of the replicates, or those reflected at the estimate.
+        total
+            How many records to simulate, where the release knows no number; by default the release's.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower`` and ``upper``; one row a coupling (pair of variables, and of states where
+            they have more than two) or a field.
+
+        Raises
+        ------
+        ArgumentError
+            An argument is out of range.
+        ModelError
+            The release does not know its map, or no number of records.
+        """
+        from bayesprivmrf.learning.bootstrap import interval
+
+        return interval(self, prob, rng, replicates, of=of, method=method, total=total)
 
     @property
     def is_exact(self) -> bool:

@@ -36,7 +36,7 @@ one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,12 +50,14 @@ __all__ = [
     "Measured",
     "MeasurementPlan",
     "PairSums",
+    "all_pairs",
     "dependence_scores",
     "pair_sums",
     "pairs_sensitivity",
     "public_shares",
     "score_range",
     "select_and_measure",
+    "singles_sensitivity",
 ]
 
 STEPS = 1024
@@ -82,9 +84,8 @@ class MeasurementPlan:
         Pairs of variables that may be chosen, shape (P, 2), each ascending; none with a variable of one state.
     count
         How many are chosen, at most P; if P itself, no budget is spent on a choice.
-    one_way, measured, total
-        Laws of the noise on each entry of steps 1 and 3, and on the number of records; no law for the total where
-        that is public.
+    one_way, two_way
+        Laws of the noise on each entry of steps 1 and 3.
     selection_scale
         Scale of the choice, in score steps; ``None`` where all candidates are measured.
     """
@@ -94,9 +95,30 @@ class MeasurementPlan:
     candidates: IntArray
     count: int
     one_way: DiscreteGaussian
-    measured: DiscreteGaussian
-    total: DiscreteGaussian | None
+    two_way: DiscreteGaussian
     selection_scale: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; `from_dict` is the inverse."""
+        complete = all_pairs(self.cardinalities)
+        return {
+            "cardinalities": list(self.cardinalities),
+            "form": self.form,
+            "candidates": None if np.array_equal(self.candidates, complete) else self.candidates.tolist(),
+            "count": self.count,
+            "one_way": self.one_way.as_dict(),
+            "two_way": self.two_way.as_dict(),
+            "selection_scale": self.selection_scale,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MeasurementPlan:
+        """Return the plan that `as_dict` described."""
+        cards, pairs = tuple(values["cardinalities"]), values["candidates"]
+        known = np.array(pairs, dtype=np.int64).reshape(-1, 2) if pairs is not None else all_pairs(cards)
+        laws = {name: DiscreteGaussian(values[name]["scale"]) for name in ("one_way", "two_way")}
+        kept = {name: values[name] for name in ("form", "count", "selection_scale")}
+        return cls(cardinalities=cards, candidates=known, **laws, **kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +127,6 @@ class Measured:
 
     Parameters
     ----------
-    total
-        Number of records: public, or noisy and at least 1.
     one_way
         Noisy sums of spins, shape (p,); or noisy tables of all variables, one after the other.
     pairs
@@ -115,7 +135,6 @@ class Measured:
         Noisy sums of products, shape (m,); or noisy tables of the chosen pairs, one after the other in C order.
     """
 
-    total: float
     one_way: IntArray
     pairs: IntArray
     two_way: IntArray
@@ -143,6 +162,13 @@ class PairSums:
         return "PairSums(sensitive)"
 
 
+def all_pairs(cardinalities: Sequence[int]) -> IntArray:
+    """Pairs of all variables of two states or more, ascending."""
+    free = np.flatnonzero(np.asarray(cardinalities) > 1)
+    i, j = np.triu_indices(free.size, 1)
+    return np.column_stack([free[i], free[j]]).astype(np.int64)
+
+
 def score_range(adjacency: Adjacency) -> float:
     """Return the range of changes of the scores, steps: 2 M, or 4 M under replace-one; see the module."""
     return 2.0 * STEPS if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 4.0 * STEPS
@@ -159,13 +185,24 @@ def pairs_sensitivity(variables: int, pairs: int, form: Form, adjacency: Adjacen
     return _root_up(squared)
 
 
+def singles_sensitivity(cardinalities: Sequence[int], form: Form, adjacency: Adjacency) -> float:
+    """Return the joint L2 sensitivity of step 1, records, rounded up.
+
+    Under add-or-remove-one every sum of spins or table moves by 1; under replace-one a sum of spins by 2, a table by
+    the root of 2 unless its variable has one state; all of them at once for records that differ everywhere.
+    """
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return _root_up(len(cardinalities))
+    return _root_up(4 * len(cardinalities) if form == "moments" else 2 * sum(k > 1 for k in cardinalities))
+
+
 def _root_up(squared: int) -> float:
     root = math.isqrt(squared)
     return float(root) if root * root == squared else math.nextafter(math.sqrt(squared), math.inf)
 
 
 def select_and_measure(
-    codes: np.ndarray, counts: IntArray, plan: MeasurementPlan, source: NoiseSource
+    codes: np.ndarray, counts: IntArray, total: float, plan: MeasurementPlan, source: NoiseSource
 ) -> Measured:
     """Carry out the three steps on records.
 
@@ -175,15 +212,14 @@ def select_and_measure(
         Rows of states' codes, shape (rows, p).
     counts
         How many records each row stands for, shape (rows,).
+    total
+        Number of records as far as it may be used: public, or noisy and positive.
     plan
         Public.
     source
         Of all noise.
     """
     sums = pair_sums(codes, counts, plan.cardinalities)
-    total = float(sums.records)
-    if plan.total is not None:
-        total = float(max(source.add(np.array([sums.records]), plan.total)[0], 1))
     first = np.cumsum([0, *plan.cardinalities])[:-1]
     is_sum = plan.form == "moments"
     exact = 2 * sums.single[first + 1] - sums.records if is_sum else sums.single
@@ -196,7 +232,7 @@ def select_and_measure(
         chosen = np.sort(best)
     pairs = plan.candidates[chosen]
     exact = _products(sums, pairs) if is_sum else _tables(sums, pairs, plan.cardinalities)
-    return Measured(total=total, one_way=one_way, pairs=pairs, two_way=source.add(exact, plan.measured))
+    return Measured(one_way=one_way, pairs=pairs, two_way=source.add(exact, plan.two_way))
 
 
 def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> PairSums:

@@ -27,7 +27,7 @@ from bayesprivmrf.privacy.selection import selection_rho, selection_scale
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 
-def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3, total=None) -> MeasurementPlan:
+def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3) -> MeasurementPlan:
     free = [v for v, k in enumerate(cards) if k > 1]
     candidates = np.array(list(itertools.combinations(free, 2))).reshape(-1, 2)
     return MeasurementPlan(
@@ -36,8 +36,7 @@ def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3, total=None) 
         candidates=candidates,
         count=len(candidates) if count is None else count,
         one_way=DiscreteGaussian(noise),
-        measured=DiscreteGaussian(noise),
-        total=total,
+        two_way=DiscreteGaussian(noise),
         selection_scale=None if count is None else scale,
     )
 
@@ -56,8 +55,8 @@ def test_counts_of_pairs_are_exact_whether_rows_are_merged_or_not(cards):
     codes = np.stack([rng.integers(0, k, 400) for k in cards], axis=1).astype(np.uint8)
     distinct, counts = np.unique(codes, axis=0, return_counts=True)
     quiet = plan_of(cards, noise=1e-3)
-    plain = select_and_measure(codes, ones(codes), quiet, source(2))
-    merged = select_and_measure(distinct, counts.astype(np.int64), quiet, source(2))
+    plain = select_and_measure(codes, ones(codes), 400.0, quiet, source(2))
+    merged = select_and_measure(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
     expected = []
     for i, j in quiet.candidates:
         table = np.zeros((cards[i], cards[j]), dtype=int)
@@ -66,14 +65,13 @@ def test_counts_of_pairs_are_exact_whether_rows_are_merged_or_not(cards):
     assert np.array_equal(plain.two_way, np.concatenate(expected))
     assert np.array_equal(merged.two_way, plain.two_way)
     assert np.array_equal(merged.one_way, plain.one_way)
-    assert plain.total == 400
 
 
 def test_moments_are_sums_of_spins_and_of_their_products():
     codes = np.random.default_rng(3).integers(0, 2, (300, 5)).astype(np.uint8)
     spins = 2 * codes.astype(int) - 1
     plan = plan_of((2,) * 5, form="moments", noise=1e-3)
-    measured = select_and_measure(codes, ones(codes), plan, source(4))
+    measured = select_and_measure(codes, ones(codes), 300.0, plan, source(4))
     assert np.array_equal(measured.one_way, spins.sum(axis=0))
     assert np.array_equal(measured.two_way, (spins.T @ spins)[tuple(plan.candidates.T)])
 
@@ -184,7 +182,7 @@ def test_sensitivity_of_pair_tables_matches_brute_force():
 
     def tables(record):
         codes = np.array([record], dtype=np.uint8)
-        flat = select_and_measure(codes, ones(codes), plan, source(8)).two_way
+        flat = select_and_measure(codes, ones(codes), 1.0, plan, source(8)).two_way
         return np.concatenate([flat[sizes[k] : sizes[k + 1]] for k in keep])
 
     vectors = [tables(cell) for cell in cells]
@@ -197,9 +195,8 @@ def test_sensitivity_of_pair_tables_matches_brute_force():
 def test_no_data_and_one_state_variables_are_no_trouble():
     for cards in ((2, 2, 1), (1, 1, 2)):
         codes = np.zeros((0, 3), dtype=np.uint8)
-        plan = plan_of(cards, total=DiscreteGaussian(0.5))
-        measured = select_and_measure(codes, ones(codes), plan, source(9))
-        assert measured.total >= 1
+        plan = plan_of(cards)
+        measured = select_and_measure(codes, ones(codes), 1.0, plan, source(9))
         assert measured.one_way.shape == (sum(cards),)
         assert measured.pairs.shape == (len(plan.candidates), 2)
 
@@ -211,7 +208,7 @@ def test_dependent_pairs_are_chosen():
         copied = rng.random(4000) < 0.3
         codes[copied, j] = codes[copied, i]
     plan = plan_of((3,) * 6, count=2, scale=20 * STEPS, noise=20.0)
-    measured = select_and_measure(codes, ones(codes), plan, source(11))
+    measured = select_and_measure(codes, ones(codes), 4000.0, plan, source(11))
     assert measured.pairs.tolist() == [[0, 3], [1, 4]]
 
 
