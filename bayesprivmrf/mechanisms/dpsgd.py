@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSGD", "TRIED"]
 
-LARGEST_STEPS = 10**6
+LARGEST_STEPS = 10**5
 LARGEST_LEARNING_RATE = 1e6
 TRIED = ("steps", "sampling_rate", "clip", "learning_rate", "averaging")
 """Settings of one ascent, which a search may vary."""
@@ -50,7 +50,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     epsilon
         Budget, nats, positive.
     delta
-        In [1e-10, 1); well below one over the number of records.
+        In (0, 1); well below one over the number of records.
     steps
         T.
     sampling_rate

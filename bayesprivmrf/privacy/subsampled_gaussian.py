@@ -7,7 +7,8 @@ dominated, in both directions and however earlier steps chose the vectors, by th
 .. math:: (1 - q) N(0, z^2) + q N(1, z^2), \qquad N(0, z^2)
 
 (Abadi et al. 2016, section 3.2; Zhu, Dong, Wang 2022, Theorem 11), whose losses, convolved over the steps and
-rounded up to a grid, bound the whole (Koskela, Jälkö, Honkela 2020).
+rounded up to a grid, bound the whole (Koskela, Jälkö, Honkela 2020). So do its Rényi divergences, less tightly
+(Mironov, Talwar, Zhang 2019).
 
 The noise that is drawn is a discrete Gaussian on a fine lattice. `discretisation_loss` bounds the difference.
 """
@@ -35,8 +36,8 @@ __all__ = [
 COUNT_SHARE = 0.02
 """Of the budget, as a share of the squared ratio of sensitivity to noise, for a noisy number of records."""
 
-LEAST_DELTA = 1e-10
-"""Below it the rounding of the accountant's Fourier transforms, some 1e-13, would be seen."""
+LEAST_DELTA = 1e-8
+"""Of convolved loss distributions: the rounding of their transforms, at most some 2e-11, stays in the slack."""
 
 SLACK = 2.0**-12
 """Of epsilon, for the discretisation of the noise."""
@@ -49,6 +50,7 @@ _SMALLEST_MULTIPLIER = 2.0**-4
 _PRECISION = 2.0**-10
 _CELLS = 4000
 _STEP_CELLS = 10_000
+_ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]  # whole ones, whose sums are finite
 _TRIALS = 60
 
 
@@ -94,7 +96,7 @@ def spent_epsilon(
     schedules, noise
         What is run, with one multiplier a schedule.
     delta
-        At least `LEAST_DELTA`.
+        In (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi divergences of whole orders.
     interval
         Grid of the losses, nats. They are rounded up, so that a coarser one gives a larger answer.
 
@@ -140,11 +142,6 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
-    if not delta >= LEAST_DELTA:
-        raise ArgumentError(
-            f"`delta` must be at least {LEAST_DELTA:g}, where the accountant's rounding does not count, got "
-            f"{delta!r}; choose a larger one, well below one over the number of records."
-        )
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)
@@ -294,11 +291,15 @@ def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
 
 
 def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float:
-    from dp_accounting.pld import PLDAccountant
+    if delta < LEAST_DELTA:
+        from dp_accounting.rdp import RdpAccountant
 
-    accountant = PLDAccountant(
-        dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval
-    )
+        accountant = RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    else:
+        from dp_accounting.pld import PLDAccountant
+
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        accountant = PLDAccountant(relation, value_discretization_interval=interval)
     return float(accountant.compose(dp.ComposedDpEvent(events)).get_epsilon(delta))
 
 

@@ -111,10 +111,18 @@ def test_several_schedules_share_one_budget():
     assert all(0.4 < epsilon < 0.8 for epsilon in separate)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-11), (1e-7, 1e-6)])
-def test_a_budget_out_of_the_accountants_range_is_refused(epsilon, delta):
-    with pytest.raises(ArgumentError, match=r"`(epsilon|delta)` must"):
-        calibrated_noise((Schedule(sampling_rate=1.0, steps=1000),), epsilon, delta)
+def test_a_tiny_delta_is_accounted_for_by_renyi_divergences_of_whole_orders():
+    event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(5.0)), 300)
+    own = RdpAccountant(range(2, 200)).compose(event).get_epsilon(1e-12)
+    found = spent(0.1, 5.0, 300, 1e-12)
+    assert found == pytest.approx(own, rel=1e-4)
+    assert found > spent(0.1, 5.0, 300, 1e-8)
+    assert found < 1.2 * PLDAccountant().compose(event).get_epsilon(1e-12)
+
+
+def test_a_budget_too_small_for_any_noise_is_refused():
+    with pytest.raises(ArgumentError, match="`epsilon` must"):
+        calibrated_noise((Schedule(sampling_rate=1.0, steps=1000),), 1e-7, 1e-6)
 
 
 def test_a_missing_accountant_is_one_clear_error(monkeypatch):
