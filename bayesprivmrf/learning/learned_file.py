@@ -23,7 +23,13 @@ __all__ = ["array_of", "content_of", "restored"]
 
 type Learned = LearnedIsing | LearnedPairwise
 
-_MAPS = {"couplings-by-measurement": ("bayesprivmrf.learning.select_measure", "CouplingsByMeasurement")}
+_MAPS = {
+    "couplings-by-measurement": ("bayesprivmrf.learning.select_measure", "CouplingsByMeasurement"),
+    "softmax-regressions": ("bayesprivmrf.maps.pairwise_regressions", "PairwiseBySoftmax"),
+    "pair-regressions": ("bayesprivmrf.maps.pairwise_regressions", "PairwiseByPairs"),
+    "paper-regressions": ("bayesprivmrf.maps.paper_regressions", "PaperIsing"),
+    "paper-pair-regressions": ("bayesprivmrf.maps.paper_regressions", "PaperPairs"),
+}
 
 
 def content_of(release: Learned) -> dict[str, Any]:

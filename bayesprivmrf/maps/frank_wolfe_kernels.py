@@ -2,8 +2,8 @@
 
 Everything is a whole number, so that what a record contributes does not depend on where it stands among the others,
 on vector instructions or on how sums are ordered. (The one division, of whole numbers in double precision, is rounded
-alike everywhere.) All compiled code is in this one file, for numba keeps it between processes as long as this file
-is unchanged.
+alike everywhere.) Indices are unsigned, for a signed one is tested for wrapping around. All compiled code is in this
+one file, for numba keeps it between processes as long as this file is unchanged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 __all__ = ["logistic_residuals", "softmax_residuals"]
@@ -38,12 +39,13 @@ def logistic_residuals(
     """
     middle = table.size // 2
     for m in range(margins.shape[0]):
+        count = counts[m]
         for r in range(margins.shape[1]):
-            margin = margins[m, r] + steps[r, codes[m, groups[r]]]
+            margin = np.int32(margins[m, r]) + steps[r, codes[m, np.uint64(groups[r])]]
             margins[m, r] = margin
-            label = labels[m, nodes[r]]
-            y = int(label == positive[r]) - int(label == negative[r])
-            out[m, r] = y * table[middle + ((-y * margin) >> shift)] * counts[m]
+            label = labels[m, np.uint64(nodes[r])]
+            y = np.int32(label == positive[r]) - np.int32(label == negative[r])
+            out[m, r] = y * table[np.uint64(middle + ((-y * margin) >> shift))] * count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -72,14 +74,15 @@ def softmax_residuals(
         for v in range(nodes.size):
             total = 0.0
             for r in range(starts[v], starts[v + 1]):
-                margin = margins[m, r] + steps[r, codes[m, groups[r]]]
+                margin = np.int32(margins[m, r]) + steps[r, codes[m, np.uint64(groups[r])]]
                 margins[m, r] = margin
-                total += table[middle + (margin >> shift)]
-            own = starts[v] + labels[m, nodes[v]]
+                total += table[np.uint64(middle + (margin >> shift))]
+            own = starts[v] + labels[m, np.uint64(nodes[v])]
             rest = 0.0
             for r in range(starts[v], starts[v + 1]):
                 if r != own:
-                    part = math.floor(unit * table[middle + (margins[m, r] >> shift)] / total + 0.5)
+                    mass = table[np.uint64(middle + (np.int32(margins[m, r]) >> shift))]
+                    part = math.floor(unit * mass / total + 0.5)
                     rest += part
                     out[m, r] = -part * counts[m]
             out[m, own] = rest * counts[m]

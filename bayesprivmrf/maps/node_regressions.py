@@ -69,20 +69,21 @@ class Design:
         widths = [1 if k <= 2 else k for k in self.cardinalities]
         return np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
 
-    def block(self, rows: slice, kind: type[np.floating]) -> np.ndarray:
-        """Return the columns of some records, shape (rows, columns)."""
+    def fill(self, rows: slice, columns: np.ndarray) -> None:
+        """Write the codes of some records, or the indicators of codes, by column: shape (rows, columns)."""
         codes = self.codes[rows]
         if self.starts[-1] == len(self.cardinalities):
-            columns = codes.astype(kind)
-            if self.low:
-                columns *= 2
-                columns -= 1
-            return columns
-        columns = np.empty((len(codes), self.starts[-1]), dtype=kind)
+            columns[:] = codes
+            return
         for group, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
             own = codes[:, group, None]
-            columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own * 2.0 - 1
-        return columns
+            columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own
+
+    def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
+        """Return sums of products with features from those with codes, and from sums by row."""
+        is_sign = np.diff(self.starts).repeat(np.diff(self.starts)) == 1
+        low = np.where(is_sign, float(self.low), 0.0)
+        return by_code * (1 - low) + totals[:, None] * low
 
     def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
         """Return what an atom adds to the margin of each code of its group, int32 of shape (rows, codes)."""
@@ -161,17 +162,21 @@ class NodeRegressions(ABC):
 
     def sums(self) -> IntArray:
         """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
-        sums = np.zeros(self.coefficients.shape)
+        sums, totals = np.zeros(self.coefficients.shape), np.zeros(len(self.coefficients))
         kind = np.float32 if self.is_single else np.float64
         out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
+        columns = np.empty((_BLOCK, self.coefficients.shape[1]), dtype=kind)
+        ones = np.ones(_BLOCK, dtype=kind)
         for start in range(0, len(self.margins), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            block = self.design.block(rows, kind)
-            part = out[: len(block)]
+            size = len(self.margins[rows])
+            part, block = out[:size], columns[:size]
+            self.design.fill(rows, block)
             self._residuals(rows, part)
             sums += part.T @ block
+            totals += ones[:size] @ part
         self._steps = np.zeros_like(self._steps)
-        return sums.astype(np.int64)
+        return self.design.featured(sums, totals).astype(np.int64)
 
     def move(self, atoms: Atoms, weight: int) -> None:
         """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""

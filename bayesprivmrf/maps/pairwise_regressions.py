@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
 __all__ = [
-    "AsIsing",
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
@@ -27,17 +27,25 @@ __all__ = [
 ]
 
 _FEWEST_STEPS = 10
-_STEPS_FACTOR = 0.12
+_STEPS_OF_LOGISTIC, _STEPS_OF_SOFTMAX = 0.11, 0.16
 
 
-def default_steps(records: float, radius: float, exposure: Exposure, rho: float, adjacency: Adjacency) -> int:
-    r"""Return T from public numbers: :math:`0.12\, (R n / \kappa_1)^{2/3}`, at least 10.
+def default_steps(
+    records: float,
+    radius: float,
+    exposure: Exposure,
+    rho: float,
+    adjacency: Adjacency,
+    factor: float = _STEPS_OF_LOGISTIC,
+) -> int:
+    r"""Return T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
 
     The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
-    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form.
+    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
+    docs/frank_wolfe.md.
     """
     signal = radius * records / step_scale(exposure, rho, 1, adjacency)
-    steps = math.ceil(_STEPS_FACTOR * signal ** (2 / 3))
+    steps = math.ceil(factor * signal ** (2 / 3))
     return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
 
 
@@ -65,6 +73,8 @@ class PairwiseByRegressions(ABC):
         The neighbouring relation.
     steps
         T, or ``None`` for `default_steps` of the number of records.
+    is_ising
+        Whether results are in an Ising model's form, for two states a variable, the first one -1.
     """
 
     cardinalities: tuple[int, ...]
@@ -73,6 +83,10 @@ class PairwiseByRegressions(ABC):
     rho: float
     adjacency: Adjacency
     steps: int | None = None
+    is_ising: bool = False
+
+    kind: ClassVar[str]
+    _steps_factor: ClassVar[float] = _STEPS_OF_LOGISTIC
 
     @property
     @abstractmethod
@@ -102,7 +116,9 @@ class PairwiseByRegressions(ABC):
         if self.steps is not None:
             return self.steps
         assert records is not None
-        return default_steps(records, self.radius, self.exposure, self.rho, self.adjacency)
+        return default_steps(
+            records, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor
+        )
 
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""
@@ -112,7 +128,9 @@ class PairwiseByRegressions(ABC):
     def learn(
         self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
-        """Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
+        r"""Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
+
+        In an Ising model's form :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`: (p, p) and (p,).
 
         Parameters
         ----------
@@ -129,7 +147,36 @@ class PairwiseByRegressions(ABC):
         eligible = np.pad(
             (self.eligible & is_coupled)[self._regressed], ((0, 0), (0, 1)), constant_values=True
         )
-        return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
+        W, theta = self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
+        return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as values that JSON can hold."""
+        settings = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
+        pairs = np.argwhere(np.triu(self.eligible)).tolist()
+        is_complete = len(pairs) == math.comb(len(self.eligible), 2)
+        return {name: getattr(self, name) for name in settings} | {
+            "adjacency": self.adjacency.value,
+            "pairs": None if is_complete else pairs,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the map of such values."""
+        settings = {name: content[name] for name in ("width", "rho", "steps", "is_ising")}
+        p = len(content["cardinalities"])
+        eligible = np.zeros((p, p), dtype=bool)
+        pairs = content["pairs"]
+        rows, columns = (
+            np.triu_indices(p, 1) if pairs is None else np.array(pairs, dtype=int).reshape(-1, 2).T
+        )
+        eligible[rows, columns] = eligible[columns, rows] = True
+        return cls(
+            **settings,
+            cardinalities=tuple(content["cardinalities"]),
+            eligible=eligible,
+            adjacency=Adjacency(content["adjacency"]),
+        )
 
     def _run(
         self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
@@ -178,6 +225,9 @@ class PairwiseBySoftmax(PairwiseByRegressions):
     Each state's coefficients lie in a ball of radius :math:`\lambda`, by the definition of the width.
     """
 
+    kind = "softmax-regressions"
+    _steps_factor: ClassVar[float] = _STEPS_OF_SOFTMAX
+
     @property
     def exposure(self) -> Exposure:
         """How far one record reaches."""
@@ -222,6 +272,8 @@ class PairwiseByPairs(PairwiseByRegressions):
     with :math:`W_{ij}(a, b) = A_{ij} a b` and :math:`\theta_i(a) = h_i a`, one regression a node.
     """
 
+    kind = "pair-regressions"
+
     @property
     def exposure(self) -> Exposure:
         """How far one record reaches."""
@@ -255,24 +307,3 @@ class PairwiseByPairs(PairwiseByRegressions):
         np.add.at(rows, self.starts[node] + positive, share)
         np.add.at(rows, self.starts[node] + negative, -share)
         return rows
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AsIsing:
-    """A map of two-state variables, first state -1, whose results are in an Ising model's form.
-
-    Parameters
-    ----------
-    pairwise
-        The same map, to tables.
-    """
-
-    pairwise: PairwiseByRegressions
-
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return couplings A (p, p) and fields h (p,); see `PairwiseByRegressions.learn`."""
-        W, theta = self.pairwise.learn(codes, counts, records, source)
-        return W[1::2, 1::2], theta[1::2]

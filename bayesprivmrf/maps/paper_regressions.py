@@ -98,6 +98,8 @@ class PaperRegressions(PairwiseByRegressions):
 class PaperIsing(PaperRegressions):
     """Algorithm 2, for two states a variable: radius 2 lambda, a budget of rho/p a node."""
 
+    kind = "paper-regressions"
+
     @property
     def exposure(self) -> Exposure:
         """How far one record reaches."""
@@ -141,6 +143,8 @@ class PaperPairs(PaperRegressions):
     2 (k - 1) regressions replaced; where the state changes, 2 are, and 4 (k - 2) see half of that move, a fourth of
     the cost: k in all, no more. So the whole costs at most :math:`4 (k - 1)/k^2 \cdot L^2 \rho \le L^2 \rho`.
     """
+
+    kind = "paper-pair-regressions"
 
     @property
     def exposure(self) -> Exposure:

@@ -183,6 +183,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             rho=plan.budget.learning,
             adjacency=self.adjacency,
             steps=self.steps,
+            is_ising=set(specification.cardinalities) == {2},
         )
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
@@ -221,6 +222,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             "guarantee": stamp.guarantee,
             "provenance": stamp.provenance,
             "total": total,
+            "total_noise": plan.budget.total,
+            "map": plan.map,
             "details": {
                 "steps": steps,
                 "radius": plan.map.radius,
@@ -229,10 +232,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         }
         if isinstance(plan.map, MonomialsByRegressions):
             return learnt_monomials(plan.map, exact, total, source, common)
-        W, theta = plan.map.learn(exact.codes, exact.counts, total, source)
-        if set(plan.specification.cardinalities) == {2}:
-            return LearnedIsing(**common, coupling_matrix=W[1::2, 1::2], field_vector=theta[1::2])
-        return LearnedPairwise(**common, coupling_matrix=W, field_vector=theta)
+        couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
+        form = LearnedIsing if plan.map.is_ising else LearnedPairwise
+        return form(**common, coupling_matrix=couplings, field_vector=fields)
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

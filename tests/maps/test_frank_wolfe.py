@@ -283,7 +283,7 @@ def test_the_mean_iterate_nears_the_constrained_optimum_without_noise():
     codes[:, 2] = np.where(flip, 1 - codes[:, 0], codes[:, 0])
     w = frank_wolfe(
         ising(codes, radius=5.0),
-        steps=3000,
+        steps=800,
         multiple=1e-3,
         source=source(13),
         eligible=np.hstack([~np.eye(3, dtype=bool), np.ones((3, 1), bool)]),

@@ -74,7 +74,14 @@ def test_softmax_residuals_are_rounded_probabilities(steps):
         steps = 3
     regressions = moved(regressions, 1, steps)
     w = regressions.iterates
-    features = regressions.design.block(slice(None), np.float64)
+    features = np.hstack(
+        [
+            2.0 * EVERY[:, :1] - 1,
+            EVERY[:, 1:2] == np.arange(3),
+            EVERY[:, 2:] == np.arange(4),
+            np.ones((24, 1)),
+        ]
+    )
     out = np.empty((len(EVERY), 9))
     regressions._residuals(slice(None), out)
     start = 0

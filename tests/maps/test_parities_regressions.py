@@ -12,7 +12,7 @@ from bayesprivmrf.maps.atoms import Atoms
 from bayesprivmrf.maps.monomial_regressions import MonomialsByRegressions
 from bayesprivmrf.maps.node_regressions import Design, LogisticRegressions
 from bayesprivmrf.maps.noise import SimulatedNoise
-from bayesprivmrf.maps.pairwise_regressions import AsIsing, PairwiseByPairs
+from bayesprivmrf.maps.pairwise_regressions import PairwiseByPairs
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.privacy import Adjacency, NoNoise
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
@@ -127,8 +127,10 @@ def test_order_two_is_the_map_of_an_ising_model():
     codes, counts = population(family, h, 10**7)
     settings = {"width": 2.0, "rho": 100.0, "adjacency": ADD, "steps": 400}
     coefficients = model(sets=family, **settings).learn(codes, counts, None, source(4))[0]
-    tables = PairwiseByPairs(cardinalities=(2,) * 4, eligible=~np.eye(4, dtype=bool), **settings)
-    A, fields = AsIsing(pairwise=tables).learn(codes, counts, None, source(5))
+    ising = PairwiseByPairs(
+        cardinalities=(2,) * 4, eligible=~np.eye(4, dtype=bool), is_ising=True, **settings
+    )
+    A, fields = ising.learn(codes, counts, None, source(5))
     for i, j in itertools.combinations(range(4), 2):
         assert coefficients[family.positions[i, j]] == pytest.approx(A[i, j], abs=0.02)
         assert coefficients[family.positions[i, j]] == pytest.approx(h[family.positions[i, j]], abs=0.02)

@@ -154,6 +154,34 @@ def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
     assert len({release.details["noise_multiple"] for release in made}) == 1
 
 
+@pytest.mark.parametrize("cliques", [None, [("z", "a"), (0,), (7,)]])
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, calibration, tmp_path):
+    mechanism = PrivateFrankWolfe(
+        rho=1.0, width=1.0, steps=15, calibration=calibration, adjacency="replace-one"
+    )
+    learnt = mechanism.release(network(cliques), frame(2000), rng=12)
+    learnt.save(tmp_path / "couplings.release")
+    loaded = bpm.load_release(tmp_path / "couplings.release")
+    assert loaded.map.as_dict() == learnt.map.as_dict()
+    np.testing.assert_array_equal(loaded.map.eligible, learnt.map.eligible)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
+    intervals = [release.interval(rng=13, replicates=3) for release in (learnt, loaded)]
+    pd.testing.assert_frame_equal(*intervals)
+    assert (intervals[0]["lower"] <= intervals[0]["upper"]).all()
+
+
+def test_a_pairwise_release_is_saved_with_its_map(tmp_path):
+    data = frame(500).assign(k="u")
+    variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
+    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, steps=12).release(variables, data, rng=14)
+    learnt.save(tmp_path / "couplings.release")
+    loaded = bpm.load_release(tmp_path / "couplings.release")
+    assert loaded.map.as_dict() == learnt.map.as_dict()
+    assert type(loaded.map) is type(learnt.map)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
+
+
 # the paper's calibration
 
 
