@@ -14,6 +14,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
+from bayesprivmrf.learning import LearnedNetwork
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.pgmpy_networks import network_potentials, read_network
@@ -30,8 +31,8 @@ MIXTURE = 500
 
 
 def kl_divergence(
-    truth: DiscreteMarkovNetwork | Solution | Posterior,
-    estimate: DiscreteMarkovNetwork | Solution | Posterior,
+    truth: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
+    estimate: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
 ) -> float:
     r"""Kullback-Leibler divergence of an estimate from the truth, exact, in nats.
 
@@ -43,8 +44,8 @@ def kl_divergence(
     Parameters
     ----------
     truth, estimate
-        Solutions, or pgmpy networks with factors, over the same variables and states (in any order). A posterior
-        stands for the mean of its marginals, `Posterior.solution`.
+        Solutions, learnt models, or pgmpy networks with factors, over the same variables and states (in any order).
+        A posterior stands for the mean of its marginals, `Posterior.solution`.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def kl_divergence(
 
 
 def holdout_log_likelihood(
-    estimate: DiscreteMarkovNetwork | Solution | Posterior,
+    estimate: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
     data: Any,
     *,
     missing: Any = None,
@@ -78,7 +79,7 @@ def holdout_log_likelihood(
     Parameters
     ----------
     estimate
-        A solution, a posterior, or a pgmpy network with factors.
+        A solution, a posterior, a learnt model, or a pgmpy network with factors.
     data
         Held-out records, in any data frame that a mechanism takes. Read unprotected.
     missing, other
@@ -94,10 +95,12 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
-    if not isinstance(estimate, Solution | Posterior) and not hasattr(estimate, "get_factors"):
+    if not isinstance(estimate, Solution | Posterior | LearnedNetwork) and not hasattr(
+        estimate, "get_factors"
+    ):
         raise ArgumentError(
-            f"`estimate` must be a solution, a posterior or a pgmpy network, got {type(estimate).__name__}; "
-            "the order is holdout_log_likelihood(estimate, data)."
+            "`estimate` must be a solution, a posterior, a learnt model or a pgmpy network, got "
+            f"{type(estimate).__name__}; the order is holdout_log_likelihood(estimate, data)."
         )
     judged = estimate if isinstance(estimate, Posterior) else solution_of(estimate)
     model = judged.specification
@@ -117,7 +120,7 @@ def holdout_log_likelihood(
 
 
 def compare(
-    methods: Mapping[str, Solution | Posterior],
+    methods: Mapping[str, Solution | Posterior | LearnedNetwork],
     *,
     truth: DiscreteMarkovNetwork | Solution | None = None,
     holdout: Any = None,
@@ -129,7 +132,7 @@ def compare(
     Parameters
     ----------
     methods
-        Solutions and posteriors by name.
+        Solutions, posteriors and learnt models by name.
     truth
         The true distribution, if it is known.
     holdout
@@ -155,11 +158,12 @@ def compare(
         return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
 
     for name, solution in methods.items():
-        if not isinstance(solution, Solution | Posterior):
+        if not isinstance(solution, Solution | Posterior | LearnedNetwork):
             raise ArgumentError(
-                f"`methods` must map names to solutions or posteriors, got a {type(solution).__name__} for {name!r}; "
-                "fit a release first."
+                f"`methods` must map names to solutions, posteriors or learnt models, got a "
+                f"{type(solution).__name__} for {name!r}; fit a release first."
             )
+    judged = [s if isinstance(s, Posterior) else solution_of(s) for s in methods.values()]
     rows = [
         {
             "holdout_log_likelihood": (math.nan if holdout is None else _score(held_out, solution)),
@@ -167,18 +171,26 @@ def compare(
             "seconds": float(solution.stats.get("seconds", math.nan)),
             "status": solution.status.value,
         }
-        for solution in methods.values()
+        for solution in judged
     ]
     columns = ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
     return pd.DataFrame(rows, index=pd.Index(list(methods), name="method"), columns=columns)
 
 
-def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior) -> Solution:
-    """The solution itself, a posterior's mean, or a pgmpy network's distribution."""
+def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
+    """The solution itself, a posterior's mean, or the distribution of a learnt model or a pgmpy network."""
     if isinstance(network, Posterior):
         return network.solution
     if isinstance(network, Solution):
         return network
+    if isinstance(network, LearnedNetwork):
+        return Solution(
+            specification=network.specification,
+            potentials=network.potentials,
+            method=network.provenance.mechanism,
+            status=_status_of(network),
+            is_simulated=network.provenance.simulated,
+        )
     model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
     return Solution(
         specification=model,
@@ -186,6 +198,12 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior) -> Soluti
         method="given network",
         status=Status.CONVERGED,
     )
+
+
+def _status_of(network: LearnedNetwork) -> Status:
+    """The status that a learnt model's details state; one that states none is an approximation."""
+    stated = network.details.get("status")
+    return next((status for status in Status if status.value == stated), Status.APPROXIMATE)
 
 
 def _coded(

@@ -1,8 +1,8 @@
 """The file format of releases: a zip of one JSON document and one array, with a version and a checksum.
 
 ``release.json`` holds the format's name and version, the SHA-256 of the content, and the content, which names
-its kind; ``tables.npy`` the noisy tables' flat view, or the public couplings beside a network's estimate. Nothing
-is pickled. A published format never changes meaning:
+its kind; ``tables.npy`` the noisy tables' flat view, the public couplings beside a network's estimate, or the numbers
+of a learnt model. Nothing is pickled. A published format never changes meaning:
 a change is a new version. The checksum has no key: it detects accidents, not forgery.
 """
 
@@ -28,11 +28,24 @@ from bayesprivmrf.release import NoisyStatistics, Provenance
 __all__ = ["FORMAT_VERSION", "read_release", "require_writable", "write_release"]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 2
-_VERSION_OF = {"noisy-statistics": 1, "network-estimate": 2}  # the first version that has the kind
-_HOME_OF = {
-    "network-estimate": "bayesprivmrf.network.estimate_file"
-}  # by name: releases do not depend on networks
+FORMAT_VERSION = 3
+_VERSION_OF = {  # the first version that has the kind
+    "noisy-statistics": 1,
+    "network-estimate": 2,
+    "learned-ising": 3,
+    "learned-monomials": 3,
+    "learned-pairwise": 3,
+    "learned-potentials": 3,
+    "released-parities": 3,
+}
+_HOME_OF = {  # by name: releases do not depend on networks, nor on what is learnt
+    "network-estimate": "bayesprivmrf.network.estimate_file",
+    "learned-ising": "bayesprivmrf.learning.learned_file",
+    "learned-monomials": "bayesprivmrf.learning.parities_file",
+    "learned-pairwise": "bayesprivmrf.learning.learned_file",
+    "learned-potentials": "bayesprivmrf.learning.potentials_file",
+    "released-parities": "bayesprivmrf.learning.parities_file",
+}
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
@@ -177,8 +190,8 @@ def _parts(release: Any) -> tuple[dict[str, Any], np.ndarray]:
         return _content(release), release.tables.flat
     home = import_module(_HOME_OF[release.kind])
     content = home.content_of(release) | {
+        **_subject(release),
         "kind": release.kind,
-        "nodes": [_encode(node) for node in release.network.nodes],
         "guarantee": release.guarantee.as_dict(),
         "provenance": _provenance(release.provenance),
     }
@@ -191,9 +204,32 @@ def _restored(content: dict[str, Any], array: np.ndarray) -> Any:
     return import_module(_HOME_OF[content["kind"]]).restored(
         content,
         array,
-        nodes=tuple(_decode(node) for node in content["nodes"]),
+        **_restored_subject(content),
         guarantee=PrivacyGuarantee.from_dict(content["guarantee"]),
         provenance=Provenance(**content["provenance"]),
+    )
+
+
+def _subject(release: Any) -> dict[str, Any]:
+    """What a release is about: the nodes of its network, or variables and states."""
+    if release.kind == "network-estimate":
+        return {"nodes": [_encode(node) for node in release.network.nodes]}
+    return {
+        "variables": [_encode(v) for v in release.domain.variables],
+        "states": [[_encode(label) for label in labels] for labels in release.domain.states],
+    }
+
+
+def _restored_subject(content: dict[str, Any]) -> dict[str, Any]:
+    if "nodes" in content:
+        return {"nodes": tuple(_decode(node) for node in content["nodes"])}
+    return {"domain": _domain(content)}
+
+
+def _domain(content: dict[str, Any]) -> Domain:
+    return Domain(
+        variables=tuple(_decode(v) for v in content["variables"]),
+        states=tuple(tuple(_decode(label) for label in labels) for labels in content["states"]),
     )
 
 
@@ -226,10 +262,7 @@ def _content(release: NoisyStatistics) -> dict[str, Any]:
 
 
 def _release(content: dict[str, Any], flat: np.ndarray) -> NoisyStatistics:
-    domain = Domain(
-        variables=tuple(_decode(v) for v in content["variables"]),
-        states=tuple(tuple(_decode(label) for label in labels) for labels in content["states"]),
-    )
+    domain = _domain(content)
     model = ModelSpecification(
         domain=domain,
         cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in content["cliques"]),

@@ -11,6 +11,7 @@ from bayesprivmrf import load_release
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError, ReleaseFileError
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance
+from bayesprivmrf.release_file import FORMAT_VERSION
 
 GUARANTEE = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 MODEL = specification(
@@ -116,8 +117,10 @@ def test_an_edited_document_is_refused_by_its_checksum(tmp_path):
 def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     path = tmp_path / "r"
     release().save(path)
-    edit(path, lambda document: document.update(version=3))
-    with pytest.raises(ReleaseFileError, match="format version 3, newer than 2"):
+    edit(path, lambda document: document.update(version=FORMAT_VERSION + 1))
+    with pytest.raises(
+        ReleaseFileError, match=f"format version {FORMAT_VERSION + 1}, newer than {FORMAT_VERSION}"
+    ):
         load_release(path)
     release().save(path, overwrite=True)
     edit(path, lambda document: document.update(format="something"))
@@ -144,7 +147,9 @@ def test_another_release_is_replaced_only_when_told_to(tmp_path):
     assert path.read_bytes() == before
     release(seed=1).save(path, overwrite=True)
     assert load_release(path) == release(seed=1)
-    edit(path, lambda document: document.update(version=3))  # of a newer version, and as dear
+    edit(
+        path, lambda document: document.update(version=FORMAT_VERSION + 1)
+    )  # of a newer version, and as dear
     with pytest.raises(ReleaseFileError, match="overwrite=True"):
         release(seed=1).save(path)
 

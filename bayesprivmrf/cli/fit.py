@@ -18,6 +18,7 @@ from bayesprivmrf.cli.output import (
     json_text,
     remark,
 )
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ SOLUTION_VERSION = 1
 
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write where asked."""
-    release = load_release(options.release)
+    release = _tables_of(load_release(options.release))
     is_posterior = options.method == "posterior"
     target = None
     if options.out is not None:
@@ -72,6 +73,17 @@ def run(options: argparse.Namespace) -> None:
     if target is not None:
         files = "solution.json, network.json and marginals/*.csv to " if not is_posterior else ""
         remark(f"\nWrote {files}{options.out}.")
+
+
+def _tables_of(release: Any) -> NoisyStatistics:
+    """The noisy tables of a release; a release of another kind is a result already, or has them within it."""
+    tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
+    if not isinstance(tables, NoisyStatistics):
+        raise ArgumentError(
+            f"`fit` takes a release of noisy tables, got one of kind {release.kind!r}, which is a result already; "
+            "read it in Python with bayesprivmrf.load_release."
+        )
+    return tables
 
 
 def _write_posterior(posterior: Any, target: Path) -> None:

@@ -4,41 +4,58 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
 
 __all__ = ["chosen_mechanism"]
 
+_OWN_OPTIONS = ("epsilon", "rho", "adjacency")
+
 
 def chosen_mechanism(options: argparse.Namespace) -> Any:
-    """Mechanism of ``--mechanism``, ``--epsilon`` or ``--rho``, and ``--adjacency``; settings are checked by it."""
-    from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
-    from bayesprivmrf.privacy import Adjacency
+    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it."""
+    from bayesprivmrf.mechanisms import available_mechanisms
 
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
-    available = available_mechanisms()
-    tables = sorted(key for key, kind in available.items() if issubclass(kind, StatisticsMechanism))
-    if name not in available:
-        raise ArgumentError(
-            f"`--mechanism` must be one of {', '.join(tables)}, got {name!r}; another package's mechanism "
-            "is found once that package is installed beside this one."
-        )
-    kind: Any = available[name]
-    if name not in tables:
-        # what another one releases may have no file format: that must not turn out after the budget is spent
-        raise ArgumentError(
-            f"`--mechanism` must be one of {', '.join(tables)}, which release the declared tables, got {name!r}; "
-            "call it from Python."
-        )
-    known = set(inspect.signature(kind).parameters)
+    available: dict[str, Any] = available_mechanisms()
+    # what another one releases may have no file format: that must not turn out after the budget is spent
+    fit = sorted(key for key, kind in available.items() if kind.runs_from_file)
+    if name not in fit:
+        remedy = "call it from Python" if name in available else "install the package that brings it"
+        raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}.")
+    kind = available[name]
+    known = inspect.signature(kind).parameters
     budget = "epsilon" if options.rho is None else "rho"
     if budget not in known:
         other = "rho" if budget == "epsilon" else "epsilon"
         raise ArgumentError(f"the mechanism {name!r} takes no `--{budget}`; give it `--{other}` instead.")
-    settings: dict[str, Any] = {budget: getattr(options, budget)}
+    settings = {budget: getattr(options, budget)} | _settings(name, known, options.set)
     if "adjacency" in known:
-        settings["adjacency"] = Adjacency(options.adjacency)
-    elif options.adjacency != Adjacency.ADD_OR_REMOVE_ONE.value:
+        settings["adjacency"] = options.adjacency
+    elif options.adjacency != "add-or-remove-one":
         raise ArgumentError(f"the mechanism {name!r} has no choice of `--adjacency`.")
+    missing = [key for key, one in known.items() if one.default is one.empty and key not in settings]
+    if missing:
+        wanted = " ".join(f"--set {key}=..." for key in missing)
+        raise ArgumentError(f"the mechanism {name!r} must be given {', '.join(missing)}; add {wanted}.")
     return kind(**settings)
+
+
+def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
+    """What ``--set NAME=VALUE`` says: values are JSON, or else text."""
+    free = [key for key in known if key not in _OWN_OPTIONS]
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or key not in free or key in found:
+            raise ArgumentError(
+                f"`--set` must be NAME=VALUE, each once, with a setting of {name!r} ({', '.join(free)}), "
+                f"got {text!r}."
+            )
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found

@@ -156,8 +156,8 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "release",
-        help="spend the budget: noisy tables of the declared cliques, in one file",
-        description="Count the declared tables, add noise from a secure source, and save the release. "
+        help="spend the budget: noisy tables of the declared cliques, or learnt couplings, in one file",
+        description="Read the records once, with noise from a secure source, and save the release. "
         "This is the one command that spends privacy budget.",
     )
     command.add_argument("data", help=_DATA_HELP)
@@ -250,7 +250,15 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--mechanism",
         metavar="NAME",
-        help="laplace (default with --epsilon), gaussian (default with --rho), or an installed plug-in",
+        help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
+        "parity-queries, dpsgd, or an installed plug-in",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed",
     )
     command.add_argument(
         "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"

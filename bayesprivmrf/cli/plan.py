@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, column, json_text, memory
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
 
@@ -22,6 +23,11 @@ def run(options: argparse.Namespace) -> None:
     """Print the preview of the mechanism and the forecast of exact inference."""
     specification = read_declaration(options.model).specification
     mechanism = chosen_mechanism(options)
+    if not hasattr(mechanism, "preview"):
+        raise ArgumentError(
+            f"`plan` previews noisy tables, but {type(mechanism).__name__} measures none that are declared; "
+            "docs/learning.md has its errors by variables, records and budget."
+        )
     preview = mechanism.preview(
         specification, total=options.total
     )  # warns where exact inference will not fit

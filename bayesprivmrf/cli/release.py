@@ -12,6 +12,7 @@ from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
+from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release_file import require_writable
 
 __all__ = ["run"]
@@ -44,18 +45,24 @@ def run(options: argparse.Namespace) -> None:
         print(json_text(_summary(release, target)))
         return
     print(release)
-    remark(f"\nSaved to {target}. The budget is spent; inference from this file spends nothing more.")
+    remark(f"\nSaved to {target}. The budget is spent; what is made of this file spends nothing more.")
 
 
 def _summary(release: Any, target: Path) -> dict[str, Any]:
-    return {
+    found = {
         "path": str(target),
+        "kind": release.kind,
         "mechanism": release.provenance.mechanism,
+        "settings": dict(release.provenance.settings),
         "guarantee": {**release.guarantee.as_dict(), "simulated": release.provenance.simulated},
         "statement": release.privacy_statement(),
-        "tables": [list(clique) for clique in release.specification.cliques],
-        "total": release.total,
-        "estimated_total": release.estimated_total,
-        "total_standard_error": release.total_standard_error,
         "versions": dict(release.provenance.versions),
+        "total": release.total,
     }
+    if isinstance(release, NoisyStatistics):
+        found |= {
+            "tables": [list(clique) for clique in release.specification.cliques],
+            "estimated_total": release.estimated_total,
+            "total_standard_error": release.total_standard_error,
+        }
+    return found

@@ -4,20 +4,32 @@
 """
 
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
+from bayesprivmrf.mechanisms.dpsgd import DPSGD
+from bayesprivmrf.mechanisms.dpsgd_search import DPSGDSearch
 from bayesprivmrf.mechanisms.exact import ExactStatistics
+from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
+from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
+from bayesprivmrf.mechanisms.parity_queries import ParityQueries
 from bayesprivmrf.mechanisms.registry import available_mechanisms
+from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
 __all__ = [
+    "DPSGD",
+    "DPSGDSearch",
     "ExactStatistics",
     "GaussianStatistics",
     "LaplaceStatistics",
     "Ledger",
     "Mechanism",
     "ObjectivePerturbation",
+    "ParityQueries",
+    "PrivateFrankWolfe",
+    "PrivateLogisticRegression",
+    "SelectMeasure",
     "Stamp",
     "StatisticsMechanism",
     "available_mechanisms",

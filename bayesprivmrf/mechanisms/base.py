@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -56,11 +56,16 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     So whatever can be refused is refused before anything is spent.
 
+    A class that sets ``runs_from_file`` to True takes a declared model, reads records, and its release can be saved:
+    then the command line can run it.
+
     Raises
     ------
     TypeError
         At class creation, when a subclass overrides `release`.
     """
+
+    runs_from_file: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

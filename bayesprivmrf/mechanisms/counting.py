@@ -21,7 +21,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["ExactCounts", "count_tables"]
+__all__ = ["ExactCounts", "column_names", "count_tables", "frame_of", "in_memory_codes", "refuse_impossible"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def count_tables(
     ``1`` and ``1.0`` are one label, ``True`` and ``1`` are two, text is never a number. A pandas column of
     numbers with missing values counts NaN as missing.
     """
-    frame = _frame_of(data)
+    frame = frame_of(data)
     domain = specification.domain
     codings = [
         Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v))
@@ -107,11 +107,11 @@ def count_tables(
             f"the data could not be counted: its engine raised {failure.__name__}, whose message is withheld "
             "because it may quote the data; run the query behind the frame by itself to see it."
         )
-    _refuse_impossible(specification, counts.flat)
+    refuse_impossible(specification, counts.flat)
     return counts
 
 
-def _frame_of(data: Any) -> Any:
+def frame_of(data: Any) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context."""
     import narwhals as nw
 
@@ -133,21 +133,25 @@ def _frame_of(data: Any) -> Any:
 def _counted(specification: ModelSpecification, data: Any, frame: Any, codings: list[Coding]) -> ExactCounts:
     import narwhals as nw
 
-    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
-    names = frame.collect_schema().names() if native_columns is None else _names(native_columns, frame)
-    columns = match_columns(specification.domain.variables, names)
+    columns = match_columns(specification.domain.variables, column_names(data, frame))
     if isinstance(frame, nw.LazyFrame):
         flat, records = count_where_the_data_is(specification, frame, codings, columns)
         return ExactCounts(flat=flat, records=records)
     return _count_in_memory(specification, frame, codings, columns)
 
 
-def _names(native_columns: Any, frame: Any) -> list[Any]:
-    """Column names as the frame's owner has them: pandas' may be integers, or repeat."""
+def column_names(data: Any, frame: Any) -> list[Any]:
+    """Return column names as the frame's owner has them: pandas' may be integers, or repeat."""
+    import narwhals as nw
+
+    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
+    if native_columns is None:
+        return frame.collect_schema().names()
     return list(native_columns) if frame.implementation.is_pandas_like() else list(frame.columns)
 
 
-def _refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None:
+def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None:
+    """Raise a DataError that names the first table with a record in a cell declared impossible."""
     possible = specification.possible
     if possible is None or not flat[~possible].any():
         return
@@ -163,15 +167,23 @@ def _refuse_impossible(specification: ModelSpecification, flat: IntArray) -> Non
 def _count_in_memory(
     specification: ModelSpecification, frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> ExactCounts:
-    codes = _polars_text_codes(frame, codings, columns)
-    for coding in codings:
-        if coding.variable not in codes:
-            codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
+    codes = in_memory_codes(frame, codings, columns)
     flat = np.zeros(specification.size, dtype=np.int64)
     for position, clique in enumerate(specification.cliques):
         start, stop = specification.offsets[position : position + 2]
         _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop])
     return ExactCounts(flat=flat, records=len(frame))
+
+
+def in_memory_codes(
+    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+) -> dict[Variable, np.ndarray]:
+    """Return the codes of each declared column of an eager narwhals frame, by variable."""
+    codes = _polars_text_codes(frame, codings, columns)
+    for coding in codings:
+        if coding.variable not in codes:
+            codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
+    return codes
 
 
 def _add_bins(codes: list[np.ndarray], shape: tuple[int, ...], table: IntArray) -> None:

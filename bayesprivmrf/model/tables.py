@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from bayesprivmrf.model.domain import Domain, Variable
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray", "label_array", "labelled"]
+__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray", "label_array", "labelled", "plain_array"]
 
 type Clique = tuple[Variable, ...]
 type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -129,15 +129,19 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
 
 def label_array(domain: Domain, variable: Variable) -> np.ndarray:
-    """States of a variable in declared order: a plain array if they are of one kind, otherwise of objects."""
-    states = domain.states_of(variable)
-    labels = np.empty(len(states), dtype=object)
-    labels[:] = states
-    if len({type(label) for label in states}) == 1 and isinstance(states[0], str | int | float | bool):
-        plain = np.array(states)
-        if plain.dtype.kind in "UifbO" and plain.tolist() == list(states):  # nothing rounded or cut
+    """States of a variable in declared order, as a coordinate."""
+    return plain_array(domain.states_of(variable))
+
+
+def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
+    """Return labels or names as an array: a plain one if they are of one kind, otherwise one of objects."""
+    objects = np.empty(len(labels), dtype=object)
+    objects[:] = labels
+    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | bool):
+        plain = np.array(labels)
+        if plain.dtype.kind in "UifbO" and plain.tolist() == list(labels):  # nothing rounded or cut
             return plain
-    return labels
+    return objects
 
 
 def labelled(

@@ -55,6 +55,9 @@ class Replay(NoiseSource):
     def add(self, counts, law):
         return np.arange(counts.size, dtype=np.int64)
 
+    def words(self, size):
+        return np.arange(1, size + 1, dtype=np.uint64) << np.uint64(32)
+
 
 class Account:
     """Ledger that remembers, or refuses."""

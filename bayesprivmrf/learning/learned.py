@@ -1,0 +1,223 @@
+"""What every release of learnt couplings has: the model, what was promised, how it was made."""
+
+from __future__ import annotations
+
+import html
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics, Provenance
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["LearnedNetwork", "LearningMap"]
+
+
+class LearningMap(Protocol):
+    """How a mechanism turns records into parameters: a frozen object of public settings."""
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
+    ) -> tuple[FloatArray, ...]:
+        """Return the parameters, in the order of the release's `parameters`.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as states' codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy.
+        source
+            Of noise.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedNetwork(ABC):
+    """Abstract release of a model whose couplings were learnt.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+    total
+        Number of records: public under replace-one, noisy under add-or-remove-one where it was paid for, else
+        ``None``.
+    total_noise
+        Law of the noise on it, ``None`` where there is none.
+    details
+        Public numbers about the release, such as steps and noise scales.
+    map
+        How records became parameters, as public settings: see `bayesprivmrf.learning.bootstrap`. ``None`` where that
+        is not known, as for a release read from a file of another version.
+    statistics
+        The noisy tables that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
+        measured tables.
+    """
+
+    domain: Domain
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+    total: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    total_noise: DiscreteGaussian | None = None
+    map: LearningMap | None = None
+    statistics: NoisyStatistics | None = None
+
+    parameters: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
+    """Names of the fields that hold what was learnt, in the order in which the map gives them."""
+
+    @property
+    @abstractmethod
+    def specification(self) -> ModelSpecification:
+        """The model: one clique for each coupling that is not zero, one for each variable without."""
+
+    @property
+    @abstractmethod
+    def potentials(self) -> CliqueTables:
+        """Log potentials, nats, one table a clique of `specification`."""
+
+    @abstractmethod
+    def graph(self, threshold: float = 0.0) -> nx.Graph:
+        """Return the graph of couplings above a threshold in size, weights on its edges."""
+
+    @property
+    def network(self) -> DiscreteMarkovNetwork:
+        """The model as a pgmpy network, one factor a clique."""
+        return self.specification.to_pgmpy(self.potentials)
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, as `bayesprivmrf.Status` has it in words."""
+        return str(self.details.get("status", "converged"))
+
+    def sample(self, size: int, rng: int | np.random.Generator | None = None) -> pd.DataFrame:
+        """Draw records from the model: exactly where it is narrow enough, else by Gibbs sampling.
+
+        Parameters
+        ----------
+        size
+            Number of records, at least 0.
+        rng
+            Seed or generator.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column a variable, in declared order; declared labels. A `SamplingWarning` says if chains did not mix.
+        """
+        from bayesprivmrf.learning.simulation import sample
+
+        return sample(self, size, rng)
+
+    def interval(
+        self,
+        prob: float = 0.9,
+        rng: int | np.random.Generator | None = None,
+        replicates: int = 100,
+        *,
+        of: Literal["couplings", "fields"] = "couplings",
+        method: Literal["basic", "percentile"] = "basic",
+        total: float | None = None,
+    ) -> pd.DataFrame:
+        """Return intervals for all couplings or fields by the parametric bootstrap; it spends no budget.
+
+        See `bayesprivmrf.learning.bootstrap` for what it does and how far it may be trusted.
+
+        Parameters
+        ----------
+        prob
+            Coverage of each interval, in (0, 1).
+        rng
+            Seed or generator.
+        replicates
+            How often records are simulated and learnt from.
+        of
+            What the intervals are for.
+        method
+            Quantiles of the replicates, or those reflected at the estimate.
+        total
+            How many records to simulate, where the release knows no number; by default the release's.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower`` and ``upper``; one row a coupling (pair of variables, and of states where
+            they have more than two) or a field.
+
+        Raises
+        ------
+        ArgumentError
+            An argument is out of range.
+        ModelError
+            The release does not know its map, or no number of records.
+        """
+        from bayesprivmrf.learning.bootstrap import interval
+
+        return interval(self, prob, rng, replicates, of=of, method=method, total=total)
+
+    @property
+    def is_exact(self) -> bool:
+        """False: everything here is private."""
+        return False
+
+    def privacy_statement(self) -> str:
+        """Sentence about privacy that can be pasted into a paper."""
+        if self.provenance.simulated:
+            return (
+                "The noise of this release was drawn from a seeded generator for a simulation: "
+                "it protects nobody and must not be published as a private release."
+            )
+        return self.guarantee.sentence()
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the release to one file, which `bayesprivmrf.load_release` reads.
+
+        Raises
+        ------
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
+        """
+        from bayesprivmrf.release_file import write_release
+
+        write_release(self, path, overwrite=overwrite)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        found = [
+            ("mechanism", self.provenance.mechanism),
+            ("variables", f"{len(self.domain.variables)}"),
+            ("couplings", f"{self.graph().number_of_edges():,} pairs"),
+        ]
+        if self.total is not None:
+            found.append(("records", f"about {self.total:,.0f}"))
+        return [*found, ("privacy", self.privacy_statement())]
+
+    def __repr__(self) -> str:
+        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
+        return "\n".join([f"{type(self).__name__}{mark}", *(f"  {n:<10} {v}" for n, v in self._facts())])
+
+    def _repr_html_(self) -> str:
+        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<div><strong>{type(self).__name__}</strong>{mark}<table>{rows}</table></div>"

@@ -1,0 +1,198 @@
+"""Released parities: noisy expectations of products of two-state variables, and models fitted to them."""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning.learned_monomials import LearnedMonomials, by_monomial
+from bayesprivmrf.learning.monomial_fit import default_ridges, fit_parities
+from bayesprivmrf.model import Domain
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.release import Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ReleasedParities"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ReleasedParities:
+    r"""Noisy sums of the parities :math:`\chi_I(x) = \prod_{i \in I} x_i` over the records.
+
+    A variable's first declared state is -1, its second +1.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    sets
+        The sets I; the empty one's sum is the number of records.
+    sums
+        Records, shape (K,): whole numbers with the noise of `law`; without a law, the number of records times the
+        expectations under a distribution that was fitted privately.
+    law
+        Noise of each sum but the empty set's, or ``None``.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+    details
+        Public numbers about it: the method, rounds, noise scales.
+    """
+
+    domain: Domain
+    sets: Monomials
+    sums: FloatArray
+    law: NoiseLaw | None
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    kind = "released-parities"
+
+    def __post_init__(self) -> None:
+        sums = np.array(self.sums, dtype=float)
+        if self.sets.variables != len(self.domain.variables) or sums.shape != (len(self.sets),):
+            raise ModelError(
+                f"`sums` must hold one number for each of {len(self.sets)} sets, got {sums.shape}."
+            )
+        if not np.isfinite(sums).all():
+            raise ModelError("`sums` must be finite, got NaN or infinity in some entry.")
+        sums.flags.writeable = False
+        object.__setattr__(self, "sums", sums)
+
+    @property
+    def total(self) -> float:
+        """Number of records, public or noisy, at least 1."""
+        return max(float(self.sums[0]), 1.0)
+
+    @property
+    def means(self) -> FloatArray:
+        """Sums over the total, shape (K,): unbiased but for the total's noise, and possibly beyond -1 and 1."""
+        return self.sums / self.total
+
+    @cached_property
+    def values(self) -> pd.Series:
+        """Expectation of each parity by tuples of variables, by size; the empty set is left out."""
+        return by_monomial(self.domain.variables, self.sets, self.means, "expectation").iloc[1:]
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of the noise of each value, given the total; NaN where the noise has no law in closed form."""
+        return math.nan if self.law is None else self.law.standard_deviation / self.total
+
+    def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
+        """Fit a t-wise model by penalised maximum likelihood; post-processing, it spends no budget.
+
+        Parameters
+        ----------
+        order
+            Largest monomials of the model; those of the release by default, 2 for a pairwise (Ising) model.
+        ridge
+            Penalty of half its square on each coefficient, nats a record, at least 0. ``None`` takes one a size of
+            monomials from the release's own noise, see `bayesprivmrf.learning.monomial_fit`, or 0 where the values
+            are those of a distribution of full support already.
+
+        Returns
+        -------
+        LearnedMonomials
+            With the guarantee of the release; ``details["converged"]`` says how the search ended.
+
+        Raises
+        ------
+        ArgumentError
+            The order is not one of the release's, or the ridge is out of range.
+        ModelTooLargeError
+            Exact inference does not fit: ask for a smaller order, or declare cliques.
+        """
+        order = self.sets.order if order is None else order
+        if (
+            isinstance(order, bool)
+            or not isinstance(order, int | np.integer)
+            or not 1 <= order <= self.sets.order
+        ):
+            raise ArgumentError(
+                f"`order` must be a whole number from 1 to the release's, {self.sets.order}, got {order!r}."
+            )
+        if ridge is not None and not (ridge >= 0 and math.isfinite(ridge)):
+            raise ArgumentError(f"`ridge` must be at least 0 and finite, or None, got {ridge!r}.")
+        sets = Monomials(variables=self.sets.variables, levels=self.sets.levels[: order + 1])
+        means = self.means[: len(sets)]
+        if ridge is not None:
+            ridges = np.full(len(sets), float(ridge))
+        elif self.details.get("method") == "pmw":
+            ridges = np.zeros(len(sets))
+        else:
+            variance = 0.0 if self.law is None else self.law.variance / self.total**2
+            ridges = default_ridges(sets, means, variance, self.total)
+        coefficients, details = fit_parities(sets, means, ridges)
+        return LearnedMonomials(
+            domain=self.domain,
+            sets=sets,
+            coefficients=coefficients,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            total=self.total,
+            details={**self.details, **details},
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """False: everything here is private."""
+        return False
+
+    def privacy_statement(self) -> str:
+        """Sentence about privacy that can be pasted into a paper."""
+        if self.provenance.simulated:
+            return (
+                "The noise of this release was drawn from a seeded generator for a simulation: "
+                "it protects nobody and must not be published as a private release."
+            )
+        return self.guarantee.sentence()
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the release to one file, which `bayesprivmrf.load_release` reads.
+
+        Raises
+        ------
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
+        """
+        from bayesprivmrf.release_file import write_release
+
+        write_release(self, path, overwrite=overwrite)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"
+        return [
+            ("mechanism", f"{self.provenance.mechanism}, {self.details.get('method', 'unknown method')}"),
+            ("variables", f"{len(self.domain.variables)}"),
+            ("parities", f"{len(self.sets) - 1:,} of order up to {self.sets.order}; {noise}"),
+            ("records", f"about {self.total:,.0f}"),
+            ("privacy", self.privacy_statement()),
+        ]
+
+    def __repr__(self) -> str:
+        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
+        return "\n".join([f"ReleasedParities{mark}", *(f"  {n:<10} {v}" for n, v in self._facts())])
+
+    def _repr_html_(self) -> str:
+        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<div><strong>ReleasedParities</strong>{mark}<table>{rows}</table></div>"

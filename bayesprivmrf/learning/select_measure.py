@@ -1,0 +1,186 @@
+"""The map of `SelectMeasure`: records to couplings, by choosing pairs, measuring them, and maximum likelihood."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.learning.pair_fit import PairFit, closed_form, fit_means
+from bayesprivmrf.learning.pair_targets import PairTargets
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.maps.select_measure import Measured, MeasurementPlan, select_and_measure
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import DiscreteGaussian
+
+__all__ = ["CouplingsByMeasurement", "FittedCouplings"]
+
+PRIOR_DEVIATION = 2.0
+"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCouplings:
+    """What the map makes of noisy numbers.
+
+    Parameters
+    ----------
+    coupling_matrix, field_vector
+        Of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
+    total
+        Number of records as the noisy numbers have it.
+    measured
+        Those numbers.
+    fit
+        How the estimate was found.
+    """
+
+    coupling_matrix: FloatArray
+    field_vector: FloatArray
+    total: float
+    measured: Measured
+    fit: PairFit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CouplingsByMeasurement:
+    """Public settings of the map.
+
+    Parameters
+    ----------
+    plan
+        Of selection and measurement.
+    total_noise
+        Law of the noise on the number of records, ``None`` where it is public.
+    """
+
+    plan: MeasurementPlan
+    total_noise: DiscreteGaussian | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; `from_dict` is the inverse."""
+        noise = None if self.total_noise is None else self.total_noise.scale
+        return {"kind": "couplings-by-measurement", "plan": self.plan.as_dict(), "total_noise": noise}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CouplingsByMeasurement:
+        """Return the map that `as_dict` described."""
+        noise = values["total_noise"]
+        return cls(
+            plan=MeasurementPlan.from_dict(values["plan"]),
+            total_noise=None if noise is None else DiscreteGaussian(noise),
+        )
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return couplings and fields as arrays of the release's class.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as states' codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy.
+        source
+            Of noise.
+        """
+        fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
+        return fitted.coupling_matrix, fitted.field_vector
+
+    def fit(self, measured: Measured, total: float) -> FittedCouplings:
+        """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
+        variance = 0.0 if self.total_noise is None else self.total_noise.variance
+        targets = PairTargets.of(measured, self.plan, total, variance)
+        fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
+        couple = _ising if all(k == 2 for k in self.plan.cardinalities) else _pairwise
+        coupling, fields = couple(fit)
+        return FittedCouplings(
+            coupling_matrix=coupling,
+            field_vector=fields,
+            total=targets.total,
+            measured=measured,
+            fit=fit,
+        )
+
+
+def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit:
+    """Fit the pairs that stand out, and all variables, to noisy means."""
+    cards, kept = targets.cardinalities, np.flatnonzero(targets.standing_out())
+    pairs = [(int(i), int(j)) for i, j in targets.pairs[kept]]
+    free = [v for v, k in enumerate(cards) if k > 1]
+    effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
+    place = dict(zip(pairs, kept.tolist(), strict=True))
+    variances = targets.single_variances()
+    means, ridges, worths = [], [], [targets.total]
+    for subset in effects.subsets:
+        if len(subset) == 1:
+            (i,) = subset
+            mean, spread, noise = targets.single[i], variances[i], targets.single_noise[i]
+        else:
+            i, j = subset
+            mean = targets.pair[place[i, j]]
+            spread, noise = np.multiply.outer(variances[i], variances[j]), targets.pair_noise
+            worths.append(float(1 / np.mean(1 / targets.total + noise / spread)))
+        means.append(mean.ravel())
+        ridges.append((noise / spread + 1 / targets.total).ravel() / PRIOR_DEVIATION**2)
+    assert len(effects.subsets) == len(pairs) + len(free)
+    tables, shares = targets.tables(), targets.shares()
+    return fit_means(
+        effects,
+        np.concatenate([np.zeros(0), *means]),
+        np.concatenate([np.zeros(0), *ridges]),
+        float(np.median(worths)),
+        generator,
+        start=closed_form(effects, [tables[k] for k in kept], shares),
+    )
+
+
+def _seed(measured: Measured) -> int:
+    """A seed that the noisy numbers themselves give, for sampling in the fit."""
+    return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
+
+
+def _ising(fit: PairFit) -> tuple[FloatArray, FloatArray]:
+    """Couplings A and fields h: contrasts of two states are spins over the root of two."""
+    p = len(fit.effects.cardinalities)
+    A, h = np.zeros((p, p)), np.zeros(p)
+    for subset, beta in zip(fit.effects.subsets, fit.coordinates.tolist(), strict=True):
+        if len(subset) == 1:
+            h[subset] = beta / np.sqrt(2)
+        else:
+            A[subset] = A[subset[::-1]] = beta / 2
+    return A, h
+
+
+def _pairwise(fit: PairFit) -> tuple[FloatArray, FloatArray]:
+    """Centred tables of all pairs in one matrix, and centred fields."""
+    cards = fit.effects.cardinalities
+    first = np.cumsum([0, *cards])
+    W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
+    for subset, table in zip(fit.effects.subsets, fit.effects.tables(fit.coordinates), strict=True):
+        place = [slice(first[v], first[v + 1]) for v in subset]
+        if len(subset) == 1:
+            theta[place[0]] = table
+        else:
+            W[place[0], place[1]] = table
+            W[place[1], place[0]] = table.T
+    return W, theta
+
+
+def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
+    """Return public numbers about a release."""
+    return {
+        "status": fitted.fit.status,
+        "inference": fitted.fit.inference,
+        "form": plan.form,
+        "pairs_measured": len(fitted.measured.pairs),
+        "pairs_kept": sum(len(subset) == 2 for subset in fitted.fit.effects.subsets),
+        "one_way_noise": plan.one_way.scale,
+        "two_way_noise": plan.two_way.scale,
+        **fitted.fit.details,
+    }

@@ -1,0 +1,309 @@
+r"""Gradient ascent on a log-likelihood by noisy sums of clipped gradients over Poisson samples.
+
+The model is :math:`p(x) = \exp(\sum_C \theta_C(x_C) - A(\theta))`. A record's gradient is t - μ, with t the
+indicators of its m cells and μ the model's marginals, both flat. Everything that meets noise is a whole number:
+
+- μ is rounded to multiples of 1/Q; in these steps a record's gradient is the integer vector r = Q t - u;
+- its clipping factor :math:`\min(1, c / \lVert t - \mu \rVert)` is rounded down to a multiple k of :math:`2^{-a}`,
+  such that :math:`k \lVert r \rVert \le S = 2^a Q c`;
+- so the sum over a sample, :math:`Q \sum k\,t - (\sum k)\,u`, is an integer vector that one record moves by a length
+  of at most S, whatever the record and u.
+
+μ, u and k's formula depend on earlier noisy sums alone, which are released with the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import DiscreteGaussian
+
+__all__ = [
+    "RATE_BITS",
+    "SMALLEST_CLIP",
+    "Ascent",
+    "AscentPath",
+    "GradientLattice",
+    "cells_of",
+    "draw_each",
+    "drawn_noises",
+    "largest_curvature",
+]
+
+MARGINAL_BITS = 17
+WEIGHT_BITS = 13
+RATE_BITS = 53
+SMALLEST_CLIP = 2.0**-8
+LARGEST_POTENTIAL = 1e3
+"""Potentials are held to this size, far beyond what a record could tell from infinity."""
+
+SPREAD = 0.5
+"""Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate."""
+
+STABLE = 0.5
+"""Largest default learning rate times the largest curvature at the uniform distribution."""
+
+_CHUNK = 1 << 15
+_ITERATIONS = 50
+_SAFETY = 1 - 2.0**-50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientLattice:
+    r"""Clipped gradients in whole numbers.
+
+    Parameters
+    ----------
+    tables
+        m, the number of cliques.
+    clip
+        c, records: the largest length of a record's gradient. No gradient is longer than :math:`\sqrt{2m}`.
+    """
+
+    tables: int
+    clip: float
+
+    @classmethod
+    def of(cls, tables: int, clip: float | None) -> GradientLattice:
+        r"""Return the lattice of a clip, :math:`\sqrt m` by default and :math:`\sqrt{2m}` at most.
+
+        At the uniform distribution every gradient has the length :math:`\sqrt{\sum_C (1 - 1/K_C)}`; later those of
+        records less likely than others are the longer ones.
+        """
+        wanted = math.sqrt(tables) if clip is None else clip
+        return cls(tables=tables, clip=min(wanted, math.sqrt(2 * tables)))
+
+    @property
+    def weight(self) -> int:
+        r"""The factor one, :math:`2^a`, with :math:`2^a c` in :math:`[2^{13}, 2^{14})`."""
+        return 1 << max(WEIGHT_BITS + 1 - math.frexp(self.clip)[1], 0)
+
+    @property
+    def steps(self) -> int:
+        """Lattice steps a record, 2^a Q."""
+        return self.weight << MARGINAL_BITS
+
+    @property
+    def sensitivity(self) -> float:
+        """S, lattice steps; exact, as c times a power of two."""
+        return self.clip * self.steps
+
+    def rounded(self, marginals: FloatArray) -> IntArray:
+        """Return u, the marginals in units of 1/Q."""
+        return np.rint(np.asarray(marginals) * 2.0**MARGINAL_BITS).astype(np.int64)
+
+    def factors(self, cells: np.ndarray, rounded: IntArray) -> IntArray:
+        r"""Return k of each record, shape (rows,).
+
+        The squared length :math:`m Q^2 - 2 Q \sum u_{cell} + \lVert u \rVert^2` is an exact integer below
+        :math:`2^{53}`; its root and the quotient err by a few units of :math:`2^{-53}`, so that the floor of a
+        quotient lessened by a part in :math:`2^{50}` is never too large.
+        """
+        one = 1 << MARGINAL_BITS
+        squares = self.tables * one * one - 2 * one * rounded[cells].sum(axis=1) + int(rounded @ rounded)
+        lengths = np.sqrt(np.maximum(squares, 1).astype(np.float64))
+        return np.minimum(np.floor(self.sensitivity / lengths * _SAFETY), self.weight).astype(np.int64)
+
+    def total(self, cells: np.ndarray, counts: IntArray, rounded: IntArray) -> IntArray:
+        """Return the sum of clipped gradients, lattice steps, shape (size,).
+
+        Its two parts may leave the 64-bit integers, whose arithmetic is modulo 2^64; their difference does not while
+        the records are at most 2^31, since each moves it by at most S, which is below 2^31.
+
+        Parameters
+        ----------
+        cells
+            Flat positions of each record's cells, shape (rows, m).
+        counts
+            How many records each row stands for, shape (rows,).
+        rounded
+            u, shape (size,).
+        """
+        weights = self.factors(cells, rounded) * counts
+        spread = np.repeat(weights.astype(np.float64), cells.shape[1])  # whole sums below 2^53
+        held = np.bincount(cells.ravel(), weights=spread, minlength=rounded.size).astype(np.int64)
+        return (held << MARGINAL_BITS) - int(weights.sum()) * rounded
+
+
+def cells_of(specification: ModelSpecification, codes: np.ndarray) -> np.ndarray:
+    """Return the flat positions of each record's cells, shape (rows, m); codes have shape (rows, p)."""
+    cells = np.empty((len(codes), len(specification.scopes)), dtype=np.intp)
+    for place, (scope, start) in enumerate(
+        zip(specification.scopes, specification.offsets[:-1], strict=True)
+    ):
+        position = np.zeros(len(codes), dtype=np.intp)
+        for variable in scope:
+            position *= specification.cardinalities[variable]
+            position += codes[:, variable]
+        cells[:, place] = position + start
+    return cells
+
+
+def draw_each(size: int, numerator: int, words: Callable[[int], np.ndarray]) -> np.ndarray:
+    r"""Return independent truth values, each true with probability numerator / 2^53 exactly.
+
+    A uniform number of 53 bits is below the numerator, where its first eight bits decide in all but one of 256
+    cases; the other 45 are drawn in that case alone.
+
+    Parameters
+    ----------
+    size
+        How many.
+    numerator
+        From 0 to 2^53.
+    words
+        Returns that many independent uniform uint64.
+    """
+    top, rest = divmod(numerator, 1 << RATE_BITS - 8)
+    first = words(-(-size // 8)).view(np.uint8)[:size].astype(np.int16)
+    drawn = first < top
+    ties = np.flatnonzero(first == top)
+    drawn[ties] = words(ties.size) >> np.uint64(72 - RATE_BITS) < np.uint64(rest)
+    return drawn
+
+
+def largest_curvature(engine: MarginalEngine, potentials: FloatArray) -> float:
+    """Return about the largest eigenvalue of the indicators' covariance at some potentials, by power iteration."""
+    product = engine.linearize(potentials)[2]
+    vector = np.cos(np.arange(engine.size, dtype=float))
+    value = 0.0
+    for _ in range(_ITERATIONS):
+        image = product(vector)
+        value = float(np.linalg.norm(image)) / float(np.linalg.norm(vector))
+        if not value > 0:
+            break
+        vector = image / np.abs(image).max()
+    return value
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AscentPath:
+    """Where an ascent ended.
+
+    Parameters
+    ----------
+    potentials
+        Averaged over the last iterates, nats, shape (size,), in the gauge of smallest norm; minus infinity at
+        impossible cells.
+    learning_rate
+        The one that was used.
+    is_bounded
+        Whether a potential was held to `LARGEST_POTENTIAL` on the way.
+    """
+
+    potentials: FloatArray
+    learning_rate: float
+    is_bounded: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Ascent:
+    r"""Public settings of one ascent, :math:`\theta \leftarrow \theta + \eta\, \tilde g / (q \hat n)`.
+
+    Parameters
+    ----------
+    specification
+        The declared model.
+    lattice
+        Of the gradients.
+    numerator
+        q times 2^53.
+    steps
+        T.
+    noise
+        Law of the noise on each entry of a sum, lattice steps.
+    learning_rate
+        η for the mean gradient; ``None`` for the smaller of two. By :math:`\eta = s\, q \hat n / (z c \sqrt T)` the
+        noise of all T steps gives each potential a standard deviation of s = `SPREAD`, so that directions of
+        curvature above :math:`z c / (q \hat n \sqrt T)`, in which a difference of a nat can be told from noise, are
+        fitted and the others are not. By :math:`\eta = \kappa / \lambda`, κ = `STABLE`, no step overshoots; λ is the
+        largest curvature at the uniform distribution.
+    averaging
+        Share of the iterates, the last ones, whose mean is the answer; the last one alone for 0.
+    """
+
+    specification: ModelSpecification
+    lattice: GradientLattice
+    numerator: int
+    steps: int
+    noise: DiscreteGaussian
+    learning_rate: float | None = None
+    averaging: float = 0.5
+
+    def run(self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource) -> AscentPath:
+        """Return the path on some records.
+
+        Parameters
+        ----------
+        codes
+            Records as states' codes, shape (rows, p).
+        counts
+            How many records each row stands for, at least 1, shape (rows,).
+        total
+            n̂, a number of records that may be known to all, at least 1.
+        source
+            Draws samples and noise.
+        """
+        model, lattice = self.specification, self.lattice
+        engine = marginal_engine(model.cardinalities, model.scopes)
+        free = np.ones(model.size, dtype=bool) if model.possible is None else model.possible
+        theta = np.where(free, 0.0, -np.inf)
+        rate = self._rate(engine, theta, total)
+        step = rate / (self.numerator / 2.0**RATE_BITS * total * lattice.steps)
+        kept = min(max(round(self.averaging * self.steps), 1), self.steps)
+        mean, is_bounded = np.zeros(int(free.sum())), False
+        for place in range(self.steps):
+            rounded = lattice.rounded(engine.marginals(theta)[1])
+            exact = self._sum(codes, counts, rounded, source)
+            theta[free] += step * source.add(exact[free], self.noise)
+            is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
+            np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
+            if place >= self.steps - kept:
+                mean += theta[free] / kept
+        theta[free] = mean
+        potentials = minimum_norm_potentials(model.cardinalities, model.scopes, theta)
+        return AscentPath(potentials=potentials, learning_rate=rate, is_bounded=is_bounded)
+
+    def _rate(self, engine: MarginalEngine, uniform: FloatArray, total: float) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        deviation = self.noise.scale / self.lattice.steps * math.sqrt(self.steps)
+        calm = SPREAD * self.numerator / 2.0**RATE_BITS * total / deviation
+        curvature = largest_curvature(engine, uniform)
+        return min(calm, STABLE / curvature) if curvature > 0 else calm
+
+    def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
+        drawn = self._sample(counts, source)
+        rows = np.flatnonzero(drawn)
+        exact = np.zeros(rounded.size, dtype=np.int64)
+        for start in range(0, rows.size, _CHUNK):
+            part = rows[start : start + _CHUNK]
+            exact += self.lattice.total(cells_of(self.specification, codes[part]), drawn[part], rounded)
+        return exact
+
+    def _sample(self, counts: IntArray, source: NoiseSource) -> IntArray:
+        """Return how many of each row's records are drawn, each record by itself."""
+        if self.numerator == 1 << RATE_BITS or not counts.size:
+            return counts
+        stops = np.cumsum(counts)
+        drawn = draw_each(int(stops[-1]), self.numerator, source.words)
+        return np.add.reduceat(drawn, stops - counts, dtype=np.int64)
+
+
+def drawn_noises(ascents: Sequence[Ascent]) -> int:
+    """Return how many integer noises the ascents draw, and one number of records."""
+    drawn = 1
+    for ascent in ascents:
+        possible = ascent.specification.possible
+        cells = ascent.specification.size if possible is None else int(possible.sum())
+        drawn += ascent.steps * cells
+    return drawn

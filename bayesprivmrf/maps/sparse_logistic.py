@@ -1,0 +1,100 @@
+"""One sparse logistic regression: the map from records to its coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bayesprivmrf.maps.frank_wolfe import frank_wolfe
+from bayesprivmrf.maps.node_regressions import Design, LogisticRegressions
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.maps.pairwise_regressions import default_steps
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+
+__all__ = ["SparseLogistic"]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparseLogistic:
+    r"""Log-odds of one two-state variable given the others, :math:`c + \sum_j w_j(x_j)`, each w adding to 0.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable, the target's among them.
+    target
+        Position of the variable to explain, of two states.
+    radius
+        R, of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
+    rho
+        Budget, nats.
+    adjacency
+        The neighbouring relation.
+    steps
+        T, or ``None`` for `default_steps` of the number of records.
+    """
+
+    cardinalities: tuple[int, ...]
+    target: int
+    radius: float
+    rho: float
+    adjacency: Adjacency
+    steps: int | None = None
+
+    @property
+    def exposure(self) -> Exposure:
+        """One regression."""
+        return Exposure.of_logistic(1)
+
+    def steps_for(self, records: float | None) -> int:
+        """Return T for a public or noisy number of records, which is unused where T is a setting."""
+        if self.steps is not None:
+            return self.steps
+        assert records is not None
+        return default_steps(records, self.radius, self.exposure, self.rho, self.adjacency)
+
+    def multiple(self, steps: int) -> float:
+        """Return the noise multiple of T steps."""
+        return step_scale(self.exposure, self.rho, steps, self.adjacency)
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, float]:
+        """Return w, states of all variables after another (0 for the target's), and c.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes, shape (rows, p), and how many each row stands for.
+        records
+            Their number as far as it may be used: public or noisy; unused where T is a setting.
+        source
+            Of randomness.
+        """
+        steps = self.steps_for(records)
+        design = Design.with_constant(codes, self.cardinalities)
+        eligible = np.array([k > 1 for k in design.cardinalities])
+        eligible[self.target] = False
+        coefficients = frank_wolfe(
+            LogisticRegressions(design, codes, counts, self.radius, np.array([self.target])),
+            steps=steps,
+            multiple=self.multiple(steps),
+            source=source,
+            eligible=eligible[None],
+        )[0]
+        return self._centred(design, coefficients)
+
+    def _centred(self, design: Design, coefficients: FloatArray) -> tuple[FloatArray, float]:
+        effects, constant = [], float(coefficients[-1])
+        for k, start in zip(self.cardinalities, design.starts, strict=False):
+            values = (
+                coefficients[start] * np.array([-1.0, 1.0]) if k == 2 else coefficients[start : start + k]
+            )
+            effects.append(values - values.mean())
+            constant += float(values.mean())
+        return np.concatenate(effects), constant

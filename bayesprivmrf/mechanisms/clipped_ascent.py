@@ -1,0 +1,180 @@
+"""What mechanisms that fit a declared model by noisy clipped gradients share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+
+from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.learning.learned_potentials import LearnedPotentials
+from bayesprivmrf.maps.clipped_gradients import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.mechanisms.base import Mechanism, Stamp
+from bayesprivmrf.mechanisms.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.counting import refuse_impossible
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy.checks import positive_finite, probability
+from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, require_fine_lattice
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["AscentMechanism", "AscentPlan", "released"]
+
+MOST_RECORDS = 2**31
+"""Up to which no sum leaves the 64-bit integers."""
+
+_COUNT_STEPS = 1 << 28  # lattice steps a record of the noisy number of records
+_CHUNK = 1 << 15
+
+
+class Trial(Protocol):
+    """Settings of one ascent."""
+
+    def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:
+        """Return the ascent with noise of that multiple of its sensitivity."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AscentPlan:
+    """What is public about a release.
+
+    Parameters
+    ----------
+    specification
+        The declared model.
+    ascents
+        One a trial.
+    count_noise
+        Law of the noise on the number of records, in steps of 2^-28.
+    epsilon, one_alone
+        Promised of everything, and of the costliest trial by itself, at the mechanism's delta.
+    missing, other
+        Codes that take missing and undeclared values.
+    """
+
+    specification: ModelSpecification
+    ascents: tuple[Ascent, ...]
+    count_noise: DiscreteGaussian
+    epsilon: float
+    one_alone: float
+    missing: Mapping[Variable, int]
+    other: Mapping[Variable, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AscentMechanism[ReleaseT](
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", AscentPlan, CodedRecords, ReleaseT]
+):
+    """What one ascent and a search share. Neighbours differ by one record more or less, as Poisson sampling asks."""
+
+    epsilon: float
+    delta: float
+    missing: Label | Mapping[Variable, Label] | None = None
+    other: Label | Mapping[Variable, Label] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
+        for name in ("missing", "other"):
+            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+
+    def _planned(
+        self,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        trials: Sequence[Trial],
+        noise: CalibratedNoise,
+        epsilon: float,
+        one_alone: float,
+    ) -> AscentPlan:
+        """Return the plan of some trials with given noise, all that is public checked."""
+        specification = ModelSpecification.from_pgmpy(network)
+        if not specification.cliques_declared:
+            raise ModelError(
+                f"{type(self).__name__} must know the model's cliques, but the network declares none; "
+                "give `declare` its `cliques`."
+            )
+        if not specification.cliques:
+            raise ModelError("the network must have at least one variable, got none; declare one.")
+        marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit
+        ascents = tuple(
+            trial.ascent(specification, multiplier)
+            for trial, multiplier in zip(trials, noise.steps, strict=True)
+        )
+        count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
+        smallest = min(count_noise.scale, *(ascent.noise.scale for ascent in ascents))
+        require_fine_lattice(drawn_noises(ascents), smallest, epsilon, self.delta)
+        return AscentPlan(
+            specification=specification,
+            ascents=ascents,
+            count_noise=count_noise,
+            epsilon=epsilon,
+            one_alone=one_alone,
+            missing=redirect_codes("missing", self.missing, specification),
+            other=redirect_codes("other", self.other, specification),
+        )
+
+    @final
+    def _guarantee(self, plan: AscentPlan) -> PrivacyGuarantee:
+        return PrivacyGuarantee(epsilon=plan.epsilon, delta=self.delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+
+    @final
+    def _read(self, plan: AscentPlan, data: Any) -> CodedRecords:
+        model = plan.specification
+        records = read_records(model.domain, data, missing=plan.missing, other=plan.other)
+        if records.records > MOST_RECORDS:
+            raise DataError(f"`data` must hold at most {MOST_RECORDS:,} records; use noisy tables for more.")
+        if model.possible is not None:
+            held = np.zeros(model.size, dtype=np.int64)
+            for start in range(0, len(records.codes), 1 << 15):
+                held += np.bincount(
+                    cells_of(model, records.codes[start : start + (1 << 15)]).ravel(), minlength=model.size
+                )
+            refuse_impossible(model, held)
+        return records
+
+    @final
+    def _total(self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource) -> float:
+        """Return a noisy number of records, at least 1."""
+        noisy = source.add(np.array([exact.records * _COUNT_STEPS]), plan.count_noise)
+        return max(float(noisy[0]) / _COUNT_STEPS, 1.0)
+
+
+def released(
+    plan: AscentPlan, ascent: Ascent, path: AscentPath, total: float, stamp: Stamp
+) -> LearnedPotentials:
+    """Return the release; only what is public or already noisy is in it."""
+    model, lattice = plan.specification, ascent.lattice
+    deviation = plan.count_noise.scale / _COUNT_STEPS
+    status = "stopped early" if total > deviation else "not trusted"
+    assert stamp.guarantee is not None
+    return LearnedPotentials(
+        domain=model.domain,
+        guarantee=stamp.guarantee,
+        provenance=stamp.provenance,
+        total=total,
+        details={
+            "status": "diverged" if path.is_bounded else status,
+            "steps": ascent.steps,
+            "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
+            "clip": lattice.clip,
+            "noise_multiplier": ascent.noise.scale / lattice.sensitivity,
+            "learning_rate": path.learning_rate,
+            "averaging": ascent.averaging,
+            "total_deviation": deviation,
+        },
+        model=model,
+        tables=model.tables(path.potentials),
+    )

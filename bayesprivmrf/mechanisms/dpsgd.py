@@ -1,0 +1,167 @@
+"""Differentially private stochastic gradient ascent on the likelihood of a declared model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.learned_potentials import LearnedPotentials
+from bayesprivmrf.maps.clipped_gradients import RATE_BITS, SMALLEST_CLIP, Ascent, GradientLattice
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
+from bayesprivmrf.mechanisms.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.privacy import DiscreteGaussian
+from bayesprivmrf.privacy.checks import positive_finite
+from bayesprivmrf.privacy.subsampled_gaussian import Schedule, calibrated_noise
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["DPSGD", "TRIED"]
+
+LARGEST_STEPS = 10**5
+LARGEST_LEARNING_RATE = 1e6
+TRIED = ("steps", "sampling_rate", "clip", "learning_rate", "averaging")
+"""Settings of one ascent, which a search may vary."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(AscentMechanism[LearnedPotentials]):
+    r"""Fit a declared model by noisy clipped gradients: (epsilon, delta)-privacy, and no statistics released.
+
+    A step draws each record with probability q, clips each drawn record's gradient of the log-likelihood, indicators
+    minus the model's exact marginals, to length c, and adds Gaussian noise of scale z c to the sum. A noisy number of
+    records, 2 % of the budget, scales it. z is the smallest at which the accountant of dp-accounting finds T such
+    steps and the number within the budget; see docs/dpsgd.md for the proof, discretisation included. Neighbours
+    differ by one record more or less.
+
+    It is the baseline of Bernstein et al. (2017), which learns one estimate and tells nothing of its uncertainty.
+
+    Parameters
+    ----------
+    epsilon
+        Budget, nats, positive.
+    delta
+        In (0, 1); well below one over the number of records.
+    steps
+        T.
+    sampling_rate
+        q in (0, 1], rounded up to a multiple of 2^-53.
+    clip
+        c; :math:`\sqrt m` for m cliques by default, at most :math:`\sqrt{2m}`, which clips nothing.
+    learning_rate
+        η, for the mean gradient; by default from the noise, the noisy number of records and the model's largest
+        curvature: see `bayesprivmrf.maps.clipped_gradients.Ascent`.
+    averaging
+        Share of the iterates, the last ones, that are averaged; 0 for the last one alone.
+    missing, other
+        See `bayesprivmrf.mechanisms.StatisticsMechanism`.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range.
+    BayesPrivMRFError
+        At release: dp-accounting is not installed.
+
+    References
+    ----------
+    Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang 2016, Algorithm 1. Bernstein, McKenna, Sun, Sheldon, Hay,
+    Miklau 2017, section 4.
+
+    Examples
+    --------
+    >>> DPSGD(epsilon=1.0, delta=1e-6, sampling_rate=0.5).sampling_rate
+    0.5
+    """
+
+    runs_from_file: ClassVar[bool] = True
+
+    steps: int = 1000
+    sampling_rate: float = 0.1
+    clip: float | None = None
+    learning_rate: float | None = None
+    averaging: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in _checked({name: getattr(self, name) for name in TRIED}).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z, the noise's scale over the clip."""
+        return calibrated_noise((self.schedule,), self.epsilon, self.delta).steps[0]
+
+    @property
+    def _numerator(self) -> int:
+        return math.ceil(self.sampling_rate * 2.0**RATE_BITS)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What the accountant knows of the steps."""
+        return Schedule(sampling_rate=self._numerator / 2.0**RATE_BITS, steps=self.steps)
+
+    def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:
+        """Return the public settings of the ascent, with noise of that multiple of its sensitivity."""
+        lattice = GradientLattice.of(len(specification.cliques), self.clip)
+        return Ascent(
+            specification=specification,
+            lattice=lattice,
+            numerator=self._numerator,
+            steps=self.steps,
+            noise=DiscreteGaussian(math.nextafter(multiplier * lattice.sensitivity, math.inf)),
+            learning_rate=self.learning_rate,
+            averaging=self.averaging,
+        )
+
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
+        noise = calibrated_noise((self.schedule,), self.epsilon, self.delta)
+        return self._planned(network, [self], noise, self.epsilon, self.epsilon)
+
+    def _randomise(
+        self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> LearnedPotentials:
+        total = self._total(plan, exact, source)
+        path = plan.ascents[0].run(exact.codes, exact.counts, total, source)
+        return released(plan, plan.ascents[0], path, total, stamp)
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of one ascent, each in its range."""
+    steps = given["steps"]
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= LARGEST_STEPS:
+        raise ArgumentError(
+            f"`steps` must be a whole number from 1 to {LARGEST_STEPS:,}, got {steps!r}; try 1000."
+        )
+    found = {"steps": int(steps), "clip": None, "learning_rate": None}
+    for name in ("sampling_rate", "clip", "learning_rate"):
+        if given[name] is not None or name == "sampling_rate":
+            found[name] = positive_finite(name, given[name])
+    if found["sampling_rate"] > 1:
+        raise ArgumentError(
+            f"`sampling_rate` must be at most 1, got {found['sampling_rate']!r}; 1 draws every record."
+        )
+    if found["clip"] is not None and found["clip"] < SMALLEST_CLIP:
+        raise ArgumentError(
+            f"`clip` must be at least {SMALLEST_CLIP:g}, got {found['clip']!r}; below it all gradients are clipped, "
+            "and a smaller clip is no more than a smaller learning rate."
+        )
+    if found["learning_rate"] is not None and found["learning_rate"] > LARGEST_LEARNING_RATE:
+        raise ArgumentError(
+            f"`learning_rate` must be at most {LARGEST_LEARNING_RATE:g}, got {found['learning_rate']!r}; "
+            "leave it out for a default."
+        )
+    averaging = given["averaging"]
+    is_number = isinstance(averaging, int | float | np.number) and not isinstance(averaging, bool)
+    if not is_number or not 0 <= averaging <= 1:
+        raise ArgumentError(f"`averaging` must be a share from 0 to 1, got {averaging!r}; try 0.5.")
+    return found | {"averaging": float(averaging)}

@@ -1,0 +1,163 @@
+"""The base of mechanisms that learn couplings from whole records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+
+from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.mechanisms.base import Mechanism
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy.checks import positive_finite
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["Budget", "LearningMechanism", "LearningPlan"]
+
+TOTAL_SHARE = 0.02
+"""Of the budget, for a noisy number of records where the number is private and something depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How rho is shared.
+
+    Parameters
+    ----------
+    learning
+        For the mechanism itself, nats.
+    total
+        Law of the noise on the number of records; ``None`` where the number is public, or not needed.
+    """
+
+    learning: float
+    total: DiscreteGaussian | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningPlan:
+    """What is public about a release of couplings: the variables, the budget's split, codes of redirected values.
+
+    Where the specification declares cliques, only couplings inside one are learnt.
+    """
+
+    specification: ModelSpecification
+    budget: Budget
+    is_total_public: bool
+    missing: Mapping[Variable, int]
+    other: Mapping[Variable, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningMechanism[PlanT: LearningPlan, ReleaseT](
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", PlanT, CodedRecords, ReleaseT]
+):
+    """Abstract mechanism that learns from whole records under zero-concentrated privacy.
+
+    A subclass supplies `_plan` and `_randomise`, and says by `needs_total` whether anything in it depends on the
+    number of records n. Under replace-one neighbours n is public. Under add-or-remove-one it is not: a share of the
+    budget then buys a noisy n, and nothing else may use the exact one.
+
+    Parameters
+    ----------
+    rho
+        Budget, nats, positive.
+    adjacency
+        The neighbouring relation, `Adjacency` or its name.
+    missing, other
+        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
+        that state, or a mapping from variable to label. By default either is an error.
+    """
+
+    runs_from_file: ClassVar[bool] = True
+
+    rho: float
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+    missing: Label | Mapping[Variable, Label] | None = None
+    other: Label | Mapping[Variable, Label] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", positive_finite("rho", self.rho))
+        object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
+        for name in ("missing", "other"):
+            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+
+    @property
+    def needs_total(self) -> bool:
+        """Whether the algorithm uses the number of records."""
+        return True
+
+    @final
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> PlanT:
+        specification = ModelSpecification.from_pgmpy(network)
+        if len(specification.domain.variables) < 2:
+            raise ModelError(
+                f"{type(self).__name__} must have at least two variables to couple, got "
+                f"{len(specification.domain.variables)}; declare more."
+            )
+        if specification.impossible:
+            raise ModelError(
+                f"{type(self).__name__} must be given no impossible cells, got {len(specification.impossible)}; "
+                "declare the variables without them."
+            )
+        return self._plan(
+            LearningPlan(
+                specification=specification,
+                budget=self._budget(),
+                is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
+                missing=redirect_codes("missing", self.missing, specification),
+                other=redirect_codes("other", self.other, specification),
+            )
+        )
+
+    def _plan(self, plan: LearningPlan) -> PlanT:
+        """Check what else is public, and return the subclass's own plan."""
+        raise NotImplementedError
+
+    def _budget(self) -> Budget:
+        if self.adjacency is Adjacency.REPLACE_ONE or not self.needs_total:
+            return Budget(learning=self.rho)
+        (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
+        spent = Fraction(TOTAL_SHARE * self.rho)
+        learning = math.nextafter(
+            float(Fraction(self.rho) - spent), 0.0
+        )  # the two add up to no more than rho
+        return Budget(learning=learning, total=law)
+
+    @staticmethod
+    def _total(plan: LearningPlan, records: CodedRecords, source: NoiseSource) -> float | None:
+        """Return n where it is public, else a noisy n of at least 1, or ``None`` where it was not paid for."""
+        law = plan.budget.total
+        if law is not None:
+            return float(max(source.add(np.array([records.records]), law)[0], 1))
+        return float(records.records) if plan.is_total_public else None
+
+    @final
+    def _guarantee(self, plan: PlanT) -> PrivacyGuarantee | None:
+        return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
+
+    def _cost(self, plan: PlanT) -> float:
+        """Return what a release costs, nats: the budget, or what a paper's constants really spend."""
+        return self.rho
+
+    @final
+    def _read(self, plan: PlanT, data: Any) -> CodedRecords:
+        records = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
+        if self.adjacency is Adjacency.REPLACE_ONE and records.records == 0:
+            raise DataError(
+                "`data` must hold at least one record under replace-one neighbours, where their number is "
+                "public, got none; use add-or-remove-one to protect the number as well."
+            )
+        return records

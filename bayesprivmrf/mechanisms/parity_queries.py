@@ -1,0 +1,224 @@
+"""All parities of two-state variables up to an order, by Gaussian noise or by a distribution fitted privately."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, final
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.learning.released_parities import ReleasedParities
+from bayesprivmrf.maps.multiplicative_weights import MultiplicativeWeights
+from bayesprivmrf.maps.parities import noisy_parity_sums, parity_sums
+from bayesprivmrf.maps.separator_fem import SeparatorFEM
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+from bayesprivmrf.privacy.parities import parity_l2_sensitivity
+from bayesprivmrf.privacy.selection import selection_scale
+
+__all__ = ["ParityQueries"]
+
+type Method = Literal["gaussian", "pmw", "sepfem", "auto"]
+
+AUTO_ERROR = 0.1
+"""Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md."""
+
+AUTO_VARIABLES = 16
+"""Variables up to which "auto" may take multiplicative weights, whose state has 2^p numbers."""
+
+FEWEST_ROUNDS, MOST_ROUNDS = 5, 200
+_CHOICE_SHARE = 0.5  # of what multiplicative weights may spend; the rest measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityPlan(LearningPlan):
+    """What is public about a release of parities: the sets, and the Gaussian law where it may be drawn."""
+
+    sets: Monomials
+    law: DiscreteGaussian | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
+    r"""Release the expectations of all products of up to t two-state variables, :math:`E \prod_{i \in I} x_i`.
+
+    The first declared state is -1, the second +1. Where cliques are declared, only products inside one are released.
+
+    Parameters
+    ----------
+    rho
+        Budget, nats, positive.
+    order
+        t, from 1 to p.
+    method
+        ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
+        (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
+        distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
+        sums. ``"sepfem"``: synthetic records from an optimisation oracle, which needs no 2^p numbers, and is the
+        worst of the three wherever another fits. ``"auto"``: Gaussian noise, unless its largest error would exceed
+        0.1 and p is at most 16.
+    rounds
+        Of ``"pmw"`` and ``"sepfem"``; by default from the number of records, public or noisy, and the budget.
+    adjacency, missing, other
+        See `LearningMechanism`. Under add-or-remove-one the number of records is private: ``"gaussian"`` releases it
+        as the sum of the empty product, the others buy it with 2 % of the budget.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range.
+    ModelError
+        At release: a variable has not two states.
+    ModelTooLargeError
+        At release: the sums, or the 2^p numbers of ``"pmw"``, do not fit in memory.
+
+    References
+    ----------
+    Hardt, Rothblum 2010; Hardt, Ligett, McSherry 2012 (multiplicative weights). Vietri, Tian, Bun, Steinke, Wu 2020
+    (sepFEM). Zhang, Kamath, Kulkarni, Wu 2020, section 4.2.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, bayesprivmrf as bpm
+    >>> model = bpm.declare(states={v: [0, 1] for v in "abc"})
+    >>> data = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (5000, 3)), columns=list("abc"))
+    >>> parities = ParityQueries(rho=1.0, order=2).release(model, data, rng=1)
+    >>> bool(parities.values.abs().max() < 0.1)
+    True
+    """
+
+    order: int
+    method: Method = "auto"
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method not in ("gaussian", "pmw", "sepfem", "auto"):
+            raise ArgumentError(
+                f"`method` must be 'gaussian', 'pmw', 'sepfem' or 'auto', got {self.method!r}; 'auto' chooses."
+            )
+        if self.rounds is None:
+            return
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
+            raise ArgumentError(f"`rounds` must be a whole number of at least 1, got {self.rounds!r}.")
+        if self.method in ("gaussian", "auto"):
+            raise ArgumentError(
+                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; "
+                "they are for 'pmw' and 'sepfem'."
+            )
+
+    @property
+    def needs_total(self) -> bool:
+        """Whether the number of records is bought by itself: a Gaussian release holds it as a sum already."""
+        return self.method != "gaussian"
+
+    def _plan(self, plan: LearningPlan) -> ParityPlan:
+        sets = Monomials.of(plan.specification, self.order)
+        law = None
+        if self.method in ("gaussian", "auto"):
+            sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not self._has_total(plan))
+            (law,) = discrete_gaussian_laws([1.0], plan.budget.learning, sensitivity)
+        self._require_memory(sets)
+        if self.method != "gaussian":
+            for rounds in (1, MOST_ROUNDS if self.rounds is None else self.rounds):
+                self._scales(plan, rounds)  # so that none is out of range once the budget is spent
+        return ParityPlan(**{f.name: getattr(plan, f.name) for f in fields(plan)}, sets=sets, law=law)
+
+    def _randomise(
+        self, plan: ParityPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> ReleasedParities:
+        total = self._total(plan, exact, source)
+        method = self._chosen(plan, total)
+        details: dict[str, Any] = {"method": method}
+        sets, law = plan.sets, None
+        if method == "gaussian":
+            known = None if total is None else np.array([round(total)])
+            law = plan.law
+            assert law is not None
+            sums = noisy_parity_sums(exact.spins, exact.counts, sets, law, source, known)
+        else:
+            assert total is not None
+            rounds = self._rounds(plan, total)
+            details["rounds"] = rounds
+            counted = parity_sums(exact.spins, exact.counts, sets)
+            algorithm = self._algorithm(plan, method, rounds)
+            sums = total * algorithm.expectations(counted, sets, total, source)
+        assert stamp.guarantee is not None
+        return ReleasedParities(
+            domain=plan.specification.domain,
+            sets=sets,
+            sums=sums.astype(float),
+            law=law,
+            guarantee=stamp.guarantee,
+            provenance=stamp.provenance,
+            details=details,
+        )
+
+    def _chosen(self, plan: ParityPlan, total: float | None) -> str:
+        """Return the method, which "auto" takes from public numbers and a total that is public or paid for."""
+        if self.method != "auto" or plan.law is None or total is None:
+            return self.method
+        largest = plan.law.scale * math.sqrt(2 * math.log(2 * len(plan.sets))) / total
+        return "gaussian" if largest <= AUTO_ERROR or plan.sets.variables > AUTO_VARIABLES else "pmw"
+
+    def _algorithm(
+        self, plan: LearningPlan, method: str, rounds: int
+    ) -> MultiplicativeWeights | SeparatorFEM:
+        choice, measurement = self._scales(plan, rounds, method)
+        if method == "pmw":
+            assert measurement is not None
+            return MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
+        return SeparatorFEM(rounds=rounds, choice_scale=choice)
+
+    def _scales(
+        self, plan: LearningPlan, rounds: int, method: str | None = None
+    ) -> tuple[float, DiscreteGaussian | None]:
+        """Return the scale of the choices, and the law of each measurement if there are some."""
+        budget, moved = plan.budget.learning, self._moved
+        if (method or self.method) == "sepfem":
+            return selection_scale(2.0 * moved, budget, rounds), None
+        choosing = _CHOICE_SHARE * budget
+        (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
+        return selection_scale(2.0 * moved, choosing, rounds), law
+
+    @property
+    def _moved(self) -> float:
+        """How far one neighbour moves one sum, records."""
+        return 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2.0
+
+    def _rounds(self, plan: ParityPlan, total: float) -> int:
+        r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/parities.md."""
+        if self.rounds is not None:
+            return int(self.rounds)
+        strength = total * math.sqrt(plan.budget.learning) / self._moved
+        wanted = math.ceil(0.63 * strength ** (2 / 3)) * (3 if self.method == "sepfem" else 1)
+        return max(FEWEST_ROUNDS, min(wanted, MOST_ROUNDS))
+
+    def _has_total(self, plan: LearningPlan) -> bool:
+        return plan.is_total_public or plan.budget.total is not None
+
+    def _require_memory(self, sets: Monomials) -> None:
+        rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)
+        limit = DEFAULT_MEMORY_LIMIT
+        if (
+            self.method == "pmw"
+            and (memory := MultiplicativeWeights.memory_bytes(sets.variables, rounds)) > limit
+        ):
+            raise ModelTooLargeError(
+                f"multiplicative weights over {sets.variables} variables would take about {memory / 2**30:.3g} GiB, "
+                f"more than {limit / 2**30:g}; use method='gaussian', or 'sepfem'."
+            )
+        if self.method == "sepfem" and (memory := SeparatorFEM.memory_bytes(sets.order, rounds)) > limit:
+            raise ModelTooLargeError(
+                f"programs for parities of order {sets.order} would take about {memory / 2**30:.3g} GiB, more than "
+                f"{limit / 2**30:g}; use method='gaussian', or a smaller order."
+            )

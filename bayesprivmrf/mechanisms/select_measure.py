@@ -1,0 +1,237 @@
+"""Couplings of a Markov random field: the most dependent pairs are chosen, measured, and fitted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from numbers import Real
+from typing import Any, Literal, final
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.learning.select_measure import CouplingsByMeasurement, FittedCouplings, details_of
+from bayesprivmrf.maps.select_measure import (
+    MeasurementPlan,
+    all_pairs,
+    pairs_sensitivity,
+    score_range,
+    select_and_measure,
+    singles_sensitivity,
+)
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.privacy.selection import selection_scale
+from bayesprivmrf.release import NoisyStatistics
+
+__all__ = ["SelectMeasure"]
+
+ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
+"""Of the budget for learning; the rest is for the chosen pairs."""
+
+_ARRAYS = 7  # of the size of all pairs of states, held at once
+
+type Measure = Literal["moments", "tables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectMeasurePlan(LearningPlan):
+    """What is public about a release, with the map from records to couplings."""
+
+    map: CouplingsByMeasurement
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise]):
+    r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
+
+    Every variable is measured by itself, then the :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy
+    dependence scores are chosen, and these are measured; `bayesprivmrf.maps.select_measure` derives score and
+    sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise, exactly or by
+    Gibbs sampling, whichever the chosen graph allows. Where choosing would save little (all pairs are less than
+    1.8 m) all are measured, and nothing is spent on a choice.
+
+    Parameters
+    ----------
+    rho
+        Budget, nats, positive. A tenth is for single variables, four tenths for the choice, the rest for the pairs.
+    degree
+        d, public: about how many neighbours a variable has, on average. One more than one believes is a good choice:
+        a pair chosen in vain costs little, a coupling left out is lost.
+    measure
+        ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
+        ``"tables"`` whole tables of pairs, which the release then holds as `statistics`, for `LatentCounts` and
+        the other estimators. By default moments where all variables have two states, for that is more exact.
+    adjacency, missing, other
+        See `LearningMechanism`.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range.
+
+    References
+    ----------
+    Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
+    """
+
+    degree: float
+    measure: Measure | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        degree = self.degree
+        if isinstance(degree, bool) or not isinstance(degree, Real) or not 0 < float(degree) < math.inf:
+            raise ArgumentError(
+                f"`degree` must be a number of neighbours above 0, got {degree!r}; state about how many a "
+                "variable has."
+            )
+        if self.measure not in (None, "moments", "tables"):
+            raise ArgumentError(
+                f"`measure` must be 'moments' or 'tables', got {self.measure!r}; leave it out for the more exact one."
+            )
+
+    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
+        specification = plan.specification
+        cards = specification.cardinalities
+        variables = len(cards)
+        if float(self.degree) > variables - 1:
+            raise ArgumentError(
+                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {self.degree!r}."
+            )
+        is_binary = all(k == 2 for k in cards)
+        if self.measure == "moments" and not is_binary:
+            raise ModelError(
+                "`measure` must be 'tables' where a variable has not two states, got 'moments'; leave it out."
+            )
+        _require_room(cards)
+        form: Measure = self.measure or ("moments" if is_binary else "tables")
+        candidates = eligible_pairs(specification)
+        if not len(candidates):
+            raise ModelError(
+                "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
+                "where cliques are declared, got none; declare more."
+            )
+        count = min(math.ceil(sum(k > 1 for k in cards) * float(self.degree) / 2), len(candidates))
+        measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
+        return SelectMeasurePlan(
+            specification=specification,
+            budget=plan.budget,
+            is_total_public=plan.is_total_public,
+            missing=plan.missing,
+            other=plan.other,
+            map=CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total),
+        )
+
+    def _measurements(
+        self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
+    ) -> MeasurementPlan:
+        """Share the budget between single variables, the choice and the pairs."""
+        saving = (1 - ONE_WAY_SHARE) / (1 - ONE_WAY_SHARE - SELECTION_SHARE)
+        chooses = len(candidates) > saving * count
+        count = count if chooses else len(candidates)
+        single = ONE_WAY_SHARE * rho
+        choice = SELECTION_SHARE * rho if chooses else 0.0
+        rest = math.nextafter(float(Fraction(rho) - Fraction(single) - Fraction(choice)), 0.0)
+        (one_way,) = discrete_gaussian_laws([1.0], single, singles_sensitivity(cards, form, self.adjacency))
+        sensitivity = pairs_sensitivity(len(cards), count, form, self.adjacency)
+        (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
+        if not min(one_way.variance, two_way.variance) > 0:
+            raise ArgumentError(
+                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget."
+            )
+        scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
+        return MeasurementPlan(
+            cardinalities=cards,
+            form=form,
+            candidates=candidates,
+            count=count,
+            one_way=one_way,
+            two_way=two_way,
+            selection_scale=scale,
+        )
+
+    def _randomise(
+        self, plan: SelectMeasurePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> LearnedIsing | LearnedPairwise:
+        total = self._total(plan, exact, source)
+        assert total is not None
+        assert stamp.guarantee is not None
+        measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
+        # from here on, only what was let out is looked at
+        fitted = plan.map.fit(measured, total)
+        return _release(plan, fitted, stamp)
+
+
+def _release(
+    plan: SelectMeasurePlan, fitted: FittedCouplings, stamp: Stamp
+) -> LearnedIsing | LearnedPairwise:
+    is_binary = all(k == 2 for k in plan.specification.cardinalities)
+    common: dict[str, Any] = {
+        "domain": plan.specification.domain,
+        "guarantee": stamp.guarantee,
+        "provenance": stamp.provenance,
+        "total": fitted.total,
+        "total_noise": plan.budget.total,
+        "details": details_of(fitted, plan.map.plan),
+        "coupling_matrix": fitted.coupling_matrix,
+        "field_vector": fitted.field_vector,
+        "map": plan.map,
+    }
+    if plan.map.plan.form == "tables":
+        common["statistics"] = pair_statistics(plan, fitted, stamp)
+    return LearnedIsing(**common) if is_binary else LearnedPairwise(**common)
+
+
+def pair_statistics(plan: SelectMeasurePlan, fitted: FittedCouplings, stamp: Stamp) -> NoisyStatistics:
+    """Return the noisy tables of the chosen pairs, and of the variables in none, as a release of their own."""
+    domain, measurement, measured = plan.specification.domain, plan.map.plan, fitted.measured
+    names, pairs = domain.variables, measured.pairs.tolist()
+    lonely = sorted(set(range(len(names))) - {v for pair in pairs for v in pair})
+    one_way = np.split(measured.one_way, np.cumsum(measurement.cardinalities)[:-1])
+    cliques = (*((names[i], names[j]) for i, j in pairs), *((names[v],) for v in lonely))
+    model = ModelSpecification(domain=domain, cliques=cliques)
+    return NoisyStatistics(
+        specification=model,
+        tables=model.tables(np.concatenate([measured.two_way, *(one_way[v] for v in lonely)])),
+        noise=(measurement.two_way,) * len(pairs) + (measurement.one_way,) * len(lonely),
+        guarantee=stamp.guarantee,
+        provenance=stamp.provenance,
+        total=round(fitted.total) if plan.is_total_public else None,
+    )
+
+
+def eligible_pairs(specification: ModelSpecification) -> IntArray:
+    """Return the pairs that may be coupled, ascending: inside a declared clique, or all; none of one state."""
+    cards = specification.cardinalities
+    if not specification.cliques_declared:
+        return all_pairs(cards)
+    free = [sorted(v for v in scope if cards[v] > 1) for scope in specification.scopes]
+    found = sorted({pair for scope in free for pair in combinations(scope, 2)})
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _require_room(cards: tuple[int, ...]) -> None:
+    """Refuse a table of all pairs of states that memory would not hold.
+
+    Raises
+    ------
+    ModelTooLargeError
+        With the forecast in bytes.
+    """
+    needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
+    if needed > DEFAULT_MEMORY_LIMIT:
+        raise ModelTooLargeError(
+            f"counting all pairs of {sum(cards):,} states would need about {needed / 2**30:.1f} GiB, more than "
+            f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or learn groups of variables apart."
+        )

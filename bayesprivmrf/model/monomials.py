@@ -1,0 +1,205 @@
+"""Sets of two-state variables up to a size: the monomials of a t-wise model, and the parities that go with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, combinations
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.model.specification import ModelSpecification
+from bayesprivmrf.model.tables import IntArray
+
+__all__ = ["Monomials", "require_two_states"]
+
+MEMORY_LIMIT = 4 * 2**30
+"""Bytes that a family's list and the sums over it may take."""
+
+_BYTES_EACH = 400  # the tuple, its entry in the index of parents, a row of the arrays, a sum, its noise
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Monomials:
+    r"""Sets I of variables that hold each of their subsets as well, by size, then in lexicographic order.
+
+    The monomial, or parity, of I is :math:`\chi_I(x) = \prod_{i \in I} x_i` for x of -1 and +1; that of the empty set
+    is 1.
+
+    Parameters
+    ----------
+    variables
+        p.
+    levels
+        ``levels[k]`` holds the sets of k variables as rows of ascending positions, shape (K_k, k).
+    """
+
+    variables: int
+    levels: tuple[IntArray, ...]
+
+    @classmethod
+    def complete(cls, variables: int, order: int) -> Monomials:
+        """All sets of at most `order` of the variables.
+
+        Raises
+        ------
+        ModelTooLargeError
+            They would take more than 4 GiB.
+
+        Examples
+        --------
+        >>> list(Monomials.complete(3, 2))
+        [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+        """
+        sizes = [math.comb(variables, k) for k in range(order + 1)]
+        _require_memory(sum(sizes), order)
+        return cls(
+            variables=variables,
+            levels=tuple(_rows(combinations(range(variables), k), k, size) for k, size in enumerate(sizes)),
+        )
+
+    @classmethod
+    def inside(cls, variables: int, scopes: Iterable[Sequence[int]], order: int) -> Monomials:
+        """The sets of at most `order` variables that lie inside one of the given scopes.
+
+        Raises
+        ------
+        ModelTooLargeError
+            They would take more than 4 GiB.
+        """
+        scopes = [sorted(scope) for scope in scopes]
+        _require_memory(sum(math.comb(len(s), k) for s in scopes for k in range(1, order + 1)), order)
+        levels = []
+        for k in range(order + 1):
+            found = sorted(
+                set(chain.from_iterable(combinations(scope, k) for scope in scopes))
+                | ({()} if k == 0 else set())
+            )
+            if not found:
+                break
+            levels.append(_rows(found, k, len(found)))
+        return cls(variables=variables, levels=tuple(levels))
+
+    @classmethod
+    def of(cls, specification: ModelSpecification, order: int) -> Monomials:
+        """The monomials of a model of two-state variables: all of them, or those inside its declared cliques.
+
+        Raises
+        ------
+        ArgumentError
+            The order is not a whole number from 1 to p.
+        ModelError
+            A variable has not two states.
+        ModelTooLargeError
+            The monomials would take more than 4 GiB.
+        """
+        require_two_states(specification)
+        p = len(specification.domain.variables)
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or not 1 <= order <= p:
+            raise ArgumentError(
+                f"`order` must be a whole number from 1 to the number of variables, {p}, got {order!r}; "
+                "2 is for pairs, 3 for triples."
+            )
+        if not specification.cliques_declared:
+            return cls.complete(p, int(order))
+        return cls.inside(p, specification.scopes, int(order))
+
+    @property
+    def order(self) -> int:
+        """Size t of the largest sets."""
+        return len(self.levels) - 1
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Sets of k variables are at ``offsets[k]:offsets[k + 1]``."""
+        return (0, *np.cumsum([len(level) for level in self.levels]).tolist())
+
+    @cached_property
+    def orders(self) -> IntArray:
+        """Number of variables of each set, shape (K,)."""
+        return np.repeat(np.arange(self.order + 1), np.diff(self.offsets))
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether all sets up to the order are there."""
+        return all(len(level) == math.comb(self.variables, k) for k, level in enumerate(self.levels))
+
+    @cached_property
+    def positions(self) -> dict[tuple[int, ...], int]:
+        """Place of each set."""
+        return {members: place for place, members in enumerate(self)}
+
+    @cached_property
+    def parents(self) -> tuple[IntArray, ...]:
+        """For each size k above 0, the place within size k - 1 of each set without its last variable."""
+        below = [
+            {(): 0},
+            *({tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[1:-1]),
+        ]
+        return tuple(
+            np.array([below[k][tuple(row)] for row in level[:, :-1].tolist()], dtype=np.int64)
+            for k, level in enumerate(self.levels[1:])
+        )
+
+    def largest(self) -> list[tuple[int, ...]]:
+        """Return the sets that lie in no other, the empty one left out."""
+        members = list(self)
+        inside = {each[:i] + each[i + 1 :] for each in members for i in range(len(each))}
+        return [each for each in members if each and each not in inside]
+
+    @cached_property
+    def masks(self) -> IntArray:
+        """Each set as a whole number with the bits of its variables, shape (K,); for at most 62 variables."""
+        return np.concatenate([(np.int64(1) << level).sum(axis=1) for level in self.levels])
+
+    def __len__(self) -> int:
+        return self.offsets[-1]
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return (tuple(row) for level in self.levels for row in level.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Monomials):
+            return NotImplemented
+        return self.variables == other.variables and [lv.tolist() for lv in self.levels] == [
+            lv.tolist() for lv in other.levels
+        ]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Monomials({len(self)} of order up to {self.order} in {self.variables} variables)"
+
+
+def require_two_states(specification: ModelSpecification) -> None:
+    """Refuse a model with a variable that has not two states.
+
+    Raises
+    ------
+    ModelError
+        With the variable and the remedy.
+    """
+    for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
+        if states != 2:
+            raise ModelError(
+                f"every variable must have two states for products of -1 and +1, but {variable!r} has {states}; "
+                "merge its states, or learn a pairwise model."
+            )
+
+
+def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:
+    flat = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=size * width)
+    rows = flat.reshape(size, width)
+    rows.flags.writeable = False
+    return rows
+
+
+def _require_memory(size: int, order: int) -> None:
+    if size * _BYTES_EACH > MEMORY_LIMIT:
+        raise ModelTooLargeError(
+            f"the {size:,} monomials of order up to {order} would take about {size * _BYTES_EACH / 2**30:.1f} GiB, "
+            f"more than {MEMORY_LIMIT / 2**30:g}; take a smaller order, or declare the cliques that matter."
+        )

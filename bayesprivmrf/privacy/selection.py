@@ -1,0 +1,75 @@
+r"""What choices by the exponential mechanism cost.
+
+A choice among candidates with :math:`P(j) \propto e^{u_j / b}` has bounded range: if for neighbours the
+differences :math:`u_j - u'_j` lie in an interval of length R (over j), all log-ratios of probabilities lie in an
+interval of length :math:`R / b` that holds 0. A mechanism whose range is :math:`\eta` is :math:`\eta^2/8`-zCDP (Cesar
+and Rogers 2021, by Hoeffding's lemma applied to the privacy loss, whose exponential has mean one). Choices in turn,
+each free to depend on those before, add up their costs.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.privacy.checks import positive_finite
+from bayesprivmrf.privacy.guarantee import round_up
+
+__all__ = ["ROUNDING", "selection_rho", "selection_scale"]
+
+ROUNDING = 2.0**-39
+"""What floating-point noise adds to the range of a choice, in scales: see `NoiseSource.choose`."""
+
+_PASSES = 64
+
+
+def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once: bool = False) -> float:
+    r"""Return the zero-concentrated cost, nats, of choices by the exponential mechanism: :math:`T (R/b)^2 / 8`.
+
+    Parameters
+    ----------
+    score_range
+        R: for neighbours, the largest minus the smallest change of a candidate's score. 2D if each score moves by at
+        most D either way, D if all move the same way, as counts do when a record is added.
+    scale
+        b, in the unit of the scores.
+    choices
+        T.
+    at_once
+        Whether they are the T best of one draw of noise (`NoiseSource.choose_several`), whose rounding weighs more.
+
+    Returns
+    -------
+    float
+        Rounded up; `ROUNDING` is in it, :math:`T^2` times where the choices are made at once.
+    """
+    loss = Fraction(score_range) / Fraction(scale) + Fraction(_rounding(choices, at_once))
+    return round_up(choices * loss * loss / 8)
+
+
+def _rounding(choices: int, at_once: bool) -> float:
+    return ROUNDING * choices**2 if at_once else ROUNDING
+
+
+def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once: bool = False) -> float:
+    r"""Return the scale :math:`b = R \sqrt{T / (8 \rho)}` at which choices cost no more than `rho`, rounded up.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is out of range, or so large that no scale above zero keeps to it with the rounding.
+    """
+    rho, score_range = positive_finite("rho", rho), positive_finite("score_range", score_range)
+    slack = math.sqrt(8 * rho / choices) - _rounding(choices, at_once)
+    scale = score_range / slack if slack > 0 else math.inf
+    for widening in range(_PASSES):
+        if not 0 < scale < math.inf:
+            break
+        if selection_rho(score_range, scale, choices, at_once=at_once) <= rho:
+            return scale
+        scale *= 1 + (widening + 1) * 2.0**-51
+    raise ArgumentError(
+        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {choices} choices; "
+        "choose a budget nearer to one."
+    )

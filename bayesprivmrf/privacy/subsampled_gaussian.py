@@ -1,0 +1,313 @@
+r"""What noisy sums over Poisson samples cost, by the accountant of dp-accounting.
+
+A step draws each record independently with probability q, adds up a vector of length at most S over the records
+drawn, and adds normal noise of standard deviation z S to each entry. Under add-or-remove-one neighbours its law is
+dominated, in both directions and however earlier steps chose the vectors, by the pair of laws on the line
+
+.. math:: (1 - q) N(0, z^2) + q N(1, z^2), \qquad N(0, z^2)
+
+(Abadi et al. 2016, section 3.2; Zhu, Dong, Wang 2022, Theorem 11), whose losses, convolved over the steps and
+rounded up to a grid, bound the whole (Koskela, Jälkö, Honkela 2020). So do its Rényi divergences, less tightly
+(Mironov, Talwar, Zhang 2019).
+
+The noise that is drawn is a discrete Gaussian on a fine lattice. `discretisation_loss` bounds the difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+
+__all__ = [
+    "CalibratedNoise",
+    "Schedule",
+    "calibrated_noise",
+    "discretisation_loss",
+    "promised_epsilon",
+    "require_fine_lattice",
+    "spent_epsilon",
+]
+
+COUNT_SHARE = 0.02
+"""Of the budget, as a share of the squared ratio of sensitivity to noise, for a noisy number of records."""
+
+LEAST_DELTA = 1e-8
+"""Of convolved loss distributions: the rounding of their transforms, at most some 2e-11, stays in the slack."""
+
+SLACK = 2.0**-12
+"""Of epsilon, for the discretisation of the noise."""
+
+DELTA_SLACK = 2.0**-7
+"""Of delta, for the tails of the discretisation and the accountant's rounding."""
+
+_LARGEST_MULTIPLIER = 2.0**20
+_SMALLEST_MULTIPLIER = 2.0**-4
+_PRECISION = 2.0**-10
+_CELLS = 4000
+_STEP_CELLS = 10_000
+_ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]  # whole ones, whose sums are finite
+_TRIALS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Steps of one kind.
+
+    Parameters
+    ----------
+    sampling_rate
+        q, probability in (0, 1].
+    steps
+        T, at least 1.
+    """
+
+    sampling_rate: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedNoise:
+    """Noise multipliers, in sensitivities.
+
+    Parameters
+    ----------
+    steps
+        z of each schedule.
+    count
+        That of the noisy number of records, whose sensitivity is 1.
+    """
+
+    steps: tuple[float, ...]
+    count: float
+
+
+def spent_epsilon(
+    schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float, interval: float = 1e-4
+) -> float:
+    """Return epsilon at delta of all steps of all schedules and of one noisy number of records.
+
+    Parameters
+    ----------
+    schedules, noise
+        What is run, with one multiplier a schedule.
+    delta
+        In (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi divergences of whole orders.
+    interval
+        Grid of the losses, nats. They are rounded up, so that a coarser one gives a larger answer.
+
+    Raises
+    ------
+    BayesPrivMRFError
+        The package dp-accounting is not installed.
+    """
+    together: dict[tuple[float, float], int] = {}
+    for schedule, multiplier in zip(schedules, noise.steps, strict=True):
+        key = schedule.sampling_rate, multiplier
+        together[key] = together.get(key, 0) + schedule.steps
+    dp = _dp_accounting()
+    events = [
+        dp.SelfComposedDpEvent(_sampled(dp, rate, multiplier), steps)
+        for (rate, multiplier), steps in together.items()
+    ]
+    return _epsilon(dp, [dp.GaussianDpEvent(noise.count), *events], delta, interval)
+
+
+def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float) -> float:
+    """Return the epsilon at delta that some given noise can promise, with the slack of `calibrated_noise` in it."""
+    tail = delta * (1 - DELTA_SLACK)
+    spent, before = 1.0, math.inf
+    while spent < 0.999 * before:  # each an upper bound, on a grid as fine as the last one asks for
+        before = spent
+        spent = spent_epsilon(schedules, noise, tail, _interval(spent, schedules, noise.steps))
+    return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
+
+
+@functools.lru_cache(maxsize=64)
+def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: float) -> CalibratedNoise:
+    """Return the multipliers at which all steps together, and the count, cost no more than the budget.
+
+    One factor is found by bisection and rounded up to a part in a thousand; with several schedules it multiplies
+    what each would need alone. The budget is lessened by `SLACK` and `DELTA_SLACK`, which `require_fine_lattice`
+    spends.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is out of the accountant's range.
+    BayesPrivMRFError
+        The package dp-accounting is not installed.
+    """
+    target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
+    ratio = _gaussian_ratio(target, tail)
+    width = max(target, ratio)
+    count = 1 / (ratio * math.sqrt(COUNT_SHARE))
+    dp = _dp_accounting()
+
+    def alone(schedule: Schedule) -> float:
+        def loss(multiplier: float) -> float:
+            step = _sampled(dp, schedule.sampling_rate, multiplier)
+            events = [dp.SelfComposedDpEvent(step, schedule.steps)]
+            return _epsilon(dp, events, tail, _interval(width, (schedule,), (multiplier,)))
+
+        return _least(loss, target, _central_limit(schedule, ratio))
+
+    singly = {schedule: alone(schedule) for schedule in dict.fromkeys(schedules)}
+
+    def scaled(factor: float) -> CalibratedNoise:
+        return CalibratedNoise(steps=tuple(factor * singly[schedule] for schedule in schedules), count=count)
+
+    def joint(factor: float) -> float:
+        noise = scaled(factor)
+        return spent_epsilon(schedules, noise, tail, _interval(width, schedules, noise.steps))
+
+    return scaled(_least(joint, target, math.sqrt(len(schedules) / (1 - COUNT_SHARE))))
+
+
+def discretisation_loss(noises: int, scale: float, epsilon: float, delta: float) -> float:
+    r"""Return what discrete noise adds to epsilon, nats, beyond normal noise rounded to whole numbers.
+
+    Rounding a sum of whole numbers plus normal noise is post-processing of it, and the same as adding rounded noise.
+    With :math:`f(x) = e^{-x^2/(2s^2)}`, the discrete Gaussian has :math:`P(k) = f(k)/Z` and the rounded normal
+    :math:`R(k) = \int f(k + u)\, du / (s \sqrt{2\pi})` over :math:`|u| \le 1/2`. As :math:`f(k + u) + f(k - u) =
+    2 f(k) f(u) \cosh(ku/s^2)` and :math:`1 \le \cosh x \le e^{x^2/2}`,
+
+    .. math:: e^{-1/(8s^2)} f(k) \le \int f(k + u)\, du \le e^{k^2/(8s^4)} f(k),
+
+    and :math:`1 \le Z/(s \sqrt{2\pi}) \le e^{1/(8s^2)}` for :math:`s \ge 1` by Poisson's summation formula. So
+    :math:`P/R \le e^{1/(8s^2)}` everywhere, and :math:`R/P \le e^{(y^2 + 1)/(8s^2)}` on :math:`|k| \le y s`, which R
+    leaves with probability at most :math:`e^{-(y - 1/(2s))^2/2}`. Over N noises, whatever was drawn before, the
+    factors multiply and the tails add up. If the rounded mechanism is :math:`(\epsilon', \delta')`-private, then with
+    :math:`b = N e^{-(y - 1/(2s))^2/2}`
+
+    .. math:: P_M(S) \le e^{N/(8s^2)} \left( e^{\epsilon'} \left( e^{N(y^2 + 1)/(8s^2)} Q_M(S) + b \right)
+        + \delta' \right).
+
+    y is chosen such that :math:`e^{\epsilon} b = \delta/512`, and the answer is :math:`N(y^2 + 2)/(8s^2)`.
+
+    Parameters
+    ----------
+    noises
+        N, how many are drawn in all.
+    scale
+        s, the smallest scale among them, at least 1.
+    epsilon, delta
+        The promise as a whole.
+    """
+    reach = 0.5 / scale + math.sqrt(2 * (epsilon + math.log(512 * noises / delta)))
+    return noises * (reach * reach + 2) / (8 * scale * scale)
+
+
+def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float) -> None:
+    r"""Refuse a lattice on which discrete noise costs more than the slack of `calibrated_noise`.
+
+    With a loss of at most :math:`2^{-10}` the statement above gives
+    :math:`\delta \le e^{2^{-10}} (1 - 1/128 + 1/512)` of the promised one: below it by 0.5 %, which is for the
+    accountant's rounding.
+
+    Raises
+    ------
+    ArgumentError
+        The noises are too many, or the budget is too small.
+    """
+    loss = math.inf if scale < 1 else discretisation_loss(noises, scale, epsilon, delta)
+    if not loss <= min(SLACK * epsilon, 2.0**-10):
+        raise ArgumentError(
+            f"`steps` times the number of cells must leave the noise's discretisation negligible, got {noises:,} "
+            f"noises at a scale of {scale:.3g} lattice steps; take fewer steps or a larger `epsilon`."
+        )
+
+
+def _least(loss: Callable[[float], float], target: float, guess: float) -> float:
+    """Return the least multiplier whose loss is at most the target, rounded up; the loss falls with it.
+
+    Each trial follows the loss as a power of the multiplier through the nearest known points, kept inside the
+    bracket. Only a multiplier whose own loss was computed is returned.
+    """
+    low, high = 0.0, math.inf
+    at_high, slope = -math.inf, 1.0
+    point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
+    previous: tuple[float, float] | None = None
+    for _ in range(_TRIALS):
+        excess = math.log(max(loss(point), 1e-300) / target)
+        if excess <= 0:
+            high, at_high = point, excess
+        else:
+            low = point
+        if at_high >= -_PRECISION or high <= max(low * (1 + _PRECISION), _SMALLEST_MULTIPLIER):
+            return high
+        if low >= _LARGEST_MULTIPLIER:
+            break
+        if previous is not None and excess != previous[1]:
+            slope = min(max((previous[1] - excess) / math.log(point / previous[0]), 0.2), 5.0)
+        previous = point, excess
+        point *= math.exp((excess + _PRECISION / 2) / slope)
+        if not low < point < high:
+            point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
+        point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
+    if high < math.inf:
+        return high
+    raise ArgumentError(
+        f"`epsilon` must leave a noise multiplier of at most {_LARGEST_MULTIPLIER:.0e}, got a target of "
+        f"{target:.3g}; choose a larger one, or fewer steps."
+    )
+
+
+def _gaussian_ratio(epsilon: float, delta: float) -> float:
+    r"""Return about the largest ratio of sensitivity to normal noise at a budget (Balle, Wang 2018, Theorem 8)."""
+    from scipy.special import log_ndtr, ndtr
+
+    low, high = 1e-9, 1e3
+    for _ in range(80):
+        mu = math.sqrt(low * high)
+        spent = ndtr(mu / 2 - epsilon / mu) - math.exp(min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0))
+        low, high = (mu, high) if spent <= delta else (low, mu)
+    return low
+
+
+def _central_limit(schedule: Schedule, ratio: float) -> float:
+    r"""Return z of :math:`\mu^2 = q^2 T (e^{1/z^2} - 1)`, a guess (Bu, Dong, Long, Su 2020)."""
+    share = (ratio / schedule.sampling_rate) ** 2 / schedule.steps
+    return 1 / math.sqrt(math.log1p(share))
+
+
+def _interval(width: float, schedules: tuple[Schedule, ...], multipliers: tuple[float, ...]) -> float:
+    """Return the grid of the losses, nats: fine beside a width, also after rounding in many steps.
+
+    It is no finer than the span of one step's losses needs.
+    """
+    steps = sum(schedule.steps for schedule in schedules)
+    span = max(10 / z + 0.5 / z**2 for z in multipliers)
+    return max(width / max(_CELLS, 20 * math.sqrt(steps)), span / _STEP_CELLS)
+
+
+def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
+    step = dp.GaussianDpEvent(multiplier)
+    return step if rate >= 1 else dp.PoissonSampledDpEvent(rate, step)
+
+
+def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float:
+    if delta < LEAST_DELTA:
+        from dp_accounting.rdp import RdpAccountant
+
+        accountant = RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    else:
+        from dp_accounting.pld import PLDAccountant
+
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        accountant = PLDAccountant(relation, value_discretization_interval=interval)
+    return float(accountant.compose(dp.ComposedDpEvent(events)).get_epsilon(delta))
+
+
+def _dp_accounting() -> Any:
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise BayesPrivMRFError(
+            "DPSGD needs the package dp-accounting to account for its budget; install bayesprivmrf[accounting]."
+        ) from error
+    return dp_accounting

@@ -1,0 +1,148 @@
+"""Maximum likelihood from noisy means: exact against theory, Gibbs against exact; targets and the filter."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bayesprivmrf.learning.pair_fit import closed_form, fit_means, is_narrow
+from bayesprivmrf.learning.pair_targets import PairTargets
+from bayesprivmrf.maps.noise import SimulatedNoise
+from bayesprivmrf.maps.select_measure import MeasurementPlan, select_and_measure
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.privacy import DiscreteGaussian
+
+
+def model(cards, pairs, seed=1, size=0.5):
+    """Effects, their true coordinates, means, and the tables of pairs and variables."""
+    effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
+    beta = np.random.default_rng(seed).normal(0, size, effects.size)
+    mu = marginal_engine(cards, effects.scopes).marginals(effects.potentials(beta))[1]
+    sizes = [np.prod([cards[v] for v in scope]) for scope in effects.scopes]
+    parts = [
+        part.reshape([cards[v] for v in scope])
+        for part, scope in zip(np.split(mu, np.cumsum(sizes)[:-1]), effects.scopes, strict=True)
+    ]
+    return effects, beta, effects.pull_back(mu), parts[: len(pairs)], parts[len(pairs) :]
+
+
+TREE = ((2, 3, 2, 4, 1), [(0, 1), (1, 2), (1, 3)])
+LOOP = ((2, 3, 2, 2), [(0, 1), (1, 2), (2, 3), (0, 3)])
+
+
+@pytest.mark.parametrize(("cards", "pairs"), [TREE, LOOP])
+def test_the_exact_fit_finds_the_model_of_its_means(cards, pairs):
+    effects, beta, means, _, _ = model(cards, pairs)
+    fit = fit_means(effects, means, np.zeros(effects.size), 1e4, np.random.default_rng(2))
+    assert fit.status == "converged"
+    assert fit.inference == "exact"
+    np.testing.assert_allclose(fit.coordinates, beta, atol=1e-4)
+
+
+def test_the_closed_form_is_exact_on_a_tree_and_not_on_a_loop():
+    for (cards, pairs), is_exact in ((TREE, True), (LOOP, False)):
+        effects, beta, _, joint, single = model(cards, pairs)
+        error = np.abs(closed_form(effects, joint, single) - beta).max()
+        assert (error < 1e-10) == is_exact
+
+
+def test_gibbs_agrees_with_the_exact_fit():
+    cards, pairs = (
+        (2,) * 12,
+        [(i, (i + 1) % 12) for i in range(12)] + [(i, (i + 5) % 12) for i in range(0, 12, 3)],
+    )
+    effects, beta, means, joint, single = model(cards, pairs, size=0.9)
+    start = closed_form(effects, joint, single)
+    fit = fit_means(
+        effects, means, np.zeros(effects.size), 1e4, np.random.default_rng(3), start=start, inference="gibbs"
+    )
+    assert fit.status == "approximate"
+    # 262,144 draws that depend on each other: deviations of coordinates are about 2 to 6 in 512
+    assert np.abs(fit.coordinates - beta).max() < 0.04
+    assert np.abs(start - beta).max() > 0.04
+
+
+def test_the_ridge_is_that_of_the_stated_objective():
+    effects, _, means, _, _ = model(*LOOP)
+    ridges = np.linspace(0.05, 0.4, effects.size)
+    fit = fit_means(effects, means, ridges, 1e4, np.random.default_rng(4))
+    mu = marginal_engine(effects.cardinalities, effects.scopes).marginals(
+        effects.potentials(fit.coordinates)
+    )[1]
+    np.testing.assert_allclose(effects.pull_back(mu) - means + ridges * fit.coordinates, 0, atol=2e-5)
+
+
+def test_impossible_means_have_a_finite_estimate():
+    effects, _, means, _, _ = model(*LOOP)
+    fit = fit_means(effects, 3 * means, np.full(effects.size, 0.05), 1e3, np.random.default_rng(5))
+    assert np.isfinite(fit.coordinates).all()
+    assert np.abs(fit.coordinates).max() < 50
+
+
+def test_wide_models_are_left_to_sampling():
+    chain = [(i, i + 1) for i in range(99)]
+    complete = list(itertools.combinations(range(60), 2))
+    assert is_narrow((2,) * 100, chain)
+    assert not is_narrow((2,) * 60, complete)
+
+
+def measured(cards, form, noise, n=3000, seed=6):
+    free = [v for v, k in enumerate(cards) if k > 1]
+    plan = MeasurementPlan(
+        cardinalities=cards,
+        form=form,
+        candidates=np.array(list(itertools.combinations(free, 2))),
+        count=len(free) * (len(free) - 1) // 2,
+        one_way=DiscreteGaussian(noise),
+        two_way=DiscreteGaussian(noise),
+        selection_scale=None,
+    )
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(0, k, n) for k in cards], axis=1).astype(np.uint8)
+    codes[:, 1] = np.where(rng.random(n) < 0.6, codes[:, 0] % cards[1], codes[:, 1])
+    found = select_and_measure(codes, np.ones(n, dtype=np.int64), float(n), plan, SimulatedNoise(rng))
+    return PairTargets.of(found, plan, float(n), 0.0), codes
+
+
+def test_moments_and_tables_give_the_same_means():
+    moments, _ = measured((2,) * 4, "moments", 1e-3)
+    tables, _ = measured((2,) * 4, "tables", 1e-3)
+    for a, b in zip((*moments.single, *moments.pair), (*tables.single, *tables.pair), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_tables_without_noise_are_given_back():
+    targets, codes = measured((3, 2, 1, 4), "tables", 1e-3)
+    for (i, j), table in zip(targets.pairs.tolist(), targets.tables(), strict=True):
+        exact = np.zeros(table.shape)
+        np.add.at(exact, (codes[:, i], codes[:, j]), 1 / len(codes))
+        np.testing.assert_allclose(table, exact, atol=1e-12)
+
+
+def test_what_measures_a_mean_more_often_measures_it_better():
+    noise = 20.0
+    errors, stated = [], []
+    for seed in range(60):
+        noisy, _ = measured((3, 2, 2), "tables", noise, seed=seed)
+        exact, _ = measured((3, 2, 2), "tables", 1e-3, seed=seed)
+        errors.append(np.concatenate(noisy.single) - np.concatenate(exact.single))
+        stated = np.repeat(noisy.single_noise, [2, 1, 1])
+    ratio = np.mean(np.square(errors), axis=0) / stated
+    assert (ratio > 0.55).all()  # 60 draws: chi-squared at level 1e-3 a side
+    assert (ratio < 1.65).all()
+    assert (stated < noise**2 / 3000**2).all()
+
+
+def test_only_dependent_pairs_stand_out():
+    kept = np.array([measured((2,) * 5, "moments", 30.0, seed=seed)[0].standing_out() for seed in range(25)])
+    assert kept[:, 0].all()  # the pair (0, 1)
+    assert kept[:, 1:].mean() < 0.09  # 225 pairs, 0.0455 each: level 1e-3
+
+
+def test_with_nothing_but_sampling_a_false_pair_is_rare():
+    kept = np.array([measured((2,) * 5, "moments", 1e-3, seed=seed)[0].standing_out() for seed in range(25)])
+    assert kept[:, 0].all()
+    assert kept[:, 1:].mean() < 0.09  # the tail is that of two deviations with so few candidates

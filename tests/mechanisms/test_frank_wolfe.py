@@ -1,0 +1,280 @@
+"""`PrivateFrankWolfe` and `PrivateLogisticRegression` on data frames: recovery, what is refused, what may be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, UndeclaredStateError
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, base
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho
+
+NAMES = ("z", 0, "a", 7)
+
+
+def frame(records: int, seed: int = 1) -> pd.DataFrame:
+    """z and 0 agree in nine tenths, 0 and a disagree in eight, 7 is alone and mostly "b"."""
+    rng = np.random.default_rng(seed)
+    z = rng.integers(0, 2, records)
+    zero = np.where(rng.random(records) < 0.9, z, 1 - z)
+    a = np.where(rng.random(records) < 0.8, 1 - zero, zero)
+    seven = (rng.random(records) < 0.7).astype(int)
+    labels = np.array(["c", "b"])
+    return pd.DataFrame(dict(zip(NAMES, (labels[x] for x in (z, zero, a, seven)), strict=True)))
+
+
+def network(cliques=None):
+    return bpm.declare(states={name: ["c", "b"] for name in NAMES}, cliques=cliques)
+
+
+def expected_couplings() -> np.ndarray:
+    A = np.zeros((4, 4))
+    A[0, 1] = A[1, 0] = math.log(9) / 2
+    A[1, 2] = A[2, 1] = -math.log(4) / 2
+    return A
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_an_ising_model_is_learnt(adjacency):
+    learnt = PrivateFrankWolfe(rho=2.0, width=2.0, adjacency=adjacency).release(
+        network(), frame(50_000), rng=3
+    )
+    assert isinstance(learnt, LearnedIsing)
+    assert list(learnt.couplings["variable"].to_numpy()) == list(NAMES)
+    np.testing.assert_allclose(learnt.coupling_matrix, expected_couplings(), atol=0.09)
+    assert learnt.fields.sel(variable=7).item() == pytest.approx(math.log(7 / 3) / 2, abs=0.06)
+    assert set(learnt.graph(0.2).edges) == {("z", 0), (0, "a")}
+    assert learnt.guarantee.rho == 2.0
+    assert learnt.guarantee.adjacency is adjacency
+    if adjacency is Adjacency.REPLACE_ONE:
+        assert learnt.total == 50_000
+    else:
+        assert learnt.total != 50_000
+        assert learnt.total == pytest.approx(50_000, abs=100)
+
+
+def test_steps_and_noise_are_said_and_paid_for():
+    learnt = PrivateFrankWolfe(rho=0.5, width=1.0, steps=17).release(network(), frame(500), rng=4)
+    assert learnt.total is None  # steps are given, so no budget went to the number of records
+    assert learnt.details["steps"] == 17
+    assert learnt.details["radius"] == 2.0
+    multiple = learnt.details["noise_multiple"]
+    paid = step_rho(Exposure.of_logistic(4), multiple, 17, Adjacency.ADD_OR_REMOVE_ONE)
+    assert 0.4999 < paid <= 0.5
+
+
+def test_the_budget_covers_the_number_of_records_and_the_steps():
+    mechanism = PrivateFrankWolfe(rho=0.5, width=1.0)
+    plan = mechanism._prepare(network())
+    assert plan.budget.total is not None
+    steps = plan.map.steps_for(1000.0)
+    paid = step_rho(plan.map.exposure, plan.map.multiple(steps), steps, mechanism.adjacency)
+    assert 0.4999 < paid + 1 / (2 * plan.budget.total.scale**2) <= 0.5
+
+
+def test_declared_cliques_bound_what_is_learnt():
+    learnt = PrivateFrankWolfe(rho=5.0, width=2.0).release(
+        network([("z", "a"), (0, "a"), (7,)]), frame(5000), rng=5
+    )
+    A = learnt.coupling_matrix
+    assert A[0, 1] == A[0, 3] == A[1, 3] == A[2, 3] == 0
+    assert A[0, 2] < -0.1
+    assert A[1, 2] < -0.3
+
+
+@pytest.mark.parametrize("method", ["softmax", "pairs"])
+def test_a_pairwise_model_of_unequal_alphabets_is_learnt(method):
+    data = frame(40_000)
+    rng = np.random.default_rng(6)
+    data["k"] = np.where(rng.random(40_000) < 0.6, np.where(data["z"] == "b", "two", "one"), "three")
+    data["only"] = "ever"
+    states = {name: ["c", "b"] for name in NAMES} | {"k": ["three", "one", "two"], "only": ["ever"]}
+    learnt = PrivateFrankWolfe(rho=3.0, width=3.0, method=method).release(
+        bpm.declare(states=states), data, rng=7
+    )
+    assert isinstance(learnt, LearnedPairwise)
+    table = learnt.couplings["z", "k"]
+    assert table.sel(z="b", k="two") > 0.4
+    assert table.sel(z="b", k="one") < -0.4
+    assert abs(table.sel(z="b", k="three")) < 0.15
+    assert learnt.couplings["z", 0].sel({"z": "b", "0": "b"}) == pytest.approx(math.log(9) / 2, abs=0.3)
+    assert not np.asarray(learnt.couplings["z", "only"]).any()
+    assert "only" in learnt.network.nodes
+
+
+def test_nobody_at_all_may_be_protected():
+    learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(0), rng=8)
+    assert np.isfinite(learnt.coupling_matrix).all()
+    assert learnt.details["steps"] == 10
+    with pytest.raises(DataError, match="at least one record"):
+        PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one").release(network(), frame(0), rng=8)
+
+
+def test_a_release_without_seed_is_private_and_random():
+    releases = [
+        PrivateFrankWolfe(rho=0.1, width=1.0, steps=20).release(network(), frame(300)) for _ in range(3)
+    ]
+    assert not any(release.provenance.simulated for release in releases)
+    assert not all((r.coupling_matrix == releases[0].coupling_matrix).all() for r in releases)
+
+
+class Spy(NoiseSource):
+    """Gives the same words whatever it is asked about, and remembers what noise was added to."""
+
+    is_simulated = True
+
+    def __init__(self):
+        self.added = []
+
+    def add(self, counts, law):
+        self.added.append(np.array(counts))
+        return np.full(np.shape(counts), 1234, dtype=np.int64)
+
+    def words(self, size):
+        return np.random.default_rng(9).integers(0, 2**64, size, dtype=np.uint64)
+
+
+def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
+    made = []
+    for records in (1000, 1001, 5000):
+        spy = Spy()
+        monkeypatch.setattr(base, "noise_source", lambda rng, spy=spy: spy)
+        made.append(PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(records)))
+        assert [len(part) for part in spy.added] == [1]  # the number of records, and nothing else
+    assert {release.total for release in made} == {1234.0}
+    assert len({release.details["steps"] for release in made}) == 1
+    assert len({release.details["noise_multiple"] for release in made}) == 1
+
+
+@pytest.mark.parametrize("cliques", [None, [("z", "a"), (0,), (7,)]])
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, calibration, tmp_path):
+    mechanism = PrivateFrankWolfe(
+        rho=1.0, width=1.0, steps=15, calibration=calibration, adjacency="replace-one"
+    )
+    learnt = mechanism.release(network(cliques), frame(2000), rng=12)
+    learnt.save(tmp_path / "couplings.release")
+    loaded = bpm.load_release(tmp_path / "couplings.release")
+    assert loaded.map.as_dict() == learnt.map.as_dict()
+    np.testing.assert_array_equal(loaded.map.eligible, learnt.map.eligible)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
+    intervals = [release.interval(rng=13, replicates=3) for release in (learnt, loaded)]
+    pd.testing.assert_frame_equal(*intervals)
+    assert (intervals[0]["lower"] <= intervals[0]["upper"]).all()
+
+
+def test_a_pairwise_release_is_saved_with_its_map(tmp_path):
+    data = frame(500).assign(k="u")
+    variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
+    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, steps=12).release(variables, data, rng=14)
+    learnt.save(tmp_path / "couplings.release")
+    loaded = bpm.load_release(tmp_path / "couplings.release")
+    assert loaded.map.as_dict() == learnt.map.as_dict()
+    assert type(loaded.map) is type(learnt.map)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
+
+
+# the paper's calibration
+
+
+def test_the_paper_calibration_says_what_it_costs():
+    paper = PrivateFrankWolfe(rho=1.0, width=0.7, calibration="paper", adjacency="replace-one", steps=30)
+    learnt = paper.release(network(), frame(20_000), rng=10)
+    assert learnt.guarantee.rho == pytest.approx(2 / (1 + math.exp(-1.4)) ** 2, rel=1e-3)
+    assert learnt.guarantee.rho > 1.0  # the paper says 1
+    assert learnt.coupling_matrix[0, 1] > 0.1
+
+
+def test_the_paper_calibration_of_larger_alphabets_costs_less_than_it_says():
+    data = frame(2000).assign(k="u")
+    variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
+    settings = {"rho": 1.0, "width": 0.7, "calibration": "paper", "adjacency": "replace-one"}
+    learnt = PrivateFrankWolfe(**settings, method="pairs", steps=5).release(variables, data, rng=11)
+    assert learnt.guarantee.rho < 1.0
+    with pytest.raises(ArgumentError, match="method='pairs'"):
+        PrivateFrankWolfe(**settings).release(variables, data)
+
+
+def test_the_paper_calibration_is_for_replace_one():
+    with pytest.raises(ArgumentError, match="replace-one"):
+        PrivateFrankWolfe(rho=1.0, width=1.0, calibration="paper")
+
+
+# bad input, before anything is read
+
+
+class Unread:
+    """Data that must not be looked at."""
+
+    def __getattribute__(self, name):
+        raise AssertionError("the data was read")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rho": 0.0}, "`rho`"),
+        ({"rho": math.nan}, "`rho`"),
+        ({"width": 0.0}, "`width`"),
+        ({"width": -1.0}, "`width`"),
+        ({"width": math.nan}, "`width`"),
+        ({"width": "1"}, "`width`"),
+        ({"steps": 0}, "`steps`"),
+        ({"steps": 2.5}, "`steps`"),
+        ({"steps": True}, "`steps`"),
+        ({"steps": 10**6}, "`steps`"),
+        ({"order": 1}, "`order`"),
+        ({"calibration": "loose"}, "`calibration`"),
+        ({"method": "trees"}, "`method`"),
+        ({"adjacency": "swap"}, "`adjacency`"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        PrivateFrankWolfe(**{"rho": 1.0, "width": 1.0} | settings)
+
+
+def test_settings_are_frozen_and_keyword_only():
+    mechanism = PrivateFrankWolfe(rho=1.0, width=1.0)
+    for field in dataclasses.fields(mechanism):
+        assert field.kw_only
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(mechanism, field.name, None)
+    with pytest.raises(TypeError):
+        PrivateFrankWolfe(1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "error", "message"),
+    [
+        ({"a": [0, 1]}, ModelError, "at least two variables"),
+        ({"a": [0, 1], "b": [0]}, ModelError, "nothing to couple"),
+        ({"a": [0, 1], "b": list(range(13))}, ModelError, "at most 12 states"),
+        ({v: list(range(10)) for v in range(2000)}, ModelTooLargeError, "GiB"),
+    ],
+)
+def test_models_that_cannot_be_learnt_are_refused_before_data_is_read(states, error, message):
+    with pytest.raises(error, match=message):
+        PrivateFrankWolfe(rho=1.0, width=1.0).release(bpm.declare(states=states), Unread())
+
+
+def test_a_budget_too_small_for_any_scale_is_refused_before_data_is_read():
+    with pytest.raises(ArgumentError, match="rho"):
+        PrivateFrankWolfe(rho=1e-30, width=1.0, steps=10).release(network(), Unread())
+
+
+def test_values_outside_the_declared_states_are_refused_or_redirected():
+    data = frame(200)
+    data.loc[5, "a"] = "q"
+    with pytest.raises(UndeclaredStateError):
+        PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), data, rng=1)
+    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(network(), data, rng=1)
+    assert np.isfinite(learnt.coupling_matrix).all()

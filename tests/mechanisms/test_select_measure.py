@@ -1,0 +1,216 @@
+"""SelectMeasure: what it finds, spends, releases and refuses."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.maps.select_measure import pairs_sensitivity, score_range, singles_sensitivity
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy.selection import selection_rho
+from bayesprivmrf.release import Provenance
+
+ADJACENCIES = ["add-or-remove-one", "replace-one"]
+RING = [(i, (i + 1) % 8) for i in range(8)]
+
+
+def ising_frame(records: int, seed: int = 0, names=tuple(range(8))) -> tuple[pd.DataFrame, np.ndarray]:
+    """Records of a ring of eight with couplings 0.6 and -0.6, states declared as ("z", "a")."""
+    A = np.zeros((8, 8))
+    for k, (i, j) in enumerate(RING):
+        A[i, j] = A[j, i] = 0.6 if k % 3 else -0.6
+    domain = Domain.from_states({name: ["z", "a"] for name in names})
+    truth = LearnedIsing(
+        domain=domain,
+        guarantee=bpm.PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+        provenance=Provenance(mechanism="truth"),
+        coupling_matrix=A,
+        field_vector=np.linspace(-0.4, 0.4, 8),
+    )
+    return truth.sample(records, rng=seed), A
+
+
+def network(names=tuple(range(8)), cliques=None):
+    return bpm.declare(states={name: ["z", "a"] for name in names}, cliques=cliques)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("measure", ["moments", "tables"])
+def test_couplings_and_fields_are_found_with_the_declared_order_of_states(adjacency, measure):
+    data, A = ising_frame(20_000)
+    mechanism = SelectMeasure(rho=1.0, degree=3, measure=measure, adjacency=adjacency)
+    learnt = mechanism.release(network(), data, rng=1)
+    assert isinstance(learnt, LearnedIsing)
+    assert learnt.status == "converged"
+    # sampling alone: a coupling's deviation is about 0.012
+    assert np.abs(learnt.couplings.values - A).max() < 0.06
+    assert np.abs(learnt.fields.values - np.linspace(-0.4, 0.4, 8)).max() < 0.08
+    assert set(RING) - {(7, 0)} <= set(learnt.graph(0.1).edges)
+    assert (learnt.total == 20_000) == (adjacency == "replace-one")
+    assert (learnt.statistics is None) == (measure == "moments")
+
+
+def test_tables_of_any_alphabet_are_learnt_beside_one_state_and_isolated_variables():
+    rng = np.random.default_rng(2)
+    n = 20_000
+    a = rng.integers(0, 3, n)
+    b = np.where(rng.random(n) < 0.5, a, rng.integers(0, 3, n))
+    data = pd.DataFrame(
+        {
+            "x": np.array(["m", "k", "l"])[a],
+            0: np.array([30, 10, 20])[b],
+            "one": "only",
+            7: rng.integers(0, 2, n).astype(bool),
+            "far": rng.integers(0, 4, n),
+        }
+    )
+    variables = bpm.declare(
+        states={"x": ["m", "k", "l"], 0: [30, 10, 20], "one": ["only"], 7: [True, False], "far": [3, 1, 0, 2]}
+    )
+    learnt = SelectMeasure(rho=1.0, degree=0.5).release(variables, data, rng=3)
+    assert isinstance(learnt, LearnedPairwise)
+    assert [set(edge) for edge in learnt.graph().edges] == [{"x", 0}]
+    # P(b | a) is 2/3 on the diagonal and 1/6 off it: a coupling of log 4 times the centred identity
+    expected = math.log(4) * (np.eye(3) - 1 / 3)
+    np.testing.assert_allclose(learnt.couplings["x", 0].values, expected, atol=0.12)
+    assert learnt.couplings["x", 0].sel({"x": "k", "0": 10}) > 0.7
+    assert learnt.statistics is not None
+    assert ("one",) in learnt.statistics.specification.cliques
+
+
+def test_the_noisy_tables_serve_the_other_estimators():
+    data, _ = ising_frame(5000)
+    learnt = SelectMeasure(rho=1.0, degree=2, measure="tables").release(network(), data, rng=4)
+    assert isinstance(learnt.statistics, bpm.NoisyStatistics)
+    solution = bpm.NoiseAwareMAP().fit(learnt.statistics)
+    assert len(learnt.network.get_factors()) == len(learnt.specification.cliques)
+    assert abs(solution.marginal([0, 1]).values[0, 0] - (data[[0, 1]] == "z").all(axis=1).mean()) < 0.03
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("states", [2, 3])
+@pytest.mark.parametrize("degree", [2, 11])
+def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, degree):
+    mechanism = SelectMeasure(rho=0.37, degree=degree, adjacency=adjacency)
+    plan = mechanism._prepare(bpm.declare(states={v: list(range(states)) for v in range(12)}))
+    inner = plan.map.plan
+    form = "moments" if states == 2 else "tables"
+    assert inner.form == form
+    spent = promised_loss([inner.one_way], singles_sensitivity((states,) * 12, form, mechanism.adjacency))
+    spent += promised_loss([inner.two_way], pairs_sensitivity(12, inner.count, form, mechanism.adjacency))
+    if plan.budget.total is not None:
+        spent += promised_loss([plan.budget.total], 1.0)
+    assert (inner.selection_scale is None) == (degree == 11)
+    if inner.selection_scale is not None:
+        cost = selection_rho(
+            score_range(mechanism.adjacency), inner.selection_scale, inner.count, at_once=True
+        )
+        spent += Fraction(cost)
+    assert float(spent) > 0.999 * 0.37
+    assert spent <= Fraction(0.37)
+
+
+def test_the_noise_of_the_plan_does_not_know_the_number_of_records():
+    small, large = (
+        SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(n)[0], rng=5).details
+        for n in (200, 5000)
+    )
+    for name in ("one_way_noise", "two_way_noise", "pairs_measured"):
+        assert small[name] == large[name]
+
+
+def test_only_couplings_inside_declared_cliques_are_learnt():
+    data, _ = ising_frame(5000)
+    cliques = [(0, 1, 2), (3,), (4, 5), (6,), (7,)]
+    learnt = SelectMeasure(rho=5.0, degree=1).release(network(cliques=cliques), data, rng=6)
+    assert {frozenset(edge) for edge in learnt.graph().edges} <= {
+        frozenset(edge) for edge in [(0, 1), (0, 2), (1, 2), (4, 5)]
+    }
+    assert learnt.graph().number_of_edges() >= 3
+
+
+def test_no_records_are_no_trouble_where_their_number_is_private():
+    learnt = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
+    assert np.isfinite(learnt.coupling_matrix).all()
+    with pytest.raises(DataError, match="at least one record"):
+        SelectMeasure(rho=1.0, degree=2, adjacency="replace-one").release(
+            network(), ising_frame(10)[0].iloc[:0]
+        )
+
+
+def test_the_same_seed_gives_the_same_release_and_the_secure_source_none():
+    data, _ = ising_frame(2000)
+    first, again = (SelectMeasure(rho=1.0, degree=2).release(network(), data, rng=8) for _ in range(2))
+    assert np.array_equal(first.coupling_matrix, again.coupling_matrix)
+    secure = SelectMeasure(rho=1.0, degree=2).release(network(), data)
+    assert not secure.provenance.simulated
+    assert not np.array_equal(first.coupling_matrix, secure.coupling_matrix)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"rho": 0.0}, ArgumentError, "rho"),
+        ({"rho": math.nan}, ArgumentError, "rho"),
+        ({"rho": 1e-27}, ArgumentError, "rho"),
+        ({"rho": 1e9}, ArgumentError, "rho"),
+        ({"degree": 0}, ArgumentError, "degree"),
+        ({"degree": -1}, ArgumentError, "degree"),
+        ({"degree": math.nan}, ArgumentError, "degree"),
+        ({"degree": True}, ArgumentError, "degree"),
+        ({"degree": "2"}, ArgumentError, "degree"),
+        ({"degree": 8}, ArgumentError, "degree"),
+        ({"measure": "both"}, ArgumentError, "measure"),
+    ],
+)
+def test_settings_out_of_range_are_refused_before_anything_is_read(settings, error, match):
+    with pytest.raises(error, match=match):
+        SelectMeasure(**{"rho": 1.0, "degree": 2} | settings).release(network(), "no data at all")
+
+
+def test_models_that_do_not_fit_are_refused_before_anything_is_read():
+    mechanism = SelectMeasure(rho=1.0, degree=1)
+    for variables, error, match in (
+        (bpm.declare(states={"a": [0, 1]}), ModelError, "two variables"),
+        (bpm.declare(states={"a": [0], "b": [0, 1]}), ModelError, "pair"),
+        (bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a",), ("b",)]), ModelError, "pair"),
+    ):
+        with pytest.raises(error, match=match):
+            mechanism.release(variables, "no data at all")
+    with pytest.raises(ModelError, match="moments"):
+        SelectMeasure(rho=1.0, degree=1, measure="moments").release(
+            bpm.declare(states={"a": [0, 1], "b": [0, 1, 2]}), "no data at all"
+        )
+    wide = Domain.from_states({v: range(300) for v in range(100)})
+    with pytest.raises(ModelTooLargeError, match="GiB"):
+        mechanism.release(
+            ModelSpecification(domain=wide, cliques=tuple((v,) for v in range(100)), cliques_declared=False),
+            "no data at all",
+        )
+
+
+def test_a_release_comes_back_from_its_file_whole(tmp_path):
+    data, _ = ising_frame(3000)
+    for measure in ("moments", "tables"):
+        learnt = SelectMeasure(rho=1.0, degree=2, measure=measure).release(network(), data, rng=9)
+        learnt.save(tmp_path / f"{measure}.release")
+        again = bpm.load_release(tmp_path / f"{measure}.release")
+        assert np.array_equal(again.coupling_matrix, learnt.coupling_matrix)
+        assert np.array_equal(again.field_vector, learnt.field_vector)
+        assert again.domain == learnt.domain
+        assert again.guarantee == learnt.guarantee
+        assert again.details == learnt.details
+        assert again.total == learnt.total
+        assert again.total_noise == learnt.total_noise
+        assert again.statistics == learnt.statistics
+        first, second = (r.interval(rng=1, replicates=3) for r in (learnt, again))
+        pd.testing.assert_frame_equal(first, second)
