@@ -89,10 +89,10 @@ def write_release(release: Any, path: str | os.PathLike[str], *, overwrite: bool
     content, numbers = _parts(release)
     np.save(array, numbers, allow_pickle=False)
     digest = _digest(content, array.getvalue())
-    if not overwrite and _holds_another(target, digest):
+    held = None if overwrite else _held(target, digest)
+    if held is not None:
         raise ReleaseFileError(
-            f"{str(target)!r} holds another release, which cannot be made again without spending budget; choose "
-            "another name, or pass `overwrite=True`."
+            f"{str(target)!r} holds {held}; choose another name, or pass `overwrite=True`."
         )
     version = _VERSION_OF[release.kind]
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
@@ -109,14 +109,17 @@ def write_release(release: Any, path: str | os.PathLike[str], *, overwrite: bool
         raise
 
 
-def _holds_another(target: Path, digest: str) -> bool:
-    """Whether a whole release of other content, or of a newer format, is at a path."""
+def _held(target: Path, digest: str) -> str | None:
+    """What a path holds that must not be lost, in words: another whole release, or a file of another kind."""
+    another = "another release, which cannot be made again without spending budget"
     try:
-        return _read_document(target)[0]["sha256"] != digest
+        return another if _read_document(target)[0]["sha256"] != digest else None
     except _NewerFormatError:
-        return True
-    except ReleaseFileError:
-        return False
+        return another
+    except _ForeignFileError:
+        return "a file that is no release"
+    except ReleaseFileError:  # nothing, or what is left of a release
+        return None
 
 
 def read_release(path: str | os.PathLike[str]) -> Any:
@@ -132,6 +135,10 @@ def read_release(path: str | os.PathLike[str]) -> Any:
 
 
 class _NewerFormatError(ReleaseFileError):
+    pass
+
+
+class _ForeignFileError(ReleaseFileError):
     pass
 
 
@@ -173,7 +180,7 @@ def _damaged(target: Path) -> ReleaseFileError:
 
 
 def _foreign(target: Path) -> ReleaseFileError:
-    return ReleaseFileError(
+    return _ForeignFileError(
         f"{str(target)!r} is not a release of bayesprivmrf; give a file that `release.save` or "
         "`bayesprivmrf release` wrote."
     )

@@ -162,8 +162,18 @@ def test_a_release_whose_labels_become_text_can_be_saved_again(tmp_path):
     assert (tmp_path / "r").read_bytes() == first
 
 
-@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", None], ids=["empty", "foreign", "damaged"])
-def test_a_damaged_or_foreign_file_is_replaced(tmp_path, content):
+def test_a_file_of_another_kind_is_kept(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(ReleaseFileError, match="holds a file that is no release; choose"):
+        release().save(path)
+    assert path.read_bytes() == b"a,b\n1,2\n"
+    release().save(path, overwrite=True)
+    assert load_release(path) == release()
+
+
+@pytest.mark.parametrize("content", [b"", None], ids=["empty", "damaged"])
+def test_a_damaged_file_is_replaced(tmp_path, content):
     path = tmp_path / "r"
     release(seed=0).save(path)
     path.write_bytes(path.read_bytes()[:-40] if content is None else content)

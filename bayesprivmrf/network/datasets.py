@@ -70,7 +70,13 @@ def political_blogs(
     import networkx as nx
     import pandas as pd
 
-    leaning, arcs = _read_gml(Path(path).read_text(encoding="utf-8", errors="replace"))
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise DataError(
+            f"`path` must be the blogs' GML file, but {str(path)!r} cannot be read: {error.strerror}."
+        ) from None
+    leaning, arcs = _read_gml(text)
     graph = nx.Graph()
     graph.add_nodes_from(leaning)
     graph.add_edges_from((a, b) for a, b in arcs if a != b)

@@ -38,6 +38,15 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
     if key is None:
         edges: Iterable[Any] = ((a, b) for a, b in graph.edges())
     else:
+        if (
+            key != "weight"
+            and graph.number_of_edges()
+            and not any(key in data for *_, data in graph.edges(data=True))
+        ):
+            raise ModelError(
+                f"`weight` must be an attribute of edges, got {key!r}, which no edge has; "
+                "correct the name, or pass None."
+            )
         edges = graph.edges(data=key, default=1.0)
     return read_edges(edges, list(graph.nodes))
 

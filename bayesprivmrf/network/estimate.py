@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
 
 __all__ = ["NetworkEstimate"]
+
+
+_PASSING = ("cache", "progress", "workers")  # settings of a simulation that do not change its law
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -103,7 +106,7 @@ class NetworkEstimate:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
 
         Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
-        many estimates of one network.
+        many estimates of one network. Without settings, the law that is kept is returned, whatever its settings.
 
         Parameters
         ----------
@@ -115,13 +118,13 @@ class NetworkEstimate:
         """
         from bayesprivmrf.network.estimate_law import EstimateLaw
 
-        asked = (rng if isinstance(rng, int) else None, settings)
+        lasting = {name: value for name, value in settings.items() if name not in _PASSING}
         is_generator = isinstance(rng, np.random.Generator)
-        for known, kept in self._laws:
-            if not is_generator and settings == known[1] and rng in (None, known[0]):
+        for (seed, known), kept in self._laws:
+            if not is_generator and (not lasting or lasting == known) and rng in (None, seed):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [(asked, law)]
+        self._laws[:] = [((rng if isinstance(rng, int) else None, lasting), law)]
         return law
 
     @cached_property
@@ -157,6 +160,7 @@ class NetworkEstimate:
         """
         from bayesprivmrf.network.intervals import interval
 
+        _refuse_idle(law, settings)
         return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
 
     def posterior(
@@ -178,7 +182,7 @@ class NetworkEstimate:
         law
             Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
         rng
-            For the draws, and for the simulation where `law` is None.
+            For the draws, and for the simulation where `law` is None and none is kept.
         chains, draws
             Shape of the independent draws.
         settings
@@ -191,7 +195,9 @@ class NetworkEstimate:
         """
         from bayesprivmrf.network.beta_posterior import posterior
 
-        law = self.law(rng, **settings) if law is None else law
+        _refuse_idle(law, settings)
+        if law is None:
+            law = self.law(None if self._laws and not settings else rng, **settings)
         return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
 
     def privacy_statement(self) -> str:
@@ -247,3 +253,11 @@ class NetworkEstimate:
             for name, value in self._facts()
         )
         return f"<div><strong>NetworkEstimate</strong>{mark}<table>{rows}</table></div>"
+
+
+def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:
+    if law is not None and settings:
+        raise ArgumentError(
+            f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated already; "
+            "leave out the one or the other."
+        )

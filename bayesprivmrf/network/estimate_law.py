@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -272,18 +273,30 @@ class EstimateLaw:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a table that `save` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            low, high = file["ends"]
-            return cls(
-                betas=file["betas"],
-                estimates=file["estimates"],
-                rhat=file["rhat"],
-                ends=(float(low), float(high)),
-                spacing=float(file["spacing"]),
-                fingerprint=str(file["fingerprint"]),
-                moves=cast("Moves", str(file["moves"]) if "moves" in file else "heat-bath"),
-            )
+        """Read a table that `save` wrote.
+
+        Raises
+        ------
+        ArgumentError
+            The file is no such table.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                low, high = file["ends"]
+                return cls(
+                    betas=file["betas"],
+                    estimates=file["estimates"],
+                    rhat=file["rhat"],
+                    ends=(float(low), float(high)),
+                    spacing=float(file["spacing"]),
+                    fingerprint=str(file["fingerprint"]),
+                    moves=cast("Moves", str(file["moves"]) if "moves" in file else "heat-bath"),
+                )
+        except (KeyError, ValueError, TypeError, IndexError, EOFError, BadZipFile) as error:
+            raise ArgumentError(
+                f"`cache` must be a file that a law was saved to, or a new name, got {str(path)!r}, which holds "
+                "something else; choose another name."
+            ) from error
 
     def _warn(self) -> None:
         stuck = self.betas[~(self.rhat <= _RHAT)]

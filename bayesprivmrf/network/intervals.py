@@ -220,4 +220,4 @@ def _cut(tail: FloatArray, count: int) -> np.ndarray:
 def _checked(prob: float) -> float:
     from bayesprivmrf.privacy.checks import probability
 
-    return probability("prob", prob, zero=False)
+    return probability("prob", prob, zero=False, remedy="0.9 is for 90 %")

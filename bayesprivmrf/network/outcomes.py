@@ -30,10 +30,11 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
     spins = np.fromiter((_spin(spin_of, value) for value in values), dtype=np.int8, count=len(values))
     if not spins.all():
         kinds = sorted({type(label).__name__ for _, label in spin_of})
+        states = " and ".join(repr(label) for _, label in spin_of)
         raise UndeclaredStateError(
-            f"`outcomes` must be in the two declared states (of type {' and '.join(kinds)}), but some are missing or "
-            "in neither; recode them, declare the states by `positive` and `negative`, or take the nodes without an "
-            "outcome out of the network."
+            f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some are "
+            "missing or in neither; recode them, declare the states by `positive` and `negative`, or take the nodes "
+            "without an outcome out of the network."
         )
     return spins
 
@@ -48,6 +49,8 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
         )
     if label_key(positive) == label_key(negative):
         raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
+    if any(label != label for label in (positive, negative)):
+        raise ArgumentError("`positive` and `negative` must be states, got a missing value; name the state.")
     return {label_key(positive): 1, label_key(negative): -1}
 
 

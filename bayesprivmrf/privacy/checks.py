@@ -10,6 +10,8 @@ from bayesprivmrf.errors import ArgumentError
 
 __all__ = ["finite_pair", "positive_finite", "probability"]
 
+_SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
+
 
 def _number(name: str, value: Any, requirement: str) -> float:
     is_number = isinstance(value, Real) and type(value).__name__ not in {"bool", "bool_"}
@@ -40,7 +42,7 @@ def positive_finite(name: str, value: Any, remedy: str = "choose a finite number
     return number
 
 
-def probability(name: str, value: Any, *, zero: bool) -> float:
+def probability(name: str, value: Any, *, zero: bool, remedy: str = _SMALL_DELTA) -> float:
     """Return a number in [0, 1), or in (0, 1) where zero is not allowed.
 
     Raises
@@ -51,7 +53,6 @@ def probability(name: str, value: Any, *, zero: bool) -> float:
     interval = "in [0, 1)" if zero else "in (0, 1)"
     number = _number(name, value, interval)
     if not (0 <= number < 1 and (zero or number > 0)):
-        remedy = "a common choice is well below one over the number of records, such as 1e-6"
         raise ArgumentError(f"`{name}` must be {interval}, got {number!r}; {remedy}.")
     return number
 

@@ -154,3 +154,9 @@ def test_another_table_is_refused(tmp_path):
         icpsr_22140(written(tmp_path, "\t", "STUDYNUM TIETYPE DYADTYPE ID1 ID2 HIV1 X", ROWS))
     with pytest.raises(DataError, match="none is left"):
         icpsr_22140(written(tmp_path, "\t", "STUDYNUM TIETYPE DYADTYPE ID1 ID2 HIV1 HIV2", ROWS[6:7]))
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path):
+    for path in (tmp_path, tmp_path / "none.gml"):
+        with pytest.raises(DataError, match="cannot be read"):
+            political_blogs(path)

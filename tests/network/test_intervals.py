@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.network.intervals import _inverted, accepted_values, interval, quantile_curves
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
@@ -145,3 +146,25 @@ def test_intervals_cover_at_their_level_and_those_that_ignore_the_noise_do_not()
     for beta in (0.5, 1.0, 1.5):
         assert found[beta][0] <= 0.9 + error
     assert min(wrong for _, wrong in found.values()) < 0.9 - 2 * error
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_a_law_that_was_made_is_kept_whatever_its_settings(tmp_path):
+    ring = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
+    mechanism = ObjectivePerturbation(epsilon=2.0, bounds=(0, 2))
+    estimate = mechanism.release(ring, np.repeat([1, -1], 30), rng=1)
+    small = {"points": 6, "configurations": 20, "burn_in": 20, "sweeps": 2}
+    law = estimate.law(rng=1, cache=tmp_path / "law.npz", **small)
+    assert estimate.law() is law
+    assert estimate.law(rng=1) is law
+    assert estimate.law(rng=1, workers=1, **small) is law
+    assert estimate.law(rng=2, **small) is not law
+    estimate.posterior(rng=5, chains=1, draws=10)  # draws by its own seed, from the law at hand
+    with pytest.raises(ArgumentError, match="without `law`"):
+        estimate.interval(law=law, configurations=3)
+    with pytest.raises(ArgumentError, match="is for 90 %"):
+        estimate.interval(90, law=law)
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ArgumentError, match="holds something else"):
+        mechanism.law(ring, cache=tmp_path / "notes", **small)
+    assert (tmp_path / "notes").read_text() == "mine"

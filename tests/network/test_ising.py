@@ -259,3 +259,9 @@ def test_fields_that_cancel_are_exactly_zero():
 def test_what_are_no_spins_is_refused(spins):
     with pytest.raises(DataError, match="spins"):
         THREE.local_fields(np.array(spins))
+
+
+def test_an_edge_attribute_that_no_edge_has_is_refused():
+    with pytest.raises(ModelError, match="no edge has"):
+        IsingNetwork.from_graph(nx.path_graph(3), weight="wieght")
+    assert IsingNetwork.from_graph(nx.path_graph(3), weight=None).coupling.nnz == 4

@@ -225,6 +225,7 @@ def test_a_smoothed_likelihood_is_another_structure_and_says_so():
 # about .014 posterior standard deviations and a standard deviation to about 1 %.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "alpha"), [(0.5, 1.0), (3.0, 1.0), (2.0, 0.3), (6.0, 3.0)])
 def test_posterior_of_a_binary_chain_is_the_exact_one(scale, alpha):
     """Other noise and other concentrations are other data of one compiled model."""

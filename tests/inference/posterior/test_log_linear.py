@@ -154,6 +154,7 @@ def test_tables_of_a_billion_records_take_no_longer():
     assert drawn.sum() == 10**9 * len(model.cliques)
 
 
+@pytest.mark.slow
 def test_potentials_given_tables_follow_their_exact_law():
     """One binary variable: p(β | n) by quadrature, at a table where it is skewed, a normal law being far off."""
     effects = Effects.of([2], [(0,)])
@@ -184,6 +185,7 @@ def test_potentials_given_tables_follow_their_exact_law():
     np.testing.assert_allclose(np.interp(middle, grid, cumulative), [0.05, 0.5, 0.95], atol=0.012)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("total", "tau"), [(300.0, 0.3), (1e4, 1.0)])
 def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(total, tau):
     """Standard deviations of 3,000 draws agree within 10 % (six standard errors of a ratio are 8 %)."""
