@@ -71,12 +71,12 @@ class PaperRegressions(PairwiseByRegressions):
         """Return the scale of the noise over the largest residual there could be, 1."""
         return self.noise(steps).scale / UNIT
 
-    def steps_for(self, records: float | None) -> int:
+    def steps_for(self, total: float | None) -> int:
         """Return T, of which one step fewer is run."""
         if self.steps is not None:
             return max(self.steps, 2)
-        assert records is not None
-        steps = math.ceil((self.radius * records * math.sqrt(self.share)) ** (2 / 3))
+        assert total is not None
+        steps = math.ceil((self.radius * total * math.sqrt(self.share)) ** (2 / 3))
         return min(max(steps, 2), LARGEST_STEPS)
 
     def _run(
