@@ -289,9 +289,9 @@ def test_what_does_not_fit_is_refused_before_the_records_are_read():
     many = bpm.declare(states={v: [0, 1] for v in range(40)})
     with pytest.raises(ModelTooLargeError, match="multiplicative weights over 40"):
         ParityQueries(rho=1.0, order=2, method="pmw").release(many, Never())
-    deep = bpm.declare(states={v: [0, 1] for v in range(22)})
-    with pytest.raises(ModelTooLargeError, match="programs for parities of order 21"):
-        ParityQueries(rho=1.0, order=21, method="sepfem").release(deep, Never())
+    deep = bpm.declare(states={v: [0, 1] for v in range(17)})
+    with pytest.raises(ModelTooLargeError, match="programs for parities of order 17"):
+        ParityQueries(rho=1.0, order=17, method="sepfem").release(deep, Never())
     with pytest.raises(ModelTooLargeError, match="smaller order"):
         ParityQueries(rho=1.0, order=12).release(many, Never())
     with pytest.raises(ModelError, match="at least two variables"):
