@@ -46,6 +46,7 @@ class LearnedMonomials(LearnedNetwork):
     coefficients: FloatArray
 
     kind = "learned-monomials"
+    parameters = ("coefficients",)
 
     def __post_init__(self) -> None:
         h = np.array(self.coefficients, dtype=float)

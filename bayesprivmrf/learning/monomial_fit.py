@@ -16,20 +16,74 @@ there is next to no penalty where the errors are small, and a strong pull to zer
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.learning.learned_monomials import effect_scales
+from bayesprivmrf.maps.noise import NoiseSource
+from bayesprivmrf.maps.parities import noisy_parity_sums
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["default_ridges", "fit_parities"]
+__all__ = ["MonomialsByParities", "default_ridges", "fit_parities"]
 
 _FLOOR = 0.01
 _ITERATIONS = 1000
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MonomialsByParities:
+    """The map from records to coefficients through noisy sums of parities, as public settings.
+
+    Parameters
+    ----------
+    sets
+        The monomials.
+    law
+        Noise of each sum.
+    has_total
+        Whether the number of records is given; otherwise it is the noisy sum of the empty set.
+    ridge
+        See `bayesprivmrf.learning.ReleasedParities.fit`.
+    """
+
+    sets: Monomials
+    law: NoiseLaw
+    has_total: bool
+    ridge: float | None = None
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
+    ) -> tuple[FloatArray]:
+        """Return the coefficients alone, shape (K,).
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes 0 and 1, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used.
+        source
+            Of noise.
+        """
+        spins = 2 * codes.astype(np.int8) - np.int8(1)
+        known = np.array([round(total)]) if self.has_total else None
+        return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
+
+    def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
+        """Return the coefficients from noisy sums, shape (K,), and how the search ended."""
+        records = max(float(sums[0]), 1.0)
+        means = sums / records
+        if self.ridge is None:
+            ridges = default_ridges(self.sets, means, self.law.variance / records**2, records)
+        else:
+            ridges = np.full(len(self.sets), float(self.ridge))
+        return fit_parities(self.sets, means, ridges)
 
 
 def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: float) -> FloatArray:
@@ -107,4 +161,5 @@ def fit_parities(
     coefficients = np.zeros(len(sets))
     coefficients[places] = np.nan_to_num(found.x)
     converged = bool(np.isfinite(found.x).all() and np.abs(found.jac).max(initial=0.0) <= 10 * tolerance)
-    return coefficients, {"iterations": int(found.nit), "converged": converged}
+    status = "converged" if converged else "iteration limit"
+    return coefficients, {"iterations": int(found.nit), "status": status}

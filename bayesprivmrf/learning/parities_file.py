@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.learning.learned import LearningMap
 from bayesprivmrf.learning.learned_monomials import LearnedMonomials
+from bayesprivmrf.learning.monomial_fit import MonomialsByParities
 from bayesprivmrf.learning.released_parities import ReleasedParities
+from bayesprivmrf.maps.monomial_regressions import MonomialsByRegressions
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.privacy import PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.release import Provenance
 
 __all__ = ["array_of", "content_of", "restored"]
@@ -27,8 +30,12 @@ def content_of(release: LearnedMonomials | ReleasedParities) -> dict[str, Any]:
         content["scopes"] = [list(members) for members in release.sets.largest()]
     if isinstance(release, ReleasedParities):
         content["law"] = None if release.law is None else release.law.as_dict()
+        content["total_law"] = release.total_law.as_dict()
     else:
+        noise = release.total_noise
         content["total"] = release.total
+        content["total_noise"] = None if noise is None else noise.as_dict()
+        content["map"] = _map_content(release.map)
     return content
 
 
@@ -60,8 +67,59 @@ def restored(
     }
     if content["kind"] == ReleasedParities.kind:
         law = content["law"]
-        return ReleasedParities(**common, sums=array, law=None if law is None else noise_from_dict(law))
-    return LearnedMonomials(**common, coefficients=array, total=content["total"])
+        return ReleasedParities(
+            **common,
+            sums=array,
+            law=None if law is None else noise_from_dict(law),
+            total_law=noise_from_dict(content["total_law"]),
+        )
+    noise = content["total_noise"]
+    return LearnedMonomials(
+        **common,
+        coefficients=array,
+        total=content["total"],
+        total_noise=None if noise is None else DiscreteGaussian(noise["scale"]),
+        map=_restored_map(content["map"], sets),
+    )
+
+
+def _map_content(known: LearningMap | None) -> dict[str, Any] | None:
+    """Return the settings of a map but its sets, which are the model's; ``None`` for one of another kind."""
+    if isinstance(known, MonomialsByParities):
+        return {
+            "kind": "parities",
+            "law": known.law.as_dict(),
+            "has_total": known.has_total,
+            "ridge": known.ridge,
+        }
+    if isinstance(known, MonomialsByRegressions):
+        law = known.parity_law
+        return {
+            "kind": "regressions",
+            "width": known.width,
+            "rho": known.rho,
+            "adjacency": known.adjacency.value,
+            "steps": known.steps,
+            "parity_law": None if law is None else law.as_dict(),
+        }
+    return None
+
+
+def _restored_map(content: dict[str, Any] | None, sets: Monomials) -> LearningMap | None:
+    if content is None or content["kind"] not in {"parities", "regressions"}:
+        return None
+    settings = {key: value for key, value in content.items() if key != "kind"}
+    if content["kind"] == "parities":
+        return MonomialsByParities(**settings | {"sets": sets, "law": noise_from_dict(content["law"])})
+    law = content["parity_law"]
+    return MonomialsByRegressions(
+        **settings
+        | {
+            "sets": sets,
+            "adjacency": Adjacency(content["adjacency"]),
+            "parity_law": None if law is None else noise_from_dict(law),
+        }
+    )
 
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.learned_monomials import LearnedMonomials, by_monomial
-from bayesprivmrf.learning.monomial_fit import default_ridges, fit_parities
+from bayesprivmrf.learning.monomial_fit import MonomialsByParities
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import DiscreteGaussian, NoiseLaw, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Provenance
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class ReleasedParities:
         expectations under a distribution that was fitted privately.
     law
         Noise of each sum but the empty set's, or ``None``.
+    total_law
+        Noise of the number of records, which is the sum of the empty set.
     guarantee
         What is promised.
     provenance
@@ -56,6 +58,7 @@ class ReleasedParities:
     sets: Monomials
     sums: FloatArray
     law: NoiseLaw | None
+    total_law: NoiseLaw
     guarantee: PrivacyGuarantee
     provenance: Provenance
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -77,6 +80,11 @@ class ReleasedParities:
     def total(self) -> float:
         """Number of records, public or noisy, at least 1."""
         return max(float(self.sums[0]), 1.0)
+
+    @property
+    def has_total(self) -> bool:
+        """Whether the number of records is public or was measured by itself, not as one of the sums."""
+        return self.total_law != self.law
 
     @property
     def means(self) -> FloatArray:
@@ -108,7 +116,7 @@ class ReleasedParities:
         Returns
         -------
         LearnedMonomials
-            With the guarantee of the release; ``details["converged"]`` says how the search ended.
+            With the guarantee of the release; ``status`` says how the search ended.
 
         Raises
         ------
@@ -128,23 +136,25 @@ class ReleasedParities:
             )
         if ridge is not None and not (ridge >= 0 and math.isfinite(ridge)):
             raise ArgumentError(f"`ridge` must be at least 0 and finite, or None, got {ridge!r}.")
-        sets = Monomials(variables=self.sets.variables, levels=self.sets.levels[: order + 1])
-        means = self.means[: len(sets)]
-        if ridge is not None:
-            ridges = np.full(len(sets), float(ridge))
-        elif self.details.get("method") == "pmw":
-            ridges = np.zeros(len(sets))
-        else:
-            variance = 0.0 if self.law is None else self.law.variance / self.total**2
-            ridges = default_ridges(sets, means, variance, self.total)
-        coefficients, details = fit_parities(sets, means, ridges)
+        if ridge is None and self.details.get("method") == "pmw":
+            ridge = 0.0
+        fitting = MonomialsByParities(
+            sets=Monomials(variables=self.sets.variables, levels=self.sets.levels[: order + 1]),
+            law=NoNoise() if self.law is None else self.law,
+            has_total=self.has_total,
+            ridge=ridge,
+        )
+        coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
+        paid = self.total_law if self.has_total and isinstance(self.total_law, DiscreteGaussian) else None
         return LearnedMonomials(
             domain=self.domain,
-            sets=sets,
+            sets=fitting.sets,
             coefficients=coefficients,
             guarantee=self.guarantee,
             provenance=self.provenance,
             total=self.total,
+            total_noise=paid,
+            map=None if self.law is None else fitting,
             details={**self.details, **details},
         )
 

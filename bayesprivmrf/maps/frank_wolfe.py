@@ -22,6 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesprivmrf.maps.atoms import choose_atoms
+from bayesprivmrf.maps.blas_threads import one_blas_thread
 from bayesprivmrf.maps.node_regressions import NodeRegressions
 from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -59,11 +60,12 @@ def frank_wolfe(
         Coefficients, shape (regressions, columns).
     """
     mean = np.zeros(regressions.coefficients.shape)
-    for step in range(1, steps + 1):
-        sums = regressions.sums()
-        scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
-        regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
-        mean += _weight(step, steps) * regressions.iterates
+    with one_blas_thread() as regressions.workers:
+        for step in range(1, steps + 1):
+            sums = regressions.sums()
+            scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
+            regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
+            mean += _weight(step, steps) * regressions.iterates
     return mean
 
 

@@ -185,9 +185,10 @@ class _ParityCodes:
         self._last: tuple[slice, np.ndarray] | None = None
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        if self._last is None or self._last[0] != rows:
-            self._last = rows, _parity_codes(self._codes[rows], self._features)
-        return self._last[1]
+        last = self._last  # another thread may change it in between
+        if last is None or last[0] != rows:
+            self._last = last = rows, _parity_codes(self._codes[rows], self._features)
+        return last[1]
 
 
 def _parity_codes(codes: np.ndarray, features: Monomials) -> np.ndarray:

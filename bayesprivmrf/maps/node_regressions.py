@@ -9,6 +9,7 @@ precision where records stand for several, within 2^53. Both are exact in any or
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +25,7 @@ UNIT = 4096
 
 _BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
 
+_WORTH_THREADS = 10**7  # products in a step, a tenth of a millisecond's work for each thread to be started
 _LARGEST_SHORT = 2**15 - 1
 _TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
 
@@ -69,9 +71,8 @@ class Design:
         widths = [1 if k <= 2 else k for k in self.cardinalities]
         return np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
 
-    def fill(self, rows: slice, columns: np.ndarray) -> None:
-        """Write the codes of some records, or the indicators of codes, by column: shape (rows, columns)."""
-        codes = self.codes[rows]
+    def fill(self, codes: np.ndarray, columns: np.ndarray) -> None:
+        """Write some records' codes, or the indicators of codes, by column: shape (rows, columns)."""
         if self.starts[-1] == len(self.cardinalities):
             columns[:] = codes
             return
@@ -117,6 +118,7 @@ class NodeRegressions(ABC):
         self, design: Design, labels: np.ndarray, counts: IntArray, regressions: int, radius: float
     ) -> None:
         self.design, self.labels, self.counts, self.radius = design, labels, counts, radius
+        self.workers = 1  # threads that sum over records
         self.is_single = bool((counts == 1).all())
         self.margins = np.zeros((len(labels), regressions), dtype=np.int16)
         self.coefficients = np.zeros((regressions, int(design.starts[-1])), dtype=np.int64)
@@ -157,26 +159,43 @@ class NodeRegressions(ABC):
         """B, the largest residual that any record could have at the iterates: public, one a regression."""
 
     @abstractmethod
-    def _residuals(self, rows: slice, out: np.ndarray) -> None:
-        """Add the last step to the margins of some records, and write their residuals times their counts."""
+    def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
+        """Add the last step to the margins of some records, and write their residuals times their counts.
+
+        `codes` are those of the design for these records.
+        """
 
     def sums(self) -> IntArray:
         """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        blocks = range(0, len(self.margins), _BLOCK)
+        work = self.margins.size * self.coefficients.shape[1]
+        workers = min(self.workers, len(blocks)) if work > _WORTH_THREADS else 1
+        if workers > 1:
+            with ThreadPoolExecutor(workers) as pool:
+                parts = list(pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)]))
+            sums, totals = (np.sum(found, axis=0) for found in zip(*parts, strict=True))
+        else:
+            sums, totals = self._sums_over(blocks)
+        self._steps = np.zeros_like(self._steps)
+        return self.design.featured(sums, totals).astype(np.int64)
+
+    def _sums_over(self, blocks: range) -> tuple[FloatArray, FloatArray]:
+        """Return products of residuals with codes, and residuals, summed over the blocks that start there."""
         sums, totals = np.zeros(self.coefficients.shape), np.zeros(len(self.coefficients))
         kind = np.float32 if self.is_single else np.float64
         out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
         columns = np.empty((_BLOCK, self.coefficients.shape[1]), dtype=kind)
         ones = np.ones(_BLOCK, dtype=kind)
-        for start in range(0, len(self.margins), _BLOCK):
+        for start in blocks:
             rows = slice(start, start + _BLOCK)
-            size = len(self.margins[rows])
+            codes = self.design.codes[rows]
+            size = len(codes)
             part, block = out[:size], columns[:size]
-            self.design.fill(rows, block)
-            self._residuals(rows, part)
+            self.design.fill(codes, block)
+            self._residuals(rows, codes, part)
             sums += part.T @ block
             totals += ones[:size] @ part
-        self._steps = np.zeros_like(self._steps)
-        return self.design.featured(sums, totals).astype(np.int64)
+        return sums, totals
 
     def move(self, atoms: Atoms, weight: int) -> None:
         """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
@@ -232,12 +251,12 @@ class LogisticRegressions(NodeRegressions):
         r"""P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
         return self.table[self.table.size // 2 + (self.norms >> self.shift)].astype(np.int64)
 
-    def _residuals(self, rows: slice, out: np.ndarray) -> None:
+    def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
         from bayesprivmrf.maps.frank_wolfe_kernels import logistic_residuals
 
         logistic_residuals(
             self.margins[rows],
-            self.design.codes[rows],
+            codes,
             self.labels[rows],
             self.counts[rows],
             self._nodes,

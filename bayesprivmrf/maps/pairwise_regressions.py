@@ -31,7 +31,7 @@ _STEPS_OF_LOGISTIC, _STEPS_OF_SOFTMAX = 0.11, 0.16
 
 
 def default_steps(
-    records: float,
+    total: float,
     radius: float,
     exposure: Exposure,
     rho: float,
@@ -44,7 +44,7 @@ def default_steps(
     :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
     docs/frank_wolfe.md.
     """
-    signal = radius * records / step_scale(exposure, rho, 1, adjacency)
+    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
     steps = math.ceil(factor * signal ** (2 / 3))
     return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
 
@@ -111,14 +111,12 @@ class PairwiseByRegressions(ABC):
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         """Return one row for each state of each node from one for each regression."""
 
-    def steps_for(self, records: float | None) -> int:
+    def steps_for(self, total: float | None) -> int:
         """Return T for a public or noisy number of records, which is unused where T is a setting."""
         if self.steps is not None:
             return self.steps
-        assert records is not None
-        return default_steps(
-            records, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor
-        )
+        assert total is not None
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor)
 
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""
@@ -126,7 +124,7 @@ class PairwiseByRegressions(ABC):
 
     @final
     def learn(
-        self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
         r"""Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
 
@@ -136,12 +134,12 @@ class PairwiseByRegressions(ABC):
         ----------
         codes, counts
             Records as codes, shape (rows, p), and how many each row stands for.
-        records
+        total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
             Of randomness.
         """
-        steps = self.steps_for(records)
+        steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)
         is_coupled = np.array(self.cardinalities) > 1
         eligible = np.pad(

@@ -25,6 +25,7 @@ from typing import final
 import numpy as np
 
 from bayesprivmrf.maps.atoms import Atoms
+from bayesprivmrf.maps.blas_threads import one_blas_thread
 from bayesprivmrf.maps.frank_wolfe import LARGEST_STEPS
 from bayesprivmrf.maps.node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
 from bayesprivmrf.maps.noise import NoiseSource
@@ -71,25 +72,26 @@ class PaperRegressions(PairwiseByRegressions):
         """Return the scale of the noise over the largest residual there could be, 1."""
         return self.noise(steps).scale / UNIT
 
-    def steps_for(self, records: float | None) -> int:
+    def steps_for(self, total: float | None) -> int:
         """Return T, of which one step fewer is run."""
         if self.steps is not None:
             return max(self.steps, 2)
-        assert records is not None
-        steps = math.ceil((self.radius * records * math.sqrt(self.share)) ** (2 / 3))
+        assert total is not None
+        steps = math.ceil((self.radius * total * math.sqrt(self.share)) ** (2 / 3))
         return min(max(steps, 2), LARGEST_STEPS)
 
     def _run(
         self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
     ) -> FloatArray:
         law = self.noise(steps)
-        for step in range(2, steps + 1):  # the weight of an atom beside that of 0, which is 1
-            sums = regressions.sums()
-            scores = np.concatenate([sums, -sums], axis=1)
-            noisy = source.add(scores.ravel(), law).reshape(scores.shape)
-            noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
-            column, sign = noisy.argmax(axis=1) % sums.shape[1], noisy.argmax(axis=1) < sums.shape[1]
-            regressions.move(Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step)
+        with one_blas_thread() as regressions.workers:
+            for step in range(2, steps + 1):  # the weight of an atom beside that of 0, which is 1
+                sums = regressions.sums()
+                scores = np.concatenate([sums, -sums], axis=1)
+                noisy = source.add(scores.ravel(), law).reshape(scores.shape)
+                noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
+                column, sign = noisy.argmax(axis=1) % sums.shape[1], noisy.argmax(axis=1) < sums.shape[1]
+                regressions.move(Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step)
         return regressions.iterates
 
 

@@ -65,12 +65,12 @@ class SoftmaxRegressions(NodeRegressions):
         bounds = np.floor(UNIT * share + (self._states - 1) / 2 + _ROUNDING)
         return bounds.astype(np.int64).repeat(self._states)
 
-    def _residuals(self, rows: slice, out: np.ndarray) -> None:
+    def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
         from bayesprivmrf.maps.frank_wolfe_kernels import softmax_residuals
 
         softmax_residuals(
             self.margins[rows],
-            self.design.codes[rows],
+            codes,
             self.labels[rows],
             self.counts[rows],
             self._nodes,

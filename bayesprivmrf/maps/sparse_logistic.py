@@ -51,19 +51,19 @@ class SparseLogistic:
         """One regression."""
         return Exposure.of_logistic(1)
 
-    def steps_for(self, records: float | None) -> int:
+    def steps_for(self, total: float | None) -> int:
         """Return T for a public or noisy number of records, which is unused where T is a setting."""
         if self.steps is not None:
             return self.steps
-        assert records is not None
-        return default_steps(records, self.radius, self.exposure, self.rho, self.adjacency)
+        assert total is not None
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
 
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""
         return step_scale(self.exposure, self.rho, steps, self.adjacency)
 
     def learn(
-        self, codes: np.ndarray, counts: IntArray, records: float | None, source: NoiseSource
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, float]:
         """Return w, states of all variables after another (0 for the target's), and c.
 
@@ -71,12 +71,12 @@ class SparseLogistic:
         ----------
         codes, counts
             Records as codes, shape (rows, p), and how many each row stands for.
-        records
+        total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
             Of randomness.
         """
-        steps = self.steps_for(records)
+        steps = self.steps_for(total)
         design = Design.with_constant(codes, self.cardinalities)
         eligible = np.array([k > 1 for k in design.cardinalities])
         eligible[self.target] = False

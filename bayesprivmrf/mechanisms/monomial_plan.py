@@ -70,4 +70,5 @@ def learnt_monomials(
 ) -> LearnedMonomials:
     """Run the map and return its release."""
     (coefficients,) = fitted.learn(records.codes, records.counts, total, source)
-    return LearnedMonomials(**common, sets=fitted.sets, coefficients=coefficients)
+    known: dict[str, Any] = {**common, "map": fitted}
+    return LearnedMonomials(**known, sets=fitted.sets, coefficients=coefficients)

@@ -20,7 +20,7 @@ from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity
 from bayesprivmrf.privacy.selection import selection_scale
 
@@ -158,10 +158,20 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             sets=sets,
             sums=sums.astype(float),
             law=law,
+            total_law=self._total_law(plan, law),
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
             details=details,
         )
+
+    @staticmethod
+    def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseLaw:
+        """Return the law of the noise on the number of records: none, its own, or that of all sums."""
+        if plan.is_total_public:
+            return NoNoise()
+        measured = plan.budget.total or law
+        assert measured is not None
+        return measured
 
     def _chosen(self, plan: ParityPlan, total: float | None) -> str:
         """Return the method, which "auto" takes from public numbers and a total that is public or paid for."""

@@ -139,6 +139,14 @@ def test_sums_do_not_depend_on_order_or_on_merging_equal_records():
     np.testing.assert_array_equal(moved(ising(distinct, counts), 6, 9).sums(), plain)
 
 
+def test_threads_give_the_same_sums():
+    codes = np.random.default_rng(14).integers(0, 2, (17_000, 30)).astype(np.uint8)
+    plain, shared = moved(ising(codes), 15, 3), ising(codes)
+    shared.workers = 3
+    np.testing.assert_array_equal(moved(shared, 15, 3).sums(), plain.sums())
+    np.testing.assert_array_equal(shared.margins, plain.margins)
+
+
 def test_sums_of_nobody_are_zero():
     assert not moved(ising(np.zeros((0, 3), np.uint8)), 1, 3).sums().any()
 

@@ -83,7 +83,7 @@ def test_softmax_residuals_are_rounded_probabilities(steps):
         ]
     )
     out = np.empty((len(EVERY), 9))
-    regressions._residuals(slice(None), out)
+    regressions._residuals(slice(None), regressions.design.codes, out)
     start = 0
     for i, k in enumerate(STATES):
         expected = np.eye(k)[EVERY[:, i]] - softmax(features @ w[start : start + k].T, axis=1)

@@ -53,6 +53,20 @@ def test_the_triple_is_learnt(target, adjacency):
     assert "protects nobody" in repr(learnt)
 
 
+@pytest.mark.parametrize("target", ["l1", "linf"])
+def test_a_learnt_model_keeps_its_map_in_a_file_and_has_intervals(tmp_path, target):
+    mechanism = PrivateFrankWolfe(rho=2.0, width=1.0, order=3, target=target)
+    learnt = mechanism.release(network(), frame(2_000), rng=2)
+    learnt.save(tmp_path / "model.release")
+    again = bpm.load_release(tmp_path / "model.release")
+    assert again.monomials.equals(learnt.monomials)
+    assert again.total_noise == learnt.total_noise is not None
+    found = again.interval(rng=1, replicates=5)
+    assert found.equals(learnt.interval(rng=1, replicates=5))
+    assert (found["upper"] > found["lower"]).any()
+    assert len(again.sample(7, rng=1)) == 7
+
+
 def test_declared_cliques_bound_what_is_learnt():
     learnt = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, steps=20).release(
         network([("z", 0, "a"), ("a", 7)]), frame(500), rng=1
