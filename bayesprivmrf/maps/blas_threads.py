@@ -1,7 +1,7 @@
 """Work shared by our own threads, with one BLAS thread each.
 
 BLAS threads wait for each other by spinning, at every product: on cores that others use as well a step of
-Frank-Wolfe took up to twenty times as long with two of them. Threads that each sum over their own records meet once.
+Frank-Wolfe took several times as long with two of them. Threads that each sum over their own records meet once.
 """
 
 from __future__ import annotations

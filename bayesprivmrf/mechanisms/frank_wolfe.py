@@ -28,10 +28,9 @@ from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["PrivateFrankWolfe"]
 
+_LARGEST_SIZE = 1000.0  # nats
 _MOST_STATES = 12
-_MOST_BYTES = (
-    1 << 33
-)  # of the couplings of all states, the sums and the noise, which no number of records enters
+_MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
 
 _MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
     ("tight", "logistic"): PairwiseByPairs,
@@ -116,7 +115,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "width", positive_finite("width", self.width))
+        object.__setattr__(self, "width", checked_size("width", self.width))
         object.__setattr__(self, "steps", checked_steps(self.steps))
         if isinstance(self.order, bool) or not isinstance(self.order, int | np.integer) or self.order < 2:
             raise ArgumentError(
@@ -245,6 +244,16 @@ def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
         eligible[np.ix_(scope, scope)] = True
     np.fill_diagonal(eligible, False)
     return eligible
+
+
+def checked_size(name: str, value: Any) -> float:
+    """Return a bound of coefficients, positive and no larger than any log-odds could be."""
+    size = positive_finite(name, value)
+    if size > _LARGEST_SIZE:
+        raise ArgumentError(
+            f"`{name}` must be at most {_LARGEST_SIZE:g}, got {size!r}; log-odds of ten are nearly certain already."
+        )
+    return size
 
 
 def checked_steps(steps: Any) -> int | None:

@@ -10,11 +10,10 @@ from bayesprivmrf.learning.learned_regression import LearnedRegression
 from bayesprivmrf.maps.sparse_logistic import SparseLogistic
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.frank_wolfe import checked_steps
+from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["PrivateLogisticRegression"]
 
@@ -77,7 +76,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "radius", positive_finite("radius", self.radius))
+        object.__setattr__(self, "radius", checked_size("radius", self.radius))
         object.__setattr__(self, "steps", checked_steps(self.steps))
 
     @property

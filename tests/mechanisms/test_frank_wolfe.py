@@ -266,6 +266,7 @@ class Unread:
         ({"width": -1.0}, "`width`"),
         ({"width": math.nan}, "`width`"),
         ({"width": "1"}, "`width`"),
+        ({"width": 1e9}, "`width`"),
         ({"steps": 0}, "`steps`"),
         ({"steps": 2.5}, "`steps`"),
         ({"steps": True}, "`steps`"),
@@ -308,6 +309,15 @@ def test_models_that_cannot_be_learnt_are_refused_before_data_is_read(states, er
 def test_a_budget_too_small_for_any_scale_is_refused_before_data_is_read():
     with pytest.raises(ArgumentError, match="rho"):
         PrivateFrankWolfe(rho=1e-30, width=1.0, steps=10).release(network(), Unread())
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1e6])
+@pytest.mark.parametrize("width", [1e-3, 1000.0])
+def test_extreme_settings_give_finite_couplings_inside_the_width(rho, width):
+    learnt = PrivateFrankWolfe(rho=rho, width=width, steps=30).release(network(), frame(200), rng=16)
+    sizes = np.abs(learnt.coupling_matrix).sum(axis=1) + np.abs(learnt.field_vector)
+    assert np.isfinite(sizes).all()
+    assert sizes.max() <= 2 * width  # half of its own width, and half of three others
 
 
 def test_values_outside_the_declared_states_are_refused_or_redirected():
