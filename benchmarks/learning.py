@@ -1,0 +1,174 @@
+"""Largest error of the couplings of Ising models: every private way to learn them, and what there is without privacy.
+
+    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning.py --jobs 2 [--quick]
+
+Random 3-regular graphs and grids, couplings of size .3 with random signs, no fields; p variables, n records under
+replace-one neighbours, budget rho; five populations a cell. Error: the largest over all pairs, coupled or not.
+Frank-Wolfe is told the true width (.9 and 1.2); SelectMeasure is told degree 4, one more than a node of the
+3-regular graph has, and 2 and 8 beside it; "moments" measures all pairs and fits those that stand out, like
+SelectMeasure. Steps, choices and penalties are made without the truth; likelihood alone knows the graph. Every cell
+is cached under benchmarks/results/cache/learning, so that an interrupted run goes on: delete it after a change to
+the library. Writes benchmarks/results/learning.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from itertools import product
+
+import joblib
+import numpy as np
+import pandas as pd
+from learning_models import CACHE, RESULTS, drawn, kept
+from rich.progress import track
+
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
+
+GRAPHS, VARIABLES = ("3-regular", "grid"), (10, 20, 50, 200)
+RECORDS, BUDGETS = (3_000, 10_000, 30_000, 100_000), (0.01, 0.1, 1.0, 10.0)
+POPULATIONS, DEGREE, SEED = 5, 4, 20_201_206
+INFORMATIVE = 0.2
+SELECTED = f"SelectMeasure, degree {DEGREE}"
+RIVALS = ("Frank-Wolfe, tight", "Frank-Wolfe, paper", "moments")
+
+type Row = dict[str, object]
+
+
+def mechanisms(variables: int, width: float, rho: float) -> dict[str, PrivateFrankWolfe | SelectMeasure]:
+    common = {"rho": rho, "adjacency": "replace-one"}
+    degrees = (DEGREE, 2, 8) if variables <= 50 else (DEGREE,)
+    return {
+        "Frank-Wolfe, tight": PrivateFrankWolfe(width=width, **common),
+        "moments": SelectMeasure(degree=variables - 1, **common),
+        **{f"SelectMeasure, degree {d}": SelectMeasure(degree=d, **common) for d in degrees},
+        "Frank-Wolfe, paper": PrivateFrankWolfe(width=width, calibration="paper", **common),
+    }
+
+
+def private(graph: str, variables: int, index: int, records: int, rho: float, method: str) -> Row:
+    """One release."""
+    population, codes = drawn(graph, variables, max(RECORDS), SEED + index)
+    mechanism = mechanisms(variables, population.width, rho)[method]
+    seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho), len(graph)])
+    data = population.frame(codes[:records])
+    begin = time.perf_counter()
+    learnt = mechanism.release(population.network, data, rng=np.random.default_rng(seed))
+    return {
+        "error": population.error(learnt.coupling_matrix),
+        "seconds": time.perf_counter() - begin,
+        "status": learnt.status,
+        "steps": learnt.details.get("steps"),
+    }
+
+
+def public(graph: str, variables: int, index: int, records: list[int]) -> list[Row]:
+    """What there is without privacy, at all sizes."""
+    population, codes = drawn(graph, variables, max(RECORDS), SEED + index)
+    begin = time.perf_counter()
+    errors = population.lasso_errors(codes, records)
+    seconds = time.perf_counter() - begin
+    rows: list[Row] = [
+        {
+            "method": "l1-logistic, not private",
+            "records": n,
+            "error": error,
+            "seconds": seconds / len(records),
+        }
+        for n, error in zip(records, errors, strict=True)
+    ]
+    for n in records:
+        begin = time.perf_counter()
+        error, how = population.likelihood_error(codes[:n])
+        seconds = time.perf_counter() - begin
+        name = "likelihood of the true graph, not private"
+        rows.append({"method": name, "records": n, "error": error, "seconds": seconds, "status": how})
+    return rows
+
+
+def cells(graph: str, variables: int, index: int, quick: bool) -> list[Row]:
+    """All methods on one population."""
+    warnings.simplefilter("ignore")
+    records, budgets = ([3_000, 10_000], [0.1, 1.0]) if quick else (list(RECORDS), list(BUDGETS))
+    where: Row = {"graph": graph, "variables": variables, "population": index}
+    folder = CACHE / "learning" / f"{graph}-{variables}-{index}"
+    rows: list[Row] = []
+    for n, rho in product(records, budgets):
+        for method in mechanisms(variables, 1.0, rho):
+            path = folder / f"{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"
+            found = kept(
+                path,
+                lambda n=n, rho=rho, method=method: private(graph, variables, index, n, rho, method),
+            )
+            rows.append({**where, "records": n, "rho": rho, "method": method, **found})
+    path = folder / f"public-{'-'.join(map(str, records))}.json"
+    return rows + [{**where, **row} for row in kept(path, lambda: public(graph, variables, index, records))]
+
+
+def report(frame: pd.DataFrame) -> str:
+    """Markdown tables of mean errors, one a graph and size, and what is asked of the methods."""
+    parts = []
+    for (graph, variables), part in frame.groupby(["graph", "variables"], sort=False):
+        budgeted, free = part[part["rho"].notna()], part[part["rho"].isna()]
+        order = list(dict.fromkeys(budgeted["method"]))
+        mean = budgeted.pivot_table(index=["records", "rho"], columns="method", values="error")[order]
+        lines = [
+            f"### {graph}, p = {variables}",
+            "",
+            "| n | ρ | " + " | ".join(order) + " |",
+            "|---" * (len(order) + 2) + "|",
+        ]
+        for (n, rho), row in mean.iterrows():
+            best = row.min()
+            shown = [f"**{v:.3f}**" if v == best and v < INFORMATIVE else f"{v:.3f}" for v in row]
+            lines.append(f"| {n:,} | {rho:g} | " + " | ".join(shown) + " |")
+        for method, own in free.groupby("method", sort=False):
+            by_size = ", ".join(f"{e:.3f}" for e in own.groupby("records")["error"].mean())
+            lines.append(f"\n{method}, n ascending: {by_size}.")
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, summary(frame)])
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """Over informative cells: SelectMeasure against its best private rival, tight against paper."""
+    mean = frame.dropna(subset="rho").pivot_table(
+        index=["graph", "variables", "records", "rho"], columns="method", values="error"
+    )
+    rivals = mean[list(RIVALS)].min(axis=1)
+    ratio = (mean[SELECTED] / rivals)[mean[[SELECTED, *RIVALS]].min(axis=1) < INFORMATIVE]
+    tight, paper = mean["Frank-Wolfe, tight"], mean["Frank-Wolfe, paper"]
+    own = (tight / paper)[(np.minimum(tight, paper) < INFORMATIVE)]
+    lines = []
+    for name, found in ((f"{SELECTED} / best private rival", ratio), ("Frank-Wolfe tight / paper", own)):
+        worst = found.groupby(["graph", "variables"]).agg(["count", "median", "max"])
+        lines.append(f"### {name}, informative cells\n")
+        lines += ["| graph | p | cells | median | worst |", "|---|---|---|---|---|"]
+        lines += [f"| {g} | {p} | {int(c)} | {m:.2f} | {w:.2f} |" for (g, p), (c, m, w) in worst.iterrows()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the grid and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--populations", type=int, default=POPULATIONS)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(VARIABLES))
+    parser.add_argument("--quick", action="store_true", help="one population, p = 10 and 20")
+    options = parser.parse_args()
+    populations = 1 if options.quick else options.populations
+    sizes = [10, 20] if options.quick else options.sizes
+    tasks = [(g, p, k) for k in range(populations) for p in sizes for g in GRAPHS]
+    work = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(
+        joblib.delayed(cells)(*task, options.quick) for task in tasks
+    )
+    frame = pd.DataFrame([row for part in track(work, total=len(tasks)) for row in part])
+    frame = frame.sort_values(["graph", "variables"], kind="stable")
+    if not options.quick:
+        frame.to_csv(RESULTS / "learning.csv", index=False, float_format="%.6g")
+    print(report(frame))
+
+
+if __name__ == "__main__":
+    main()
