@@ -321,7 +321,7 @@ class NoisyStatistics:
 
 
 def load_release(path: str | os.PathLike[str]) -> Any:
-    """Release read from a file that `save` wrote: noisy tables, or a network's estimate.
+    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
 
     Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
     comes back as its ``str``.

@@ -36,6 +36,7 @@ _VERSION_OF = {  # the first version that has the kind
     "learned-monomials": 3,
     "learned-pairwise": 3,
     "learned-potentials": 3,
+    "learned-regression": 3,
     "released-parities": 3,
 }
 _HOME_OF = {  # by name: releases do not depend on networks, nor on what is learnt
@@ -44,6 +45,7 @@ _HOME_OF = {  # by name: releases do not depend on networks, nor on what is lear
     "learned-monomials": "bayesprivmrf.learning.parities_file",
     "learned-pairwise": "bayesprivmrf.learning.learned_file",
     "learned-potentials": "bayesprivmrf.learning.potentials_file",
+    "learned-regression": "bayesprivmrf.learning.regression_file",
     "released-parities": "bayesprivmrf.learning.parities_file",
 }
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"

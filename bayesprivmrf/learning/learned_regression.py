@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ __all__ = ["LearnedRegression"]
 class LearnedRegression:
     r"""Log-odds of the target's second state, :math:`c + \sum_j w_j(x_j)`, each :math:`w_j` adding to 0.
 
+    There are no intervals. The bootstrap would simulate records, and a regression has no law of the variables that
+    explain. `PrivateFrankWolfe` learns all of them, with intervals.
+
     Parameters
     ----------
     domain
@@ -47,7 +51,7 @@ class LearnedRegression:
     Raises
     ------
     ModelError
-        The effects do not fit the states, or are not finite.
+        The target is not declared, or the effects do not fit the states, or are not finite.
     """
 
     domain: Domain
@@ -59,7 +63,10 @@ class LearnedRegression:
     total: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    kind = "learned-regression"
+
     def __post_init__(self) -> None:
+        self.domain.index(self.target)
         effects = np.array(self.effects, dtype=float)
         if (
             effects.shape != (sum(self.domain.cardinalities),)
@@ -106,6 +113,11 @@ class LearnedRegression:
             log_odds += self.effects[starts[self.domain.index(variable)] + self.domain.code(variable, label)]
         return float(np.exp(-np.logaddexp(0.0, -log_odds)))
 
+    @property
+    def is_exact(self) -> bool:
+        """False: everything here is private."""
+        return False
+
     def privacy_statement(self) -> str:
         """Sentence about privacy that can be pasted into a paper."""
         if self.provenance.simulated:
@@ -114,6 +126,18 @@ class LearnedRegression:
                 "it protects nobody and must not be published as a private release."
             )
         return self.guarantee.sentence()
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the release to one file, which `bayesprivmrf.load_release` reads.
+
+        Raises
+        ------
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
+        """
+        from bayesprivmrf.release_file import write_release
+
+        write_release(self, path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
