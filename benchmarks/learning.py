@@ -3,13 +3,13 @@
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning.py --jobs 2 [--quick]
 
 Random 3-regular graphs and grids, couplings of size .3 with random signs, no fields; p variables, n records under
-replace-one neighbours, budget rho; five populations a cell, two for the paper's calibration
-at 20 million spins, where it takes thousands of steps. Error: the largest over all pairs, coupled or not.
-Frank-Wolfe is told the true width (.9 and 1.2); SelectMeasure is told degree 4, one more than a node of the
-3-regular graph has, and 2 and 8 beside it; "moments" measures all pairs and fits those that stand out, like
-SelectMeasure. Steps, choices and penalties are made without the truth; likelihood alone knows the graph. Every cell
-is cached under benchmarks/results/cache/learning, so that an interrupted run goes on: delete it after a change to
-the library. Writes benchmarks/results/learning.csv.
+replace-one neighbours, budget rho; five populations a cell, two for the paper's calibration at 20 million spins,
+where it takes thousands of steps. Error: the largest over all pairs, coupled or not. Frank-Wolfe is told the true
+width (.9 and 1.2); SelectMeasure is told degree 4, one more than a node of the 3-regular graph has, and 2 and 8
+beside it; "moments" measures all pairs and fits those that stand out, like SelectMeasure. Steps, choices and
+penalties are made without the truth; likelihood alone knows the graph. Every cell is cached under
+benchmarks/results/cache/learning, so that an interrupted run goes on: delete it after a change to the library.
+Writes benchmarks/results/learning.csv.
 """
 
 from __future__ import annotations

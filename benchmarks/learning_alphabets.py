@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning_alphabets.py --jobs 2 [--quick]
 
 Random 3-regular graphs on 12 variables; a coupling is a centred table of independent normal entries, scaled so that
-its largest is .3; n records under replace-one neighbours, budget rho, five populations, three for the paper's calibration
-at n = 100,000. Error: the largest over all
-pairs of variables and of states. Frank-Wolfe is told the true width, SelectMeasure degree 4. "paper" is Algorithm 3
-with its own constants and steps; at its own rho, which it stays within. Cells are cached under
+its largest is .3; n records under replace-one neighbours, budget rho; five populations, three for the paper's
+calibration at n = 100,000. Error: the largest over all pairs of variables and of states. Frank-Wolfe is told the true
+width, SelectMeasure degree 4. "paper" is Algorithm 3 with its own constants and steps, at its own rho, within which
+it stays. Cells are cached under
 benchmarks/results/cache/learning-alphabets. Writes benchmarks/results/learning-alphabets.csv.
 """
 

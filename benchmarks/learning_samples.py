@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning_samples.py --jobs 2 [--quick]
 
 Random 3-regular Ising models, couplings of size .3 with random signs; rho = 1, replace-one neighbours. The mean error
-of ten populations (five at p = 64 and 128; three for the paper's calibration at 64, where it ends) is measured at numbers of
-records a factor of the root of two apart, upwards until it is below .08; a line through the logarithms of errors
-from .06 to .15 gives the crossing.
+of ten populations (five at p = 64 and 128; three for the paper's calibration at 64, where it ends) is measured at
+numbers of records a factor of the root of two apart, upwards until it is below .08; a line through the logarithms of
+errors from .06 to .15 gives the crossing.
 Slopes are those of a line through log n against log p; Zhang et al. (2020) have 1/2 for parameter learning under
 zero-concentrated privacy, and 0, a logarithm, without privacy. Settings as in learning.py. Every release is cached
 under benchmarks/results/cache/learning-samples. Writes benchmarks/results/learning-samples.csv.
