@@ -114,8 +114,10 @@ class AscentMechanism[ReleaseT](
             for trial, multiplier in zip(trials, noise.steps, strict=True)
         )
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
-        smallest = min(count_noise.scale, *(ascent.noise.scale for ascent in ascents))
-        require_fine_lattice(drawn_noises(ascents), smallest, epsilon, self.delta)
+        singly = [((ascent,), one_alone) for ascent in ascents]
+        for some, promised in [(ascents, epsilon), *singly]:
+            smallest = min(count_noise.scale, *(ascent.noise.scale for ascent in some))
+            require_fine_lattice(drawn_noises(some), smallest, promised, self.delta)
         return AscentPlan(
             specification=specification,
             ascents=ascents,

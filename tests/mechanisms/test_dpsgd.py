@@ -25,7 +25,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
-from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, base
+from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, base, clipped_ascent
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.randomness import NoiseSource, SecureNoise
 from bayesprivmrf.privacy import Adjacency
@@ -397,6 +397,21 @@ def test_a_search_whose_trials_each_take_the_budget_states_what_all_of_them_spen
     assert found.releases[0].details["noise_multiplier"] == pytest.approx(search.trials[0].noise_multiplier)
     assert 1.7 < found.guarantee.epsilon < 2.5
     assert all(release.guarantee == found.guarantee for release in found.releases)
+
+
+@pytest.mark.parametrize("covers", ["search", "trial"])
+def test_what_one_trial_promises_pays_for_its_discrete_noise_too(covers, monkeypatch):
+    checked = []
+    monkeypatch.setattr(
+        clipped_ascent, "require_fine_lattice", lambda *given: checked.append((given[0], *given[2:]))
+    )
+    grid = {"steps": [5, 20], "sampling_rate": [0.5]}
+    plan = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers)._prepare(network())
+    cells = plan.specification.size
+    together = (25 * cells + 1, plan.epsilon, 1e-6)
+    alone = [(steps * cells + 1, plan.one_alone, 1e-6) for steps in (5, 20)]
+    assert plan.one_alone < plan.epsilon
+    assert set(checked) == {together, *alone}
 
 
 def test_a_search_of_one_trial_is_that_trial():
