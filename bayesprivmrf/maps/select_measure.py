@@ -63,6 +63,8 @@ __all__ = [
 STEPS = 1024
 """M: a score's steps for one record."""
 
+_LARGEST_DENOMINATOR = 1 << 14
+
 _CHUNK_CELLS = (
     1 << 24
 )  # indicators expanded at a time; also the rows over which float32 sums of ones stay exact
@@ -284,8 +286,12 @@ def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> lis
 
 
 def _denominator(cardinalities: Sequence[int]) -> int:
-    """Return D: 1024, or for variables of very many states the least power of two of four steps a state."""
-    return max(1024, 1 << (4 * max(cardinalities, default=1) - 1).bit_length())
+    """Return D: 1024, or for variables of very many states the least power of two of four steps a state.
+
+    Up to 2^14, so that scores of 2^32 records, at most 4 D^2 for each, stay within 64 bits; memory refuses a pair of
+    so many states long before it runs out of shares.
+    """
+    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), _LARGEST_DENOMINATOR))
 
 
 def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:

@@ -21,6 +21,7 @@ from bayesprivmrf.maps.select_measure import (
     score_range,
     select_and_measure,
 )
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.selection import selection_rho, selection_scale
 
@@ -105,6 +106,17 @@ def test_scores_are_the_centred_tables_norms(cards):
         dependence_scores(pair_sums(codes, ones(codes), cards), cards, shares),
         slow_scores(codes, cards, shares),
     )
+
+
+def test_scores_of_billions_of_records_and_thousands_of_states_stay_within_64_bits():
+    largest = math.isqrt(DEFAULT_MEMORY_LIMIT // (8 * 7))  # states that SelectMeasure accepts in all
+    for states in (2, 257, 4096, 4097, largest):
+        one_way = np.ones(states, dtype=np.int64)
+        plan = plan_of((states, 2))
+        shares = public_shares(np.append(one_way, [0, 0]), 30.0, plan)
+        D = int(shares[0].sum())
+        assert all(share.sum() == D and share.min() >= 1 for share in shares)
+        assert 4 * D**2 * 2**32 < 2**63
 
 
 def test_with_equal_shares_the_score_is_the_size_of_the_sum_of_products():
