@@ -331,7 +331,7 @@ def accounted(delta: float, trials: int) -> float:
         ("none", 0.0, 1, 1),
         ("a record that is replaced, by the accountant of one that is added", -1.0, 1, 1),
         ("trials of a search that are not paid for", 0.0, 8, 1),
-        ("none", 0.0, 8, 8),
+        pytest.param("none", 0.0, 8, 8, marks=pytest.mark.slow),
     ],
 )
 def test_the_accountant_covers_one_record_more_and_all_trials(slip, before, trials, paid):
