@@ -9,11 +9,12 @@ measures the number of records.
 
 A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out of noise and sampling, of
 variances :math:`v_n` and :math:`v_s`: :math:`\sum c^2 / (v_n + v_s)` above a quantile of the chi-squared law with as
-many degrees of freedom. Where there is nothing but noise its tail is that of a normal number beyond two deviations;
-where there is nothing but sampling it is one over the number of candidates, as the chosen pairs are those whose
-sampling errors were the largest of all; in between it is the geometric mean with the variances' shares. A coupling
-that is left out is no larger than errors that the other pairs have all the same, so this rule rarely adds to the
-largest error, and it keeps graphs sparse and models narrow.
+many degrees of freedom. Where there is nothing but noise, which is fresh, its tail is that of Benjamini and Hochberg
+(1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of them stand out, strict
+where hardly any does. Where there is nothing but sampling it is one over the number of candidates (.05 at most), as
+the chosen pairs are those whose sampling errors were the largest of all; in between it is the geometric mean with the
+variances' shares. A coupling that is left out is no larger than errors that the other pairs have all the same, so
+this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["PairTargets"]
 
-_NOISE_TAIL = 0.0455  # two-sided, of a normal number beyond two deviations
+_FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
 _LEAST_VARIANCE = 1e-9  # records squared
 
 
@@ -163,16 +164,29 @@ class PairTargets:
         from scipy.stats import chi2
 
         variances = self.single_variances()
-        statistics, tails = np.zeros(len(self.pairs)), np.ones(len(self.pairs))
+        statistics, shares = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for place, ((i, j), t) in enumerate(zip(self.pairs.tolist(), self.pair, strict=True)):
             covariance = t - np.multiply.outer(self.single[i], self.single[j])
             noise = self.pair_noise + self.single_noise[i] * self.single[j] ** 2
             noise = noise + self.single_noise[j] * self.single[i][:, None] ** 2
             sampling = np.multiply.outer(variances[i], variances[j]) / self.total
             statistics[place] = (covariance**2 / (noise + sampling)).sum()
-            share = float(np.mean(sampling / (noise + sampling)))
-            tails[place] = _NOISE_TAIL ** (1 - share) * min(1 / self.candidates, _NOISE_TAIL) ** share
-        return statistics > chi2.isf(tails, [t.size for t in self.pair])
+            shares[place] = float(np.mean(sampling / (noise + sampling)))
+        # beyond a tail t^(1 - share) s^share, s that of sampling: the t at which each pair is just beyond, as a logarithm
+        log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
+        rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
+        log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
+        return _discoveries(log_levels)
+
+
+def _discoveries(log_levels: FloatArray) -> np.ndarray:
+    """Return which of several levels the rule of Benjamini and Hochberg rejects at, bool of the same shape."""
+    sorted_levels = np.sort(log_levels)
+    allowed = np.log(
+        _FALSE_DISCOVERY_RATE * np.arange(1, sorted_levels.size + 1) / max(sorted_levels.size, 1)
+    )
+    passing = np.flatnonzero(sorted_levels <= allowed)
+    return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
 
 
 def _variances(plan: MeasurementPlan) -> tuple[float, float]:
