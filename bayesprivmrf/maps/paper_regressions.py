@@ -52,7 +52,7 @@ class PaperRegressions(PairwiseByRegressions):
     @property
     @abstractmethod
     def replaced(self) -> int:
-        """How many regressions a record is in, at most."""
+        """How many regressions a record replaces, at most; those of half the move count as fourths."""
 
     @property
     def cost(self) -> float:
@@ -141,9 +141,11 @@ class PaperIsing(PaperRegressions):
 class PaperPairs(PaperRegressions):
     r"""Algorithm 3: each ordered pair of states of each node, radius 2 lambda k in the l1 ball, rho/(k^2 p) each.
 
-    k is the largest number of states. A node of k states whose record is replaced by one of the same state has
-    2 (k - 1) regressions replaced; where the state changes, 2 are, and 4 (k - 2) see half of that move, a fourth of
-    the cost: k in all, no more. So the whole costs at most :math:`4 (k - 1)/k^2 \cdot L^2 \rho \le L^2 \rho`.
+    k is the largest number of states. Features are 0 or 1, so where the label stays, and residuals keep their sign,
+    :math:`|q f_j - q' f'_j| \le B`: replacing a record of a node of k states by one of the same state moves scores of
+    2 (k - 1) regressions by half of 2B, a fourth of the cost. Where the state changes, 2 regressions see the label
+    change and move by 2B, while 2 (k - 2) lose the record and as many gain it, by B: :math:`2 + 4 (k - 2)/4 = k`
+    in all, which is more. So the whole costs at most :math:`2 L^2 \rho / k \le L^2 \rho`.
     """
 
     kind = "paper-pair-regressions"
@@ -165,8 +167,8 @@ class PaperPairs(PaperRegressions):
 
     @property
     def replaced(self) -> int:
-        """Ordered pairs with a given state, over all nodes."""
-        return sum(2 * (k - 1) for k in self.cardinalities)
+        """Largest number of regressions moved by 2B, those moved by B counted as fourths, over all nodes."""
+        return sum(k for k in self.cardinalities if k > 1)
 
     @cached_property
     def _pairs(self) -> np.ndarray:

@@ -253,7 +253,7 @@ def test_the_paper_guarantee_is_what_its_noise_costs():
     for states in ((3, 3, 3), (4, 2, 3), (5, 5, 5)):
         pairwise = PaperPairs(cardinalities=states, width=0.9, **settings)
         assert pairwise.cost <= 0.7
-        assert pairwise.replaced == sum(2 * (k - 1) for k in states)
+        assert pairwise.replaced == sum(states)
 
 
 def test_the_paper_steps_are_public_and_its_own():

@@ -126,11 +126,12 @@ def test_no_record_reaches_further_into_the_papers_pairs_than_is_stated(steps):
     moves = np.abs(sums[:, None] - sums[None]).max(axis=3)
     assert (moves <= 2 * bounds).all()
     squares = ((2 * moves / (4 * bounds)) ** 2).sum(axis=2)
-    replaced = sum(2 * (k - 1) for k in STATES)
+    replaced = PaperPairs(
+        cardinalities=STATES, eligible=~np.eye(2, dtype=bool), width=1.0, rho=1.0, adjacency=REPLACE
+    ).replaced
     assert squares.max() <= replaced
     if steps == 0:
-        # features of 0 and 1 move a score by two bounds only where the label changes: k squares, not 2 (k - 1)
-        assert squares.max() == sum(STATES) < replaced
+        assert squares.max() == replaced == sum(STATES)
 
 
 @pytest.mark.parametrize("weight", [1, 900, 1_000_000])
