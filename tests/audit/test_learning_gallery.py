@@ -273,6 +273,21 @@ def test_sums_move_further_where_a_record_is_replaced_than_where_one_is_added(wh
     assert is_refuted(first, second, lambda d: gaussian_epsilon(mu, d), 20_000) == refuted
 
 
+@pytest.mark.parametrize("form", ["moments", "tables"])
+@pytest.mark.parametrize(("share", "refuted"), [(1.0, False), (0.9, True)])
+def test_pairs_of_a_replaced_record_pass_their_noise_and_nine_tenths_of_it_is_caught(form, share, refuted):
+    # three of six variables flipped, the nine pairs across chosen; of each table a cell loses one, another gains one
+    rho, pairs = 2.0, 9
+    move = np.full(pairs, 2) if form == "moments" else np.tile([1, 0, 0, -1], pairs)
+    sensitivity = pairs_sensitivity(6, pairs, form, REPLACE)
+    assert (move**2).sum() == pytest.approx(sensitivity**2)
+    law = DiscreteGaussian(share * sensitivity / math.sqrt(2 * rho))
+    first, second = (projected(move, present, law, 21 + present) for present in (False, True))
+    mu = math.sqrt(2 * rho)
+    claim = functools.partial(gaussian_epsilon, mu)
+    assert is_refuted(first, second, claim, 60_000, deltas=(0.3, 0.2, 0.1)) == refuted
+
+
 @pytest.mark.parametrize(("is_in_both", "refuted"), [(False, False), (True, True)])
 def test_halves_that_share_a_record_cost_it_twice(is_in_both, refuted):
     # Algorithm 5 with all of rho for either half, whose sums overlap in one record as they are printed
