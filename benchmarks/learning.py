@@ -118,7 +118,7 @@ def cells(graph: str, variables: int, index: int, quick: bool, large: bool) -> l
 
 
 def report(frame: pd.DataFrame) -> str:
-    """Markdown tables of mean errors, one a graph and size, and what is asked of the methods."""
+    """Markdown tables of mean errors, one a graph and size, and how they compare."""
     parts = []
     for (graph, variables), part in frame.groupby(["graph", "variables"], sort=False):
         budgeted, free = part[part["rho"].notna()], part[part["rho"].isna()]
@@ -138,7 +138,32 @@ def report(frame: pd.DataFrame) -> str:
             by_size = ", ".join(f"{e:.3f}" for e in own.groupby("records")["error"].mean())
             lines.append(f"\n{method}, n ascending: {by_size}.")
         parts.append("\n".join(lines))
-    return "\n\n".join([*parts, summary(frame)])
+    return "\n\n".join([*parts, summary(frame), crossovers(frame)])
+
+
+def crossovers(frame: pd.DataFrame) -> str:
+    """A map for each graph and size: who has the least error, all within a tenth of it, where it is informative."""
+    names = {SELECTED: "S", "moments": "M", "Frank-Wolfe, tight": "F", "Frank-Wolfe, paper": "P"}
+    own = frame[frame["method"].isin(list(names)) & frame["rho"].notna()]
+    mean = own.pivot_table(index=["graph", "variables", "records", "rho"], columns="method", values="error")
+    parts = []
+    for (graph, variables), part in mean.groupby(["graph", "variables"], sort=False):
+        budgets = sorted(part.index.unique("rho"))
+        lines = [
+            f"{graph}, p = {variables}:",
+            "",
+            "| n | " + " | ".join(f"ρ = {b:g}" for b in budgets) + " |",
+        ]
+        lines.append("|---" * (len(budgets) + 1) + "|")
+        for n in sorted(part.index.unique("records")):
+            row = []
+            for rho in budgets:
+                errors = part.loc[(graph, variables, n, rho)]
+                near = "".join(short for name, short in names.items() if errors[name] <= 1.1 * errors.min())
+                row.append(f"{near} {errors.min():.3f}" if errors.min() < INFORMATIVE else "–")
+            lines.append(f"| {n:,} | " + " | ".join(row) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def summary(frame: pd.DataFrame) -> str:

@@ -58,8 +58,8 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     Every variable is measured by itself, then the :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy
     dependence scores are chosen, and these are measured; `bayesprivmrf.maps.select_measure` derives score and
     sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise, exactly or by
-    Gibbs sampling, whichever the chosen graph allows. Where choosing would save little (all pairs are less than
-    1.8 m) all are measured, and nothing is spent on a choice.
+    Gibbs sampling, whichever the chosen graph allows. Where the noise on all pairs would be no larger, for nothing
+    is spent on a choice, all are measured.
 
     Parameters
     ----------
@@ -137,8 +137,12 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
     ) -> MeasurementPlan:
         """Share the budget between single variables, the choice and the pairs."""
-        saving = (1 - ONE_WAY_SHARE) / (1 - ONE_WAY_SHARE - SELECTION_SHARE)
-        chooses = len(candidates) > saving * count
+        few, all_of_them = (
+            pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))
+        )
+        # variances of the noise, but for a common factor, on pairs that are chosen and on all
+        chosen_noise = few**2 / (1 - ONE_WAY_SHARE - SELECTION_SHARE)
+        chooses = count < len(candidates) and chosen_noise < all_of_them**2 / (1 - ONE_WAY_SHARE)
         count = count if chooses else len(candidates)
         single = ONE_WAY_SHARE * rho
         choice = SELECTION_SHARE * rho if chooses else 0.0

@@ -119,6 +119,35 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, deg
     assert spent <= Fraction(0.37)
 
 
+@pytest.mark.parametrize(
+    ("adjacency", "measure", "degree", "measured"),
+    [
+        ("add-or-remove-one", "moments", 3, 12),  # 28 pairs in all; 28 / .9 against 12 / .5
+        ("add-or-remove-one", "moments", 4, 28),  # against 16 / .5
+        ("replace-one", "tables", 3, 12),
+        ("replace-one", "tables", 4, 28),
+        (
+            "replace-one",
+            "moments",
+            3,
+            28,
+        ),  # a replaced record moves at most 16 products: 16 / .9 against 12 / .5
+        ("replace-one", "moments", 2, 8),
+    ],
+)
+def test_all_pairs_are_measured_where_their_noise_would_be_no_larger(adjacency, measure, degree, measured):
+    data, _ = ising_frame(500)
+    mechanism = SelectMeasure(rho=1.0, degree=degree, measure=measure, adjacency=adjacency)
+    learnt = mechanism.release(network(), data, rng=1)
+    assert learnt.details["pairs_measured"] == measured
+    assert learnt.map.plan.two_way.variance <= min(
+        SelectMeasure(rho=1.0, degree=d, measure=measure, adjacency=adjacency)
+        .release(network(), data, rng=1)
+        .map.plan.two_way.variance
+        for d in (degree, 7)
+    )
+
+
 def test_the_noise_of_the_plan_does_not_know_the_number_of_records():
     small, large = (
         SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(n)[0], rng=5).details
