@@ -11,6 +11,7 @@ from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
 from bayesprivmrf.learning.learned_potentials import LearnedPotentials, Trials
 from bayesprivmrf.learning.learned_regression import LearnedRegression
 from bayesprivmrf.learning.released_parities import ReleasedParities
+from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
 
 __all__ = [
     "LearnedIsing",
@@ -20,5 +21,7 @@ __all__ = [
     "LearnedPotentials",
     "LearnedRegression",
     "ReleasedParities",
+    "SimulatedIndicators",
     "Trials",
+    "simulated_indicators",
 ]

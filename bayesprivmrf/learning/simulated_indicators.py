@@ -1,0 +1,135 @@
+"""Made-up records of many indicators whose couplings are known, for rehearsals and examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SimulatedIndicators", "simulated_indicators"]
+
+_FEWEST, _MOST = 6, 20  # variables: two a group, and 2^p probabilities in memory
+_GROUPS = 3
+_WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12  # nats
+_SHARES = (0.1, 0.6)  # of records with 1, by which fields are chosen
+_SWEEPS, _TOLERANCE = 100, 1e-6  # nats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SimulatedIndicators:
+    """Records drawn from a known model; they are nobody's.
+
+    Parameters
+    ----------
+    simulated
+        One row a record, one column ``q0``, ``q1``, ... an indicator, 0 or 1.
+    monomials
+        Coefficients h of the model by tuples of variables, nats, for the spins -1 (state 0) and +1 (state 1): of
+        single variables, of all pairs, and of one triple a group.
+    """
+
+    simulated: pd.DataFrame
+    monomials: pd.Series
+
+    def __repr__(self) -> str:
+        rows, columns = self.simulated.shape
+        return f"SimulatedIndicators({rows:,} MADE-UP records of {columns} indicators)"
+
+
+def simulated_indicators(
+    size: int = 20_000, rng: int | np.random.Generator | None = None, *, variables: int = 16
+) -> SimulatedIndicators:
+    r"""Make up records of two-state indicators with known couplings.
+
+    The model is :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`, :math:`x_i = \pm 1`, with sets I of one,
+    two and three variables. Variables fall into three groups of g or g + 1. The coefficient of a pair inside a group
+    of g is uniform on 0.2 to 0.9 over the root of g; one in four of the pairs between groups has one that is uniform
+    on -0.1 to 0.1, the others 0. The first three variables of a group of three or more have -0.12. Fields are such
+    that the probability of state 1 is uniform on 0.1 to 0.6. Records are independent, and given in no random order.
+
+    Parameters
+    ----------
+    size
+        Number of records, at least 0.
+    rng
+        A seed or a generator, for the model and the records.
+    variables
+        p, from 6 to 20.
+
+    Raises
+    ------
+    ArgumentError
+        A number is out of range.
+    """
+    import pandas as pd
+
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
+        raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
+    if (
+        isinstance(variables, bool)
+        or not isinstance(variables, Integral)
+        or not _FEWEST <= variables <= _MOST
+    ):
+        raise ArgumentError(
+            f"`variables` must be a whole number from {_FEWEST} to {_MOST}, got {variables!r}."
+        )
+    generator, p = np.random.default_rng(rng), int(variables)
+    groups = np.array_split(np.arange(p), _GROUPS)
+    coefficients = _couplings(groups, generator)
+    states = (np.arange(2**p)[:, None] >> np.arange(p)) & 1
+    spins = (2 * states - 1).astype(np.int8)
+    energy = np.zeros(2**p)
+    for members, value in coefficients.items():
+        energy += value * spins[:, members].prod(axis=1)
+    fields, probability = _fields(energy, spins, generator.uniform(*_SHARES, p))
+    counts = generator.multinomial(int(size), probability)
+    rows = np.repeat(np.arange(2**p), counts)
+    frame = pd.DataFrame(states[rows].astype(np.int8), columns=pd.Index([f"q{i}" for i in range(p)]))
+    coefficients = {(i,): h for i, h in enumerate(fields)} | coefficients
+    keys: Any = np.empty(len(coefficients), dtype=object)
+    keys[:] = [tuple(f"q{i}" for i in members) for members in coefficients]
+    index = pd.Index(keys, tupleize_cols=False, name="monomial")
+    return SimulatedIndicators(
+        simulated=frame, monomials=pd.Series(list(coefficients.values()), index=index, name="coefficient")
+    )
+
+
+def _couplings(groups: list[np.ndarray], generator: np.random.Generator) -> dict[tuple[int, ...], float]:
+    """Coefficients of all pairs, and of one triple a group."""
+    found: dict[tuple[int, ...], float] = {}
+    owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    for pair in combinations(range(owner.size), 2):
+        inside, chosen = generator.uniform(*_WITHIN), generator.random() < 0.25
+        across = generator.uniform(-_BETWEEN, _BETWEEN) if chosen else 0.0
+        members = len(groups[owner[pair[0]]])
+        found[pair] = inside / members**0.5 if owner[pair[0]] == owner[pair[1]] else across
+    for group in groups:
+        if len(group) > 2:
+            found[tuple(group[:3].tolist())] = _TRIPLE
+    return found
+
+
+def _fields(energy: np.ndarray, spins: np.ndarray, shares: np.ndarray) -> tuple[list[float], np.ndarray]:
+    """Fields that give each variable nearly its share of ones, by iterative scaling, and the law of the states."""
+    fields = np.zeros(shares.size)
+    log = energy.copy()
+    for _ in range(_SWEEPS):
+        before = fields.copy()
+        for i in range(shares.size):
+            weight = np.exp(log - log.max())
+            ones = weight[spins[:, i] > 0].sum() / weight.sum()
+            step = 0.5 * float(np.log(shares[i] / (1 - shares[i])) - np.log(ones / (1 - ones)))
+            fields[i] += step
+            log += step * spins[:, i]
+        if np.abs(fields - before).max() < _TOLERANCE:
+            break
+    weight = np.exp(log - log.max())
+    return fields.tolist(), weight / weight.sum()
