@@ -1,80 +1,50 @@
-r"""Intervals for learnt couplings by the parametric bootstrap.
+r"""Intervals for learnt couplings, by simulation from the release: post-processing, which spends no budget.
 
-Records are simulated from the learnt model, as many as the release says there were, and learnt from by the very map
-that made the release, with noise of the same laws from a seeded generator: what varies among the replicates is what
-varied in the release, sampling, choices and noise together. It is post-processing of the release.
+What varies among simulated releases is what varied in the release, sampling, choices and noise together: records are
+simulated from a model, as many as the release says there were, and learnt from by the very map that made the release,
+with noise of the same laws from a seeded generator. Four methods:
 
-With quantiles :math:`q_\pm` of the replicates' parameters and the estimate :math:`\hat a`, a percentile interval is
-:math:`[q_-, q_+]` and a basic one :math:`[2 \hat a - q_+, 2 \hat a - q_-]`; the basic one corrects the map's bias as
-far as the learnt model shows it. Either takes errors about the learnt model for errors about the truth. That fails
-where the truth is very different from what was learnt: a coupling that was not found at all has an estimate of 0 and
-replicates of 0. docs/select_measure.md has measured coverage.
+- ``"linearised"``, for `SelectMeasure`: the errors of its fit, to first order, and for pairs that were left out what
+  would have left them out: `bayesprivmrf.learning.linear_interval`. It simulates records once;
+- ``"calibrated"``, for all others: from a model whose map gives the estimate back, so that what the map shrinks is
+  given back as well: `bayesprivmrf.learning.calibrated_interval`;
+- ``"percentile"`` and ``"basic"``: with quantiles :math:`q_\pm` of parameters learnt from simulations of the release
+  itself and the estimate :math:`\hat a`, :math:`[q_-, q_+]` and :math:`[2 \hat a - q_+, 2 \hat a - q_-]`. Either
+  takes errors about the learnt model for errors about the truth. That fails where the map shrinks much, and where a
+  coupling was not found at all, which has an estimate of 0 and replicates of 0.
+
+docs/learning.md has measured coverage.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning import calibrated_interval, linear_interval
 from bayesprivmrf.learning.learned_ising import LearnedIsing
 from bayesprivmrf.learning.learned_monomials import LearnedMonomials
 from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
-from bayesprivmrf.learning.simulation import simulated_codes
-from bayesprivmrf.maps.noise import SimulatedNoise
+from bayesprivmrf.learning.replicates import replicates_of, size_of
+from bayesprivmrf.learning.select_measure import CouplingsByMeasurement
+from bayesprivmrf.learning.simulation import warn_of_chains
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy.checks import positive_finite, probability
+from bayesprivmrf.privacy.checks import probability
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bayesprivmrf.learning.learned import LearnedNetwork
 
-__all__ = ["interval", "replicates_of"]
+__all__ = ["interval"]
 
+_METHODS = ("linearised", "calibrated", "basic", "percentile")
 
-def replicates_of(
-    learned: LearnedNetwork, replicates: int, generator: np.random.Generator, total: float | None = None
-) -> list[Any]:
-    """Return releases learnt from simulated records, each of the class of the given one.
-
-    Parameters
-    ----------
-    learned
-        The release.
-    replicates
-        How many.
-    generator
-        Of records and of noise.
-    total
-        How many records to simulate; by default the release's number.
-
-    Raises
-    ------
-    ModelError
-        The release does not know its map, or no number of records.
-    """
-    total = learned.total if total is None else positive_finite("total", total)
-    if learned.map is None:
-        raise ModelError(
-            "the release must know its map, got none; make it with this version and a map it can save."
-        )
-    if total is None:
-        raise ModelError(
-            "`total` must be given where the release knows no number of records; state about how many there were."
-        )
-    size = max(round(total), 1)
-    result = []
-    for stream in generator.spawn(replicates):
-        codes, _ = simulated_codes(learned, size, stream)
-        source, law = SimulatedNoise(stream), learned.total_noise
-        seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
-        parts = learned.map.learn(codes, np.ones(size, dtype=np.int64), float(seen), source)
-        result.append(replace(learned, **dict(zip(learned.parameters, parts, strict=True))))
-    return result
+type Parameters = tuple[FloatArray, ...]
 
 
 def interval(
@@ -84,7 +54,7 @@ def interval(
     replicates: int,
     *,
     of: str,
-    method: str,
+    method: str | None,
     total: float | None = None,
 ) -> pd.DataFrame:
     """Return intervals for couplings or fields: see `LearnedNetwork.interval`."""
@@ -95,43 +65,65 @@ def interval(
         raise ArgumentError(f"`replicates` must be a whole number of at least 2, got {replicates!r}.")
     if of not in {"couplings", "fields"}:
         raise ArgumentError(f"`of` must be 'couplings' or 'fields', got {of!r}.")
-    if method not in {"basic", "percentile"}:
-        raise ArgumentError(f"`method` must be 'basic' or 'percentile', got {method!r}.")
-    index, estimate = labelled_parameters(learned, of)
-    draws = replicates_of(learned, int(replicates), np.random.default_rng(rng), total)
-    values = np.array([labelled_parameters(draw, of)[1] for draw in draws])
-    low, high = np.quantile(values, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
-    if method == "basic":
-        low, high = 2 * estimate - high, 2 * estimate - low
+    if method not in {None, *_METHODS}:
+        raise ArgumentError(f"`method` must be None or one of {', '.join(_METHODS)}, got {method!r}.")
+    index, place = _labelled(learned, of)
+    size, was_measured = size_of(learned, total), isinstance(learned.map, CouplingsByMeasurement)
+    method = method or ("linearised" if was_measured else "calibrated")
+    if method == "linearised" and not was_measured:
+        raise ArgumentError(
+            "`method` must not be 'linearised' for a release of another mechanism than SelectMeasure, whose noise is "
+            "not that of measured pairs; leave it out."
+        )
+    generator, estimate = np.random.default_rng(rng), place(_parameters(learned))
+    if method == "linearised":
+        lower, upper, has_mixed = linear_interval.limits(learned, prob, size, generator)  # type: ignore[arg-type]
+        if not has_mixed:
+            warn_of_chains()
+        low, high = place(lower), place(upper)
+    elif method == "calibrated":
+        lower, upper = calibrated_interval.limits(learned, prob, int(replicates), generator, size)
+        low, high = place(lower), place(upper)
+    else:
+        draws = replicates_of(learned, int(replicates), generator, size)
+        values = np.array([place(_parameters(draw)) for draw in draws])
+        low, high = np.quantile(values, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+        if method == "basic":
+            low, high = 2 * estimate - high, 2 * estimate - low
     return pd.DataFrame({"estimate": estimate, "lower": low, "upper": high}, index=index)
 
 
-def labelled_parameters(learned: LearnedNetwork, of: str) -> tuple[pd.Index, FloatArray]:
-    """Return what couplings or fields belong to (variables, and states where they are tables), and their values."""
+def _parameters(learned: LearnedNetwork) -> tuple[FloatArray, ...]:
+    return tuple(getattr(learned, name) for name in learned.parameters)
+
+
+def _labelled(learned: LearnedNetwork, of: str) -> tuple[pd.Index, Callable[[Parameters], FloatArray]]:
+    """Return what couplings or fields belong to (variables, and states of tables), and how to take them."""
     names = learned.domain.variables
     if isinstance(learned, LearnedMonomials):
         chosen = (learned.sets.orders >= 2) if of == "couplings" else (learned.sets.orders == 1)
         members = [tuple(names[v] for v in members) for members in learned.sets]
-        return _index({"monomial": [members[k] for k in np.flatnonzero(chosen)]}), learned.coefficients[
-            chosen
-        ]
+        index = _index({"monomial": [members[k] for k in np.flatnonzero(chosen)]})
+        return index, lambda parameters: parameters[0][chosen]
     if isinstance(learned, LearnedIsing):
         if of == "fields":
-            return _index({"variable": list(names)}), learned.field_vector
+            return _index({"variable": list(names)}), lambda parameters: parameters[1]
         i, j = np.triu_indices(len(names), 1)
         index = _index({"variable": [names[a] for a in i], "other": [names[b] for b in j]})
-        return index, learned.coupling_matrix[i, j]
+        return index, lambda parameters: parameters[0][i, j]
     if isinstance(learned, LearnedPairwise):
         return _labelled_tables(learned, of)
     raise ModelError(f"intervals are for couplings that were learnt, got a {type(learned).__name__}.")
 
 
-def _labelled_tables(learned: LearnedPairwise, of: str) -> tuple[pd.Index, FloatArray]:
+def _labelled_tables(
+    learned: LearnedPairwise, of: str
+) -> tuple[pd.Index, Callable[[Parameters], FloatArray]]:
     domain = learned.domain
     owner = [v for v, labels in zip(domain.variables, domain.states, strict=True) for _ in labels]
     label = [label for labels in domain.states for label in labels]
     if of == "fields":
-        return _index({"variable": owner, "state": label}), learned.field_vector
+        return _index({"variable": owner, "state": label}), lambda parameters: parameters[1]
     place = np.repeat(np.arange(len(domain.variables)), domain.cardinalities)
     rows, columns = np.nonzero(place[:, None] < place)
     levels = {
@@ -140,7 +132,7 @@ def _labelled_tables(learned: LearnedPairwise, of: str) -> tuple[pd.Index, Float
         "state": [label[a] for a in rows],
         "other_state": [label[b] for b in columns],
     }
-    return _index(levels), learned.coupling_matrix[rows, columns]
+    return _index(levels), lambda parameters: parameters[0][rows, columns]
 
 
 def _index(levels: dict[str, list[Any]]) -> pd.Index:

@@ -33,7 +33,7 @@ from bayesprivmrf.marginals import forecast, marginal_engine
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["PairFit", "closed_form", "fit_means", "is_narrow"]
+__all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
 LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
@@ -180,7 +180,7 @@ def _by_sampling(
     generator: np.random.Generator,
 ) -> PairFit:
     chains = Chains(effects.cardinalities, effects.scopes, generator)
-    features = _features(effects)
+    features = features_of(effects)
     lanes = chains.codes.shape[1]
     draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
     beta, sample, step = start.copy(), np.zeros((0, effects.size), dtype=np.float32), np.zeros_like
@@ -222,7 +222,7 @@ def _rows(codes: np.ndarray) -> np.ndarray:
     return codes.transpose(0, 2, 1).reshape(-1, codes.shape[1])
 
 
-def _features(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
+def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
     """Return the map from codes (rows, p) to φ, float32 of shape (rows, d)."""
     cards = effects.cardinalities
     first = np.cumsum([0, *(k - 1 for k in cards)])

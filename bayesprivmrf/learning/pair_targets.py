@@ -27,7 +27,7 @@ from bayesprivmrf.maps.select_measure import Measured, MeasurementPlan
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["PairTargets"]
+__all__ = ["PairTargets", "least_statistic"]
 
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
 _LEAST_VARIANCE = 1e-9  # records squared
@@ -172,11 +172,30 @@ class PairTargets:
             sampling = np.multiply.outer(variances[i], variances[j]) / self.total
             statistics[place] = (covariance**2 / (noise + sampling)).sum()
             shares[place] = float(np.mean(sampling / (noise + sampling)))
-        # beyond a tail t^(1 - share) s^share, s that of sampling: the t at which each pair is just beyond, as a logarithm
+        # the t at which each pair is just beyond its tail t^(1 - share) s^share, as a logarithm (s: sampling)
         log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
         rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
         log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
         return _discoveries(log_levels)
+
+
+def least_statistic(
+    shares: FloatArray, freedom: IntArray, *, kept: int, measured: int, candidates: int
+) -> FloatArray:
+    """Return how large a pair's statistic had to be for it to be kept beside those that were.
+
+    Parameters
+    ----------
+    shares, freedom
+        Of sampling in the variance of the pair's covariance, in [0, 1]; degrees of freedom. One shape.
+    kept, measured, candidates
+        How many pairs stood out of those that were measured, and from how many these were chosen.
+    """
+    from scipy.stats import chi2
+
+    rarity = max(np.log(candidates), -np.log(_LARGEST_SAMPLING_TAIL))
+    level = np.log(_FALSE_DISCOVERY_RATE * min(kept + 1, measured) / measured)
+    return chi2.isf(np.exp((1 - shares) * level - shares * rarity), freedom)
 
 
 def _discoveries(log_levels: FloatArray) -> np.ndarray:

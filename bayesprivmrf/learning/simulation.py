@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning.learned import LearnedNetwork
 
-__all__ = ["sample", "simulated_codes"]
+__all__ = ["sample", "simulated_codes", "warn_of_chains"]
 
 _MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
 
@@ -47,12 +47,17 @@ def sample(learned: LearnedNetwork, size: int, rng: int | np.random.Generator | 
         raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
     codes, is_trusted = simulated_codes(learned, int(size), np.random.default_rng(rng))
     if not is_trusted:
-        warnings.warn(
-            "the chains of the Gibbs sampler have not mixed: those that started at random and at one end still "
-            "differ; distrust these records, as the learnt couplings are too strong for this sampler.",
-            SamplingWarning,
-            stacklevel=3,
-        )
+        warn_of_chains()
     domain = learned.domain
     columns = {v: label_array(domain, v)[codes[:, place]] for place, v in enumerate(domain.variables)}
     return pd.DataFrame(columns, columns=pd.Index(list(domain.variables), dtype=object))
+
+
+def warn_of_chains() -> None:
+    """Warn the caller's caller that records are not to be trusted."""
+    warnings.warn(
+        "the chains of the Gibbs sampler have not mixed: those that started at random and at one end still "
+        "differ; distrust these records, as the learnt couplings are too strong for this sampler.",
+        SamplingWarning,
+        stacklevel=4,
+    )
