@@ -49,11 +49,12 @@ LARGEST_POTENTIAL = 1e3
 SPREAD = 0.5
 """Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate."""
 
-STABLE = 0.5
-"""Largest default learning rate times the largest curvature at the uniform distribution."""
+STABLE = 1.3
+"""Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2."""
 
 _CHUNK = 1 << 15
-_ITERATIONS = 50
+_ITERATIONS, _MORE_ITERATIONS = 50, 3
+_FIRST, _REFRESHED = 50, 5  # the curvature is looked at in each of the first steps, then in one of five
 _SAFETY = 1 - 2.0**-50
 
 
@@ -173,16 +174,42 @@ def draw_each(size: int, numerator: int, words: Callable[[int], np.ndarray]) -> 
 
 def largest_curvature(engine: MarginalEngine, potentials: FloatArray) -> float:
     """Return about the largest eigenvalue of the indicators' covariance at some potentials, by power iteration."""
+    return _curvature(engine, potentials, np.cos(np.arange(engine.size, dtype=float)), _ITERATIONS)[0]
+
+
+def _curvature(
+    engine: MarginalEngine, potentials: FloatArray, vector: FloatArray, iterations: int
+) -> tuple[float, FloatArray]:
+    """Return an estimate of the largest eigenvalue, and the vector it belongs to, from a vector to begin with."""
     product = engine.linearize(potentials)[2]
-    vector = np.cos(np.arange(engine.size, dtype=float))
     value = 0.0
-    for _ in range(_ITERATIONS):
+    for _ in range(iterations):
         image = product(vector)
         value = float(np.linalg.norm(image)) / float(np.linalg.norm(vector))
         if not value > 0:
             break
         vector = image / np.abs(image).max()
-    return value
+    return value, vector
+
+
+class _Rate:
+    """The learning rate of each step; the default follows the curvature. It sees released potentials alone."""
+
+    def __init__(self, engine: MarginalEngine, given: float | None, calm: float) -> None:
+        self._engine, self._given, self._calm = engine, given, calm
+        self._vector = np.cos(np.arange(engine.size, dtype=float))
+        self._place, self._now, self.smallest = 0, calm, math.inf
+
+    def at(self, potentials: FloatArray) -> float:
+        """Return the rate of the next step, which starts at some potentials."""
+        if self._given is None and (self._place < _FIRST or self._place % _REFRESHED == 0):
+            iterations = _MORE_ITERATIONS if self._place else _ITERATIONS
+            curvature, self._vector = _curvature(self._engine, potentials, self._vector, iterations)
+            self._now = min(self._calm, STABLE / curvature) if curvature > 0 else self._calm
+        self._place += 1
+        rate = self._now if self._given is None else self._given
+        self.smallest = min(self.smallest, rate)
+        return rate
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -195,7 +222,7 @@ class AscentPath:
         Averaged over the last iterates, nats, shape (size,), in the gauge of smallest norm; minus infinity at
         impossible cells.
     learning_rate
-        The one that was used.
+        The smallest that was used.
     is_bounded
         Whether a potential was held to `LARGEST_POTENTIAL` on the way.
     """
@@ -226,7 +253,7 @@ class Ascent:
         noise of all T steps gives each potential a standard deviation of s = `SPREAD`, so that directions of
         curvature above :math:`z c / (q \hat n \sqrt T)`, in which a difference of a nat can be told from noise, are
         fitted and the others are not. By :math:`\eta = \kappa / \lambda`, κ = `STABLE`, no step overshoots; λ is the
-        largest curvature at the uniform distribution.
+        largest curvature where the ascent is, looked at again and again.
     averaging
         Share of the iterates, the last ones, whose mean is the answer; the last one alone for 0.
     """
@@ -257,13 +284,15 @@ class Ascent:
         engine = marginal_engine(model.cardinalities, model.scopes)
         free = np.ones(model.size, dtype=bool) if model.possible is None else model.possible
         theta = np.where(free, 0.0, -np.inf)
-        rate = self._rate(engine, theta, total)
-        step = rate / (self.numerator / 2.0**RATE_BITS * total * lattice.steps)
+        deviation = self.noise.scale / lattice.steps * math.sqrt(self.steps)
+        drawn = self.numerator / 2.0**RATE_BITS * total
+        rate = _Rate(engine, self.learning_rate, SPREAD * drawn / deviation)
         kept = min(max(round(self.averaging * self.steps), 1), self.steps)
         mean, is_bounded = np.zeros(int(free.sum())), False
         for place in range(self.steps):
             rounded = lattice.rounded(engine.marginals(theta)[1])
             exact = self._sum(codes, counts, rounded, source)
+            step = rate.at(theta) / (drawn * lattice.steps)
             theta[free] += step * source.add(exact[free], self.noise)
             is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
@@ -271,15 +300,7 @@ class Ascent:
                 mean += theta[free] / kept
         theta[free] = mean
         potentials = minimum_norm_potentials(model.cardinalities, model.scopes, theta)
-        return AscentPath(potentials=potentials, learning_rate=rate, is_bounded=is_bounded)
-
-    def _rate(self, engine: MarginalEngine, uniform: FloatArray, total: float) -> float:
-        if self.learning_rate is not None:
-            return self.learning_rate
-        deviation = self.noise.scale / self.lattice.steps * math.sqrt(self.steps)
-        calm = SPREAD * self.numerator / 2.0**RATE_BITS * total / deviation
-        curvature = largest_curvature(engine, uniform)
-        return min(calm, STABLE / curvature) if curvature > 0 else calm
+        return AscentPath(potentials=potentials, learning_rate=rate.smallest, is_bounded=is_bounded)
 
     def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
         drawn = self._sample(counts, source)
