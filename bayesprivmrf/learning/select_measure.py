@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.learning.pair_fit import PairFit, closed_form, fit_means
 from bayesprivmrf.learning.pair_targets import PairTargets
+from bayesprivmrf.learning.reweighted_fit import needs_reweighting, reweighted_fit
 from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.maps.select_measure import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.model.effects import Effects
@@ -116,7 +117,7 @@ def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit
     effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
     place = dict(zip(pairs, kept.tolist(), strict=True))
     variances = targets.single_variances()
-    means, ridges, worths = [], [], [targets.total]
+    means, ridges, noises, worths = [], [], [], [targets.total]
     for subset in effects.subsets:
         if len(subset) == 1:
             (i,) = subset
@@ -127,17 +128,17 @@ def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit
             spread, noise = np.multiply.outer(variances[i], variances[j]), targets.pair_noise
             worths.append(float(1 / np.mean(1 / targets.total + noise / spread)))
         means.append(mean.ravel())
+        noises.append(np.full(mean.size, noise))
         ridges.append((noise / spread + 1 / targets.total).ravel() / PRIOR_DEVIATION**2)
     assert len(effects.subsets) == len(pairs) + len(free)
     tables, shares = targets.tables(), targets.shares()
-    return fit_means(
-        effects,
-        np.concatenate([np.zeros(0), *means]),
-        np.concatenate([np.zeros(0), *ridges]),
-        float(np.median(worths)),
-        generator,
-        start=closed_form(effects, [tables[k] for k in kept], shares),
-    )
+    mean, ridge, noise = (np.concatenate([np.zeros(0), *parts]) for parts in (means, ridges, noises))
+    worth = float(np.median(worths))
+    start = closed_form(effects, [tables[k] for k in kept], shares)
+    fit = fit_means(effects, mean, ridge, worth, generator, start=start)
+    if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
+        return fit
+    return reweighted_fit(effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference)
 
 
 def _seed(measured: Measured) -> int:
