@@ -1,0 +1,150 @@
+"""How often intervals of learnt couplings hold the truth, how wide they are, and what they cost.
+
+    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning_intervals.py [--quick]
+
+Random 3-regular graphs, couplings of size .3 with random signs, no fields; p variables, n records under replace-one
+neighbours, budget rho; intervals at 90 %. Each cell has several releases, each of a population of its own: more of
+them where they are cheap. SelectMeasure is told degree 4, or p - 1, which measures all pairs; Frank-Wolfe is told the
+true width. The basic bootstrap is there for comparison in a few cells. Coverage is over pairs, or fields, of all
+releases of a cell; seconds are of one core's processor time. Every release is cached under
+benchmarks/results/cache/learning-intervals, so that an interrupted run goes on: delete it after a change to the
+library. Writes benchmarks/results/learning_intervals.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from learning_models import CACHE, RESULTS, IsingPopulation, drawn, kept
+from rich.progress import track
+
+from bayesprivmrf.learning import calibrated_interval, linear_interval
+from bayesprivmrf.learning.replicates import replicates_of
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
+
+PROB, REPLICATES, SEED = 0.9, 100, 20_261_122
+NAMES = ("coupled", "free", "fields")
+RECORDS, BUDGETS = (3_000, 10_000, 100_000), (0.1, 1.0)
+MEASURED, ALL, FRANK_WOLFE = "SelectMeasure, degree 4", "moments", "Frank-Wolfe"
+BASIC = ", basic"
+RELEASES = {  # by method, then variables and records; 0 for all
+    MEASURED: {(20, 0): 10, (50, 0): 6, (200, 10_000): 1},
+    ALL: {(20, 0): 10, (50, 0): 6},
+    FRANK_WOLFE: {(20, 3_000): 8, (20, 10_000): 4, (50, 10_000): 1},
+    FRANK_WOLFE + BASIC: {(20, 3_000): 4, (20, 10_000): 1},
+    MEASURED + BASIC: {(20, 3_000): 2, (20, 10_000): 1},
+}
+
+type Cell = tuple[str, int, int, float, int]
+type Row = dict[str, object]
+
+
+def mechanism(method: str, population: IsingPopulation, rho: float) -> SelectMeasure | PrivateFrankWolfe:
+    if method.startswith(FRANK_WOLFE):
+        return PrivateFrankWolfe(rho=rho, width=population.width, adjacency="replace-one")
+    degree = len(population.couplings) - 1 if method.startswith(ALL) else 4
+    return SelectMeasure(rho=rho, degree=degree, adjacency="replace-one")
+
+
+def measured(method: str, variables: int, records: int, rho: float, index: int) -> Row:
+    """Hits and widths of one release."""
+    warnings.simplefilter("ignore")
+    population, codes = drawn("3-regular", variables, records, SEED + index)
+    seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho)])
+    rng = np.random.default_rng(seed)
+    learnt = mechanism(method, population, rho).release(population.network, population.frame(codes), rng=rng)
+    begin = time.process_time()
+    lower, upper = limits_of(learnt, method, rng)
+    result: Row = {"seconds": time.process_time() - begin}
+    place = np.triu_indices(variables, 1)
+    truth, zeros = population.couplings[place], np.zeros(variables)
+    low, high = lower[0][place], upper[0][place]
+    for name, own, part in (
+        ("coupled", (low, high, truth), truth != 0),
+        ("free", (low, high, truth), truth == 0),
+        ("fields", (lower[1], upper[1], zeros), zeros == 0),
+    ):
+        below, above, true = (array[part] for array in own)
+        result[f"{name}_hits"] = int(((below <= true) & (true <= above)).sum())
+        result[f"{name}_of"] = int(part.sum())
+        result[f"{name}_width"] = float(np.median(above - below))
+    return result
+
+
+def limits_of(learnt: Any, method: str, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Lower and upper limits of couplings and fields, as `learnt.interval` has them, from one simulation."""
+    if method.endswith(BASIC):
+        draws = replicates_of(learnt, REPLICATES, rng)
+        limits = []
+        for name in learnt.parameters:
+            values = np.array([getattr(draw, name) for draw in draws])
+            quantiles = np.quantile(values, [(1 + PROB) / 2, (1 - PROB) / 2], axis=0)
+            limits.append(2 * getattr(learnt, name) - quantiles)
+        return tuple(zip(*limits, strict=True))
+    if method.startswith(FRANK_WOLFE):
+        return calibrated_interval.limits(learnt, PROB, REPLICATES, rng, None)
+    return linear_interval.limits(learnt, PROB, learnt.total, rng)[:2]
+
+
+def cells(quick: bool) -> list[Cell]:
+    """All releases, the cheap ones first."""
+    found: list[Cell] = []
+    for method, counts in RELEASES.items():
+        for (variables, only), count in counts.items():
+            for records in [only] if only else RECORDS:
+                for rho in BUDGETS:
+                    found += [(method, variables, records, rho, k) for k in range(count)]
+    if quick:
+        found = [cell for cell in found if cell[1] == 20 and cell[2] < 100_000]
+    return sorted(found, key=lambda cell: (cell[0] not in (MEASURED, ALL), cell[1], cell[2]))
+
+
+def report(frame: pd.DataFrame) -> str:
+    """Markdown table, one row a cell."""
+    lines = [
+        "| method | p | n | ρ | releases | coupled | free | fields | width, coupled | free | fields | s |",
+        "|---" * 12 + "|",
+    ]
+    order = {name: place for place, name in enumerate(RELEASES)}
+    keys = ["method", "variables", "records", "rho"]
+    for (method, p, n, rho), own in sorted(
+        frame.groupby(keys), key=lambda item: (order[item[0][0]], *item[0][1:])
+    ):
+        shares = [own[f"{name}_hits"].sum() / max(own[f"{name}_of"].sum(), 1) for name in NAMES]
+        widths = [own[f"{name}_width"].median() for name in NAMES]
+        shown = [f"{v:.2f}" for v in shares] + [f"{v:.3f}" for v in widths]
+        lines.append(
+            f"| {method} | {p} | {n:,} | {rho:g} | {len(own)} | "
+            + " | ".join(shown)
+            + f" | {own['seconds'].median():.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is not cached and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="p = 20 and few records alone")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="begin no release after so long")
+    options = parser.parse_args()
+    rows, begin = [], time.monotonic()
+    for method, p, n, rho, k in track(cells(options.quick)):
+        name = method.replace(", ", "-").replace(" ", "-")
+        path = CACHE / "learning-intervals" / f"{name}-{p}-{n}-{rho:g}-{k}.json"
+        if not path.exists() and time.monotonic() - begin > 60 * options.minutes:
+            continue
+        found = kept(path, lambda cell=(method, p, n, rho, k): measured(*cell))
+        rows.append({"method": method, "variables": p, "records": n, "rho": rho, "release": k, **found})
+    frame = pd.DataFrame(rows)
+    if not options.quick:
+        frame.to_csv(RESULTS / "learning_intervals.csv", index=False, float_format="%.6g")
+    print(report(frame))
+
+
+if __name__ == "__main__":
+    main()
