@@ -79,9 +79,13 @@ def _tables_of(release: Any) -> NoisyStatistics:
     """The noisy tables of a release; a release of another kind is a result already, or has them within it."""
     tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
     if not isinstance(tables, NoisyStatistics):
+        remedy = (
+            "fit it in Python: bayesprivmrf.load_release(path).fit()"
+            if hasattr(release, "fit")
+            else "it is a result already: read it in Python with bayesprivmrf.load_release"
+        )
         raise ArgumentError(
-            f"`fit` takes a release of noisy tables, got one of kind {release.kind!r}, which is a result already; "
-            "read it in Python with bayesprivmrf.load_release."
+            f"`fit` takes a release of noisy tables, got one of kind {release.kind!r}; {remedy}."
         )
     return tables
 

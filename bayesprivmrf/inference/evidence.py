@@ -191,9 +191,18 @@ def require_inference(inference: str) -> None:
 def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     if isinstance(releases, list | tuple):
         return releases
+    remedy = "load_release(path) reads one from a file"
+    if hasattr(
+        releases, "statistics"
+    ):  # what was learnt is a model, and may hold the tables it was fitted to
+        has_tables = getattr(releases, "statistics", None) is not None
+        remedy = (
+            "give it the tables inside, `.statistics`"
+            if has_tables
+            else "it is a model already; SelectMeasure(measure='tables') also releases noisy tables to fit"
+        )
     raise ArgumentError(
-        f"`fit` takes a release or a list of releases, got {type(releases).__name__}; "
-        "load_release(path) reads one from a file."
+        f"`fit` takes a release of noisy tables or a list of them, got {type(releases).__name__}; {remedy}."
     )
 
 

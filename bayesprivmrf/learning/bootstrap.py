@@ -60,7 +60,7 @@ def interval(
     """Return intervals for couplings or fields: see `LearnedNetwork.interval`."""
     import pandas as pd
 
-    prob = probability("prob", prob, zero=False)
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     if isinstance(replicates, bool) or not isinstance(replicates, Integral) or replicates < 2:
         raise ArgumentError(f"`replicates` must be a whole number of at least 2, got {replicates!r}.")
     if of not in {"couplings", "fields"}:

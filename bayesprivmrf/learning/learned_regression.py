@@ -98,10 +98,15 @@ class LearnedRegression:
         Raises
         ------
         ArgumentError
-            A variable is missing.
+            It is no mapping, or a variable is missing.
         ModelError
             A variable or a state is not declared.
         """
+        if not isinstance(states, Mapping):
+            raise ArgumentError(
+                f"`states` must map each variable to one state, got a {type(states).__name__}; "
+                "call it for one row after another, as a dict."
+            )
         missing = [v for v in self.domain.variables if v != self.target and v not in states]
         if missing:
             raise ArgumentError(

@@ -169,8 +169,12 @@ class Domain:
         try:
             return codes[label_key(label)]
         except (KeyError, TypeError):
+            # what is no single value is not shown: it may be a column of records
+            shown = (
+                repr(label) if isinstance(label, str | bytes | bool | int | float) else type(label).__name__
+            )
             raise ModelError(
-                f"variable {variable!r} has no state {label!r}; its declared states are "
+                f"variable {variable!r} has no state {shown}; its declared states are "
                 f"{', '.join(map(repr, self.states_of(variable)))}."
             ) from None
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ModelError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, ModelError, ReleaseFileError
 from bayesprivmrf.learning import LearnedRegression
-from bayesprivmrf.mechanisms import PrivateLogisticRegression
+from bayesprivmrf.mechanisms import PrivateLogisticRegression, SelectMeasure
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.release import Provenance
@@ -99,3 +99,24 @@ def test_a_target_that_is_not_declared_is_refused():
         LearnedRegression(**common, target="b", effects=np.zeros(2))
     with pytest.raises(ModelError, match="one finite number a state"):
         LearnedRegression(**common, target="a", effects=np.zeros(3))
+
+
+def test_a_frame_of_records_in_place_of_one_row_is_refused_without_showing_them():
+    regression = fitted(0)
+    secret = pd.DataFrame({3: ["SECRET"], "k": [1], (1, 2): ["ever"]})
+    with pytest.raises(ArgumentError, match="must map each variable to one state, got a DataFrame"):
+        regression.probability(secret)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="has no state Series") as raised:
+        regression.probability({3: secret[3], "k": 1, (1, 2): "ever"})  # type: ignore[dict-item]
+    assert "SECRET" not in str(raised.value)
+
+
+def test_a_learnt_model_without_tables_says_how_to_have_some():
+    variables = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
+    data = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 1] * 50})
+    for measure, words in (("moments", "measure='tables'"), ("tables", r"`\.statistics`")):
+        learnt = SelectMeasure(rho=1.0, degree=1, measure=measure).release(variables, data, rng=1)
+        with pytest.raises(ArgumentError, match=words):
+            bpm.NaiveMLE().fit(learnt)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"0\.9 is for 90 %"):
+        learnt.interval(prob=90)
