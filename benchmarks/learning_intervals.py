@@ -101,7 +101,7 @@ def cells(quick: bool) -> list[Cell]:
                     found += [(method, variables, records, rho, k) for k in range(count)]
     if quick:
         found = [cell for cell in found if cell[1] == 20 and cell[2] < 100_000]
-    return sorted(found, key=lambda cell: (cell[0] not in (MEASURED, ALL), cell[1], cell[2]))
+    return sorted(found, key=lambda cell: (cell[0] not in (MEASURED, ALL), cell[1], cell[2], cell[4]))
 
 
 def report(frame: pd.DataFrame) -> str:
@@ -130,10 +130,12 @@ def main() -> None:
     """Run what is not cached and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="p = 20 and few records alone")
+    parser.add_argument("--methods", nargs="+", choices=list(RELEASES), default=list(RELEASES))
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no release after so long")
     options = parser.parse_args()
     rows, begin = [], time.monotonic()
-    for method, p, n, rho, k in track(cells(options.quick)):
+    chosen = [cell for cell in cells(options.quick) if cell[0] in options.methods]
+    for method, p, n, rho, k in track(chosen):
         name = method.replace(", ", "-").replace(" ", "-")
         path = CACHE / "learning-intervals" / f"{name}-{p}-{n}-{rho:g}-{k}.json"
         if not path.exists() and time.monotonic() - begin > 60 * options.minutes:
@@ -141,7 +143,7 @@ def main() -> None:
         found = kept(path, lambda cell=(method, p, n, rho, k): measured(*cell))
         rows.append({"method": method, "variables": p, "records": n, "rho": rho, "release": k, **found})
     frame = pd.DataFrame(rows)
-    if not options.quick:
+    if not options.quick and len(options.methods) == len(RELEASES):
         frame.to_csv(RESULTS / "learning_intervals.csv", index=False, float_format="%.6g")
     print(report(frame))
 

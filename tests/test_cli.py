@@ -150,7 +150,8 @@ def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkey
         ({"--epsilon": "nan"}, "`epsilon`"),
         ({"--model": "none.toml"}, "none.toml"),
         ({"--mechanism": "magic"}, "laplace"),
-        ({"--mechanism": "magic"}, "install the package that brings it"),
+        ({"--mechanism": "magic"}, "called from Python, or brought by another package"),
+        ({"--mechanism": "selectmeasure"}, "did you mean 'select-measure'"),
         (
             {"--mechanism": "objective-perturbation"},
             "must be one of dpsgd, frank-wolfe, ",

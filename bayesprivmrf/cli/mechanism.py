@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import json
 from typing import Any
@@ -23,8 +24,15 @@ def chosen_mechanism(options: argparse.Namespace) -> Any:
     # what another one releases may have no file format: that must not turn out after the budget is spent
     fit = sorted(key for key, kind in available.items() if kind.runs_from_file)
     if name not in fit:
-        remedy = "call it from Python" if name in available else "install the package that brings it"
-        raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}.")
+        close = difflib.get_close_matches(name, fit, n=1)
+        remedy = (
+            "call it from Python."
+            if name in available
+            else f"did you mean {close[0]!r}?"
+            if close
+            else "what is not listed is called from Python, or brought by another package."
+        )
+        raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
     kind = available[name]
     known = inspect.signature(kind).parameters
     budget = "epsilon" if options.rho is None else "rho"

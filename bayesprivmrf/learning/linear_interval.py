@@ -116,6 +116,7 @@ class _Model:
         assert isinstance(known, CouplingsByMeasurement)
         self.plan, self.total, self.generator = known.plan, total, generator
         self.total_variance = 0.0 if known.total_noise is None else known.total_noise.variance
+        self.is_reweighted = learned.details.get("penalty") is not None  # see `reweighted_fit`
         self.cards = learned.domain.cardinalities
         self.first = np.cumsum([0, *self.cards])
         self.width = int(self.first[-1])
@@ -166,12 +167,16 @@ class _Model:
             noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
             own = single[subset[0]]
             expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel() if is_pair else own
-        ridge = (noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
-        inverse = np.linalg.inv(self.covariance + np.diag(ridge))
-        error = inverse + inverse @ (ridge[:, None] * inverse)
+        if self.is_reweighted:
+            penalty = np.eye(spread.size) / self.total + noise[:, None] * np.linalg.inv(self.covariance)
+        else:
+            penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total)
+        penalty /= PRIOR_DEVIATION**2
+        inverse = np.linalg.inv(self.covariance + penalty)
+        error = inverse + inverse @ penalty @ inverse
         law = self.covariance / self.total + np.diag(noise)
         law += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
-        return self.beta + inverse @ (ridge * self.beta), error @ law @ error.T
+        return self.beta + inverse @ (penalty @ self.beta), error @ law @ error.T
 
 
 def _flat(learned: LearnedIsing | LearnedPairwise, pairs: list[tuple[int, ...]]) -> FloatArray:
