@@ -150,6 +150,21 @@ def test_every_public_name_is_the_same_thing_at_every_look():
     assert bayesprivmrf.citation().startswith("@software{bayesprivmrf")
 
 
+def test_every_mechanism_that_protects_has_its_methods_cited():
+    from types import SimpleNamespace
+
+    from bayesprivmrf import mechanisms
+
+    kinds = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
+    ours = [
+        k.__name__ for k in kinds if issubclass(k, mechanisms.Mechanism) and k.__name__[-9:] != "Mechanism"
+    ]
+    assert len(ours) >= 10
+    for name in set(ours) - {"ExactStatistics"}:
+        release = SimpleNamespace(provenance=SimpleNamespace(mechanism=name))
+        assert bayesprivmrf.citation(release).count("@") >= 3, name
+
+
 def test_help_loads_no_heavy_library():
     loaded = in_a_fresh_process(
         "import sys, json, io, contextlib\nfrom bayesprivmrf.cli import main\n"
