@@ -13,11 +13,12 @@ model's errors. Here
 3. a parameter that is not 0 has the interval :math:`\theta_0 + (\hat\theta - m - q_\pm) / s`. The quantiles q and the
    share s are those of the moved models, whose answers vary with all other parameters as well, so that not knowing
    these is a part of the width; s, and the shape of the errors, are shared by all parameters of a kind;
-4. one at 0 has :math:`[g^{-1}(\hat\theta - q_+), g^{-1}(\hat\theta - q_-)]` with the quantiles of its own answers to
-   :math:`\theta_0` and the probes' mean answer g, odd and increasing.
+4. one at 0 has the interval of all values whose answers are so small with a probability of at least half of what a
+   wrong interval may have, by the quantiles of the probes' answers: what the map hardly ever finds may be as large as
+   probes that it misses.
 
-That corrects bias and width for the map's answer, to first order in how far :math:`\theta_0` is from the truth. Of a
-weak coupling that was left at 0 the errors are taken for those of none. It is post-processing of the release.
+That corrects bias and width for the map's answer, to first order in how far :math:`\theta_0` is from the truth, and
+takes parameters of a kind and a size to be found alike. It is post-processing of the release.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
 _FEWEST = 8
 _LEAST_SLOPE = 0.2
 _QUANTILE_OF_ERRORS = 0.98
-_BIN, _MOST_BINS = 40, 16
+_BIN_OF_MEAN, _BIN = 10, 40  # probes
 
 
 def limits(
@@ -85,10 +86,8 @@ def limits(
             high[own] = centre[own] + (estimate[own] - middle[own] - below * spread) / slope
         own = (space.kinds == kind) & (centre == 0)
         if own.any():
-            curve = _Curve.of(theta[:, own], answer[:, own])
-            below, above = np.quantile(still[:, own], levels, axis=0)
-            low[own] = curve.inverse(estimate[own] - above)
-            high[own] = curve.inverse(estimate[own] - below)
+            reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
+            low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
     return space.arrays(low), space.arrays(high)
 
 
@@ -164,50 +163,50 @@ def _moved(
         if silent.size:
             probes = generator.choice(silent, size=min(-(-space.variables // 4), silent.size), replace=False)
             is_probe = own & np.isin(space.groups, probes)
-            largest = max(float(np.abs(centre[own]).max()), 4 * float(errors[own].max()))
+            largest = max(float(np.abs(centre).max()), 4 * float(errors[own].max()))
             theta[is_probe] = largest * generator.random() * noise[is_probe] / np.abs(noise[is_probe]).max()
     return theta
 
 
 @dataclass(frozen=True, slots=True)
-class _Curve:
-    """An odd increasing function through given points of its positive half, straight beyond the last."""
+class _Reach:
+    """The upper quantile of the map's answers to parameters, increasing, and straight beyond the last probes."""
 
     x: FloatArray
     y: FloatArray
-    slope: float
 
     @classmethod
-    def of(cls, theta: FloatArray, answer: FloatArray) -> _Curve:
-        """Return means of the answers over bins of parameters of like size, made increasing."""
+    def of(cls, still: FloatArray, theta: FloatArray, answer: FloatArray, level: float) -> _Reach:
+        """Return quantiles at 0 and about the mean answers to probes, both over probes of like size, and mirrored."""
         from scipy.optimize import isotonic_regression
 
-        given = theta != 0
-        size, value = np.abs(theta[given]), (np.sign(theta) * answer)[given]
-        if not size.size:
-            return cls(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 1.0)
+        is_probe = theta != 0
+        size, value = np.abs(theta[is_probe]), (np.sign(theta) * answer)[is_probe]
         order = np.argsort(size, kind="stable")
-        bins = np.array_split(order, min(max(size.size // _BIN, 1), _MOST_BINS))
-        x = np.array([size[part].mean() for part in bins])
-        y = np.array([value[part].mean() for part in bins])
-        y = np.maximum(isotonic_regression(y, weights=[part.size for part in bins]).x, 0.0)
-        x, y = np.concatenate([[0.0], x]), np.concatenate([[0.0], y])
-        upper = x >= x[-1] / 2
-        spread = x[upper] - x[upper].mean()
-        slope = float(spread @ y[upper] / (spread @ spread)) if upper.sum() > 1 else y[-1] / x[-1]
-        y = y + 1e-6 * x  # strictly increasing
-        return cls(x, y, float(np.clip(slope, _LEAST_SLOPE / 2, 2.0)))
+        size, value = size[order], value[order]
+        at_zero = np.quantile(np.concatenate([still, -still]), level)
+        x, above, below = np.zeros(0), np.zeros(0), np.zeros(0)
+        if size.size:
+            parts = np.array_split(np.arange(size.size), max(size.size // _BIN_OF_MEAN, 1))
+            x = np.array([size[part].mean() for part in parts])
+            mean = isotonic_regression([value[part].mean() for part in parts]).x
+            rest = value - np.interp(size, np.append(0.0, x), np.append(0.0, mean))
+            wide = np.array_split(np.arange(size.size), max(size.size // _BIN, 1))
+            home = np.repeat(np.arange(len(wide)), [part.size for part in wide])
+            quantiles = np.array([np.quantile(rest[part], [1 - level, level]) for part in wide])
+            below, above = mean + quantiles[home[[part[len(part) // 2] for part in parts]]].T
+        x, y = np.concatenate([-x[::-1], [0.0], x]), np.concatenate([-below[::-1], [at_zero], above])
+        y, first = np.unique(isotonic_regression(y).x, return_index=True)
+        return cls(x[first], y)  # where the quantile stays the same, the least parameter with it
 
-    def __call__(self, theta: FloatArray) -> FloatArray:
-        size = np.abs(theta)
-        inner = np.interp(size, self.x, self.y) + self.slope * np.maximum(size - self.x[-1], 0.0)
-        return np.sign(theta) * inner
-
-    def inverse(self, answer: FloatArray) -> FloatArray:
-        """Return the parameters that such answers belong to."""
-        size = np.abs(answer)
-        inner = np.interp(size, self.y, self.x) + np.maximum(size - self.y[-1], 0.0) / self.slope
-        return np.sign(answer) * inner
+    def lower(self, answer: FloatArray) -> FloatArray:
+        """Return the least parameters whose upper quantile reaches the answers."""
+        if self.x.size == 1:  # no answer to any probe: nothing is known
+            return np.full(answer.size, -np.inf)
+        slope = max((self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0]), _LEAST_SLOPE)
+        inner = np.interp(answer, self.y, self.x)
+        beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
+        return inner + beyond / slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -238,12 +238,12 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     mechanism = ParityQueries(rho=0.1, order=3, method="gaussian")
     models = [mechanism.release(network(), frame(4_000, seed), rng=seed).fit(ridge=0.0) for seed in range(40)]
     model = models[0]
-    found = model.interval(prob=0.9, rng=2, replicates=60)
+    found = model.interval(prob=0.9, rng=2, replicates=60, method="basic")
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
     width = found["upper"] - found["lower"]
     spread = np.std([each.monomials[found.index] for each in models], axis=0)
     assert np.median(width / (2 * 1.645 * spread)) == pytest.approx(1.0, abs=0.2)
-    fields = model.interval(prob=0.9, rng=2, replicates=10, of="fields")
+    fields = model.interval(prob=0.9, rng=2, replicates=10, of="fields", method="basic")
     assert list(fields.index) == [(v,) for v in NAMES]
     learnt = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
     with pytest.raises(ModelError, match="map"):
