@@ -300,7 +300,7 @@ def test_joint_fit_refuses_one_release_twice_and_populations_of_other_size_or_st
 
 
 def test_fit_refuses_what_is_no_release():
-    with pytest.raises(ArgumentError, match="a release or a list of releases, got dict"):
+    with pytest.raises(ArgumentError, match="a release of noisy tables or a list of them, got dict"):
         NaiveMLE().fit({"a": 1})
     with pytest.raises(ArgumentError, match="at least one release"):
         NaiveMLE().fit([])
