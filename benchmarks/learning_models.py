@@ -32,26 +32,27 @@ type Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class IsingPopulation:
-    """An Ising model without fields, couplings of one size and random signs.
+    """An Ising model, couplings of one size and random signs; fields uniform up to a size, or none.
 
-    `width` is the largest sum of the couplings of a node.
+    `width` is the largest sum of the couplings and the field of a node, in size.
     """
 
     couplings: Array
     edges: list[tuple[int, int]]
+    fields: Array
 
     @classmethod
-    def of(cls, graph: str, variables: int, seed: int) -> IsingPopulation:
+    def of(cls, graph: str, variables: int, seed: int, largest_field: float = 0.0) -> IsingPopulation:
         rng = np.random.default_rng([seed, variables])
         edges = sorted((min(edge), max(edge)) for edge in edges_of(graph, variables, seed))
         couplings = np.zeros((variables, variables))
         for i, j in edges:
             couplings[i, j] = couplings[j, i] = rng.choice([-COUPLING, COUPLING])
-        return cls(couplings=couplings, edges=edges)
+        return cls(couplings, edges, fields=largest_field * rng.uniform(-1, 1, variables))
 
     @property
     def width(self) -> float:
-        return float(np.abs(self.couplings).sum(axis=1).max())
+        return float((np.abs(self.couplings).sum(axis=1) + np.abs(self.fields)).max())
 
     @property
     def network(self) -> bpm.ModelSpecification:
@@ -59,7 +60,16 @@ class IsingPopulation:
 
     def codes(self, records: int, seed: int) -> Array:
         """Records as codes 0 and 1, from chains that a sweep of this weak coupling all but decorrelates."""
-        flat = np.concatenate([self.couplings[i, j] * np.array([1, -1, -1, 1]) for i, j in self.edges])
+        share = self.fields / (self.couplings != 0).sum(
+            axis=1
+        )  # a field is spread over the edges of its node
+        first, second = np.array([[-1, -1, 1, 1], [-1, 1, -1, 1]])
+        flat = np.concatenate(
+            [
+                self.couplings[i, j] * first * second + share[i] * first + share[j] * second
+                for i, j in self.edges
+            ]
+        )
         rng = np.random.default_rng([seed, len(self.couplings), 7])
         return gibbs_draws((2,) * len(self.couplings), self.edges, flat, records, rng).codes
 
@@ -120,9 +130,11 @@ def edges_of(graph: str, variables: int, seed: int) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=1)
-def drawn(graph: str, variables: int, records: int, seed: int) -> tuple[IsingPopulation, Array]:
+def drawn(
+    graph: str, variables: int, records: int, seed: int, largest_field: float = 0.0
+) -> tuple[IsingPopulation, Array]:
     """A population and records of it."""
-    population = IsingPopulation.of(graph, variables, seed)
+    population = IsingPopulation.of(graph, variables, seed, largest_field)
     return population, population.codes(records, seed)
 
 
