@@ -12,8 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LEARNING = "04_learning_interactions.ipynb"
-SLOW = {"02_posterior.ipynb", LEARNING}  # half a minute each
-WITH_OUTPUTS = {"03_network_peer_effects.ipynb", LEARNING}  # their data do not ship; minutes at full size
+PEERS = "03_network_peer_effects.ipynb"
+SLOW = {"02_posterior.ipynb", PEERS, LEARNING}  # half a minute each
+WITH_OUTPUTS = {PEERS, LEARNING}  # their data do not ship; minutes at full size
 MACHINE_PATH = re.compile(
     r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"
 )
@@ -129,7 +130,7 @@ def test_a_notebook_runs_and_shows_its_pictures(path, tmp_path, monkeypatch):
 @pytest.mark.skipif(blogs_file() is None, reason="the blogs' GML does not ship")
 def test_the_notebook_on_one_network_runs_on_the_blogs(tmp_path, monkeypatch):
     monkeypatch.setenv("POLBLOGS_GML", str(blogs_file()))
-    outputs = executed(ROOT / "notebooks" / "03_network_peer_effects.ipynb", tmp_path, monkeypatch)
+    outputs = executed(ROOT / "notebooks" / PEERS, tmp_path, monkeypatch)
     texts = [str(output.get("text", "")) for output in outputs]
     assert any("IsingNetwork(815 nodes, 2345 edges)" in text for text in texts)
     assert any("no guarantee: 2.850" in text for text in texts)
