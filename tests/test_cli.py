@@ -672,7 +672,6 @@ def test_compare_without_arguments_is_the_survey(capsys):
 POSTERIOR = ("fit", "toy.release", "--method", "posterior", "--seed", "1", "--draws", "200", "--chains", "2")
 
 
-@pytest.mark.slow  # half a minute to compile its model
 def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys):
     import arviz as az
 
