@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -95,8 +98,40 @@ class LearnedNetwork(ABC):
         """Log potentials, nats, one table a clique of `specification`."""
 
     @abstractmethod
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables and what `graph` has as their weight."""
+
+    @final
     def graph(self, threshold: float = 0.0) -> nx.Graph:
-        """Return the graph of couplings above a threshold in size, weights on its edges."""
+        """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
+
+        The weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise one, the
+        coefficient largest in size of the monomials that hold both variables, and for learnt potentials the largest
+        entry of an effect of both variables: a table of sum zero along each of its axes.
+
+        Parameters
+        ----------
+        threshold
+            Nats, at least 0; by default every coupling that is not zero has an edge.
+
+        Raises
+        ------
+        ArgumentError
+            The threshold is negative or not a finite number.
+        """
+        import networkx as nx
+
+        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold < math.inf:
+            raise ArgumentError(
+                f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
+            )
+        names = self.domain.variables
+        graph = nx.Graph()
+        graph.add_nodes_from(names)
+        graph.add_weighted_edges_from(
+            (names[i], names[j], weight) for i, j, weight in self._weighted_pairs() if abs(weight) > threshold
+        )
+        return graph
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -201,10 +236,11 @@ class LearnedNetwork(ABC):
         write_release(self, path, overwrite=overwrite)
 
     def _facts(self) -> list[tuple[str, str]]:
+        coupled = self.graph().number_of_edges()
         found = [
             ("mechanism", self.provenance.mechanism),
             ("variables", f"{len(self.domain.variables)}"),
-            ("couplings", f"{self.graph().number_of_edges():,} pairs"),
+            ("couplings", f"{coupled:,} pair{'' if coupled == 1 else 's'}"),
         ]
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, plain_array
 
 if TYPE_CHECKING:
-    import networkx as nx
     import xarray as xr
 
 __all__ = ["LearnedIsing"]
@@ -110,14 +110,6 @@ class LearnedIsing(LearnedNetwork):
             tables.append(table)
         return CliqueTables.from_arrays(self.domain, self.specification.cliques, tables)
 
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
-        """Return the graph of couplings above a threshold in size, as ``weight`` on its edges."""
-        import networkx as nx
-
-        names, A = self.domain.variables, self.coupling_matrix
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
-        graph.add_weighted_edges_from(
-            (names[i], names[j], float(A[i, j])) for i, j in self._pairs if abs(A[i, j]) > threshold
-        )
-        return graph
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables, and their coupling."""
+        return ((int(i), int(j), float(self.coupling_matrix[i, j])) for i, j in self._pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -11,14 +12,15 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.learned import LearnedNetwork
+from bayesprivmrf.learning.learned_ising import LearnedIsing
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
-    import networkx as nx
     import pandas as pd
+    import xarray as xr
 
 __all__ = ["LearnedMonomials", "by_monomial", "effect_scales"]
 
@@ -75,6 +77,50 @@ class LearnedMonomials(LearnedNetwork):
         return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[1:]
 
     @property
+    def couplings(self) -> xr.DataArray:
+        """Couplings of a model of pairs, dimensions ``variable`` and ``other``, as `LearnedIsing` has them.
+
+        Raises
+        ------
+        ModelError
+            The order is above 2: how two variables are coupled then depends on others.
+        """
+        return self._as_ising.couplings
+
+    @property
+    def fields(self) -> xr.DataArray:
+        """Fields of a model of pairs, dimension ``variable``, as `LearnedIsing` has them.
+
+        Raises
+        ------
+        ModelError
+            The order is above 2.
+        """
+        return self._as_ising.fields
+
+    @cached_property
+    def _as_ising(self) -> LearnedIsing:
+        if self.order > 2:
+            raise ModelError(
+                "`couplings` and `fields` are those of a model of pairs, but this one was learnt with an order of "
+                f"{self.order}; use `monomials`, which has the coefficients of all sets."
+            )
+        p = self.sets.variables
+        A, h = np.zeros((p, p)), np.zeros(p)
+        for members, coefficient in zip(self.sets, self.coefficients.tolist(), strict=True):
+            if len(members) == 1:
+                h[members] = coefficient
+            elif members:
+                A[members] = A[members[::-1]] = coefficient
+        return LearnedIsing(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )
+
+    @property
     def width(self) -> float:
         r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
         size = np.abs(self.coefficients)
@@ -102,24 +148,14 @@ class LearnedMonomials(LearnedNetwork):
         places = [self.sets.positions[subset] for subset in effects.subsets]
         return model.tables(effects.potentials(self.coefficients[places] * effect_scales(effects)))
 
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
-        """Return the graph of variables that share a monomial above a threshold in size.
-
-        The ``weight`` of an edge is the coefficient that is largest in size among the monomials with both variables.
-        """
-        import networkx as nx
-
-        names = self.domain.variables
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
-        heavy = np.flatnonzero((np.abs(self.coefficients) > threshold) & (self.sets.orders >= 2))
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of variables that share a monomial, and the coefficient that is largest in size."""
+        size = np.where(self.sets.orders >= 2, np.abs(self.coefficients), 0.0)
         members = list(self.sets)
-        for place in heavy[np.argsort(np.abs(self.coefficients[heavy]), kind="stable")]:
-            weight = float(self.coefficients[place])
-            graph.add_edges_from(
-                ((names[i], names[j]) for i, j in combinations(members[place], 2)), weight=weight
-            )
-        return graph
+        found: dict[tuple[int, int], float] = {}
+        for place in np.argsort(size, kind="stable")[np.count_nonzero(size == 0) :]:
+            found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
+        return ((i, j, weight) for (i, j), weight in found.items())
 
 
 def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: str) -> pd.Series:

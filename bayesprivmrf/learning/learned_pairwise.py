@@ -16,7 +16,6 @@ from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray, IntArray, labelled
 
 if TYPE_CHECKING:
-    import networkx as nx
     import xarray as xr
 
 __all__ = ["LearnedPairwise"]
@@ -126,19 +125,9 @@ class LearnedPairwise(LearnedNetwork):
             tables.append(table)
         return CliqueTables.from_arrays(self.domain, self.specification.cliques, tables)
 
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
-        """Return the graph of couplings whose largest entry is above a threshold, as ``weight`` on its edges."""
-        import networkx as nx
-
-        names, strengths = self.domain.variables, self.strengths
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
-        graph.add_weighted_edges_from(
-            (names[i], names[j], float(strengths[i, j]))
-            for i, j in self._pairs
-            if strengths[i, j] > threshold
-        )
-        return graph
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables, and the largest entry of their coupling."""
+        return ((int(i), int(j), float(self.strengths[i, j])) for i, j in self._pairs)
 
 
 class _Couplings(Mapping[tuple[Any, Any], Any]):

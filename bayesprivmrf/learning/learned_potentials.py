@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.learned import LearnedNetwork
+from bayesprivmrf.learning.learned_ising import LearnedIsing
+from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
+from bayesprivmrf.learning.pair_arrays import pair_arrays
 from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 if TYPE_CHECKING:
-    import networkx as nx
+    import xarray as xr
 
 __all__ = ["LearnedPotentials", "Trials"]
 
@@ -66,29 +71,63 @@ class LearnedPotentials(LearnedNetwork):
         """Log potentials, nats, one table a clique."""
         return self.tables
 
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
-        """Return the graph of variables whose joint effects exceed a threshold in size.
+    @property
+    def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
+        """Couplings of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
 
-        The ``weight`` of an edge is the largest entry, in size, of an effect of both variables: a table of sum zero
-        along each of its axes. Impossible cells are filled with the mean of their table.
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
         """
-        import networkx as nx
+        return self._as_pairs.couplings
 
+    @property
+    def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
+        """Fields of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.fields
+
+    @cached_property
+    def _as_pairs(self) -> LearnedIsing | LearnedPairwise:
         model = self.model
-        names = model.domain.variables
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
+        largest = max(map(len, model.scopes))
+        if largest > 2 or model.possible is not None:
+            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
+            raise ModelError(
+                f"`couplings` and `fields` are those of a model of pairs where every cell is possible, but this one "
+                f"has {seen}; use `potentials`, one table a clique, or `graph()`."
+            )
         effects = Effects.of(model.cardinalities, model.scopes)
+        A, h = pair_arrays(effects, effects.coordinates(self.tables.flat))
+        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
+        return form(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )
+
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of variables with a joint effect, and its largest entry in size.
+
+        Impossible cells are filled with the mean of their table.
+        """
+        effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.concatenate(
             [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
         )
+        found: dict[tuple[int, int], float] = {}
         for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
-            size = float(np.abs(table).max())
-            for i, j in combinations(subset, 2):
-                known = graph.get_edge_data(names[i], names[j], {"weight": threshold})["weight"]
-                if size > known:
-                    graph.add_edge(names[i], names[j], weight=size)
-        return graph
+            for pair in combinations(subset, 2):
+                found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
+        return ((i, j, weight) for (i, j), weight in found.items())
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.learning.pair_arrays import pair_arrays
 from bayesprivmrf.learning.pair_fit import PairFit, closed_form, fit_means
 from bayesprivmrf.learning.pair_targets import PairTargets
 from bayesprivmrf.learning.reweighted_fit import needs_reweighting, reweighted_fit
@@ -98,8 +99,7 @@ class CouplingsByMeasurement:
         variance = 0.0 if self.total_noise is None else self.total_noise.variance
         targets = PairTargets.of(measured, self.plan, total, variance)
         fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
-        couple = _ising if all(k == 2 for k in self.plan.cardinalities) else _pairwise
-        coupling, fields = couple(fit)
+        coupling, fields = pair_arrays(fit.effects, fit.coordinates)
         return FittedCouplings(
             coupling_matrix=coupling,
             field_vector=fields,
@@ -144,33 +144,6 @@ def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit
 def _seed(measured: Measured) -> int:
     """A seed that the noisy numbers themselves give, for sampling in the fit."""
     return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
-
-
-def _ising(fit: PairFit) -> tuple[FloatArray, FloatArray]:
-    """Couplings A and fields h: contrasts of two states are spins over the root of two."""
-    p = len(fit.effects.cardinalities)
-    A, h = np.zeros((p, p)), np.zeros(p)
-    for subset, beta in zip(fit.effects.subsets, fit.coordinates.tolist(), strict=True):
-        if len(subset) == 1:
-            h[subset] = beta / np.sqrt(2)
-        else:
-            A[subset] = A[subset[::-1]] = beta / 2
-    return A, h
-
-
-def _pairwise(fit: PairFit) -> tuple[FloatArray, FloatArray]:
-    """Centred tables of all pairs in one matrix, and centred fields."""
-    cards = fit.effects.cardinalities
-    first = np.cumsum([0, *cards])
-    W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
-    for subset, table in zip(fit.effects.subsets, fit.effects.tables(fit.coordinates), strict=True):
-        place = [slice(first[v], first[v + 1]) for v in subset]
-        if len(subset) == 1:
-            theta[place[0]] = table
-        else:
-            W[place[0], place[1]] = table
-            W[place[1], place[0]] = table.T
-    return W, theta
 
 
 def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
