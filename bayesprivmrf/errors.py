@@ -12,8 +12,10 @@ __all__ = [
     "ConsistencyWarning",
     "DataError",
     "DeclarationWarning",
+    "ForeignFileError",
     "ModelError",
     "ModelTooLargeError",
+    "NewerFormatError",
     "NoiseWarning",
     "PrivacyError",
     "ReleaseFileError",
@@ -51,7 +53,15 @@ class PrivacyError(BayesPrivMRFError, ValueError):
 
 
 class ReleaseFileError(BayesPrivMRFError, ValueError):
-    """A release file is damaged, was altered, or comes from a newer version."""
+    """A release file is missing, damaged, was altered, or cannot be written."""
+
+
+class ForeignFileError(ReleaseFileError):
+    """A file is no release of this package."""
+
+
+class NewerFormatError(ReleaseFileError):
+    """A release file is of a format that only a newer version reads."""
 
 
 class ConsistencyWarning(UserWarning):

@@ -329,7 +329,8 @@ def load_release(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ReleaseFileError
-        The file is missing, no release, cut short, altered, or of a newer format.
+        The file is missing, cut short or altered; a `ForeignFileError` where it is no release, a `NewerFormatError`
+        where a newer version wrote it.
     """
     from bayesprivmrf.release_file import read_release
 

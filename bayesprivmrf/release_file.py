@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import BayesPrivMRFError, ReleaseFileError
+from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.release import NoisyStatistics, Provenance
@@ -116,9 +116,9 @@ def _held(target: Path, digest: str) -> str | None:
     another = "another release, which cannot be made again without spending budget"
     try:
         return another if _read_document(target)[0]["sha256"] != digest else None
-    except _NewerFormatError:
+    except NewerFormatError:
         return another
-    except _ForeignFileError:
+    except ForeignFileError:
         return "a file that is no release"
     except ReleaseFileError:  # nothing, or what is left of a release
         return None
@@ -134,14 +134,6 @@ def read_release(path: str | os.PathLike[str]) -> Any:
         raise
     except Exception as error:
         raise _damaged(target) from error
-
-
-class _NewerFormatError(ReleaseFileError):
-    pass
-
-
-class _ForeignFileError(ReleaseFileError):
-    pass
 
 
 def _read_document(target: Path) -> tuple[dict[str, Any], bytes]:
@@ -162,7 +154,7 @@ def _read_document(target: Path) -> tuple[dict[str, Any], bytes]:
             raise _foreign(target)
         version = document["version"]
         if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise _NewerFormatError(
+            raise NewerFormatError(
                 f"{str(target)!r} has format version {version}, newer than {FORMAT_VERSION}, "
                 "the newest that this bayesprivmrf reads; upgrade it."
             )
@@ -182,7 +174,7 @@ def _damaged(target: Path) -> ReleaseFileError:
 
 
 def _foreign(target: Path) -> ReleaseFileError:
-    return _ForeignFileError(
+    return ForeignFileError(
         f"{str(target)!r} is not a release of bayesprivmrf; give a file that `release.save` or "
         "`bayesprivmrf release` wrote."
     )

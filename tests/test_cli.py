@@ -157,6 +157,8 @@ def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkey
             "must be one of dpsgd, frank-wolfe, ",
         ),
         ({"--mechanism": "gaussian"}, "--rho"),
+        ({"--set": "rho=3"}, "use `--rho 3`"),
+        ({"--set": "adjacency=replace-one"}, "use `--adjacency replace-one`"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_code_one(toy, capsys, change, message):

@@ -8,7 +8,14 @@ import pytest
 from inference.conftest import AWKWARD, specification
 
 from bayesprivmrf import load_release
-from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError, ReleaseFileError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ForeignFileError,
+    ModelError,
+    NewerFormatError,
+    PrivacyError,
+    ReleaseFileError,
+)
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance
 from bayesprivmrf.release_file import FORMAT_VERSION
@@ -119,20 +126,22 @@ def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     release().save(path)
     edit(path, lambda document: document.update(version=FORMAT_VERSION + 1))
     with pytest.raises(
-        ReleaseFileError, match=f"format version {FORMAT_VERSION + 1}, newer than {FORMAT_VERSION}"
+        NewerFormatError, match=f"format version {FORMAT_VERSION + 1}, newer than {FORMAT_VERSION}"
     ):
         load_release(path)
     release().save(path, overwrite=True)
     edit(path, lambda document: document.update(format="something"))
-    with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
+    with pytest.raises(ForeignFileError, match="not a release of bayesprivmrf"):
         load_release(path)
     path.write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
+    with pytest.raises(ForeignFileError, match="not a release of bayesprivmrf"):
         load_release(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("sheet.xml", "")
-    with pytest.raises(ReleaseFileError, match="not a release of bayesprivmrf"):
+    with pytest.raises(ForeignFileError, match="not a release of bayesprivmrf"):
         load_release(path)
+    assert issubclass(NewerFormatError, ReleaseFileError)
+    assert issubclass(ForeignFileError, ReleaseFileError)
     with pytest.raises(ReleaseFileError, match="there is no release file"):
         load_release(tmp_path / "nowhere")
 

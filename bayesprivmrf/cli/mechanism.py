@@ -57,6 +57,10 @@ def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
+        if key in _OWN_OPTIONS:
+            raise ArgumentError(
+                f"`{key}` must be given by its own option, got `--set {text}`; use `--{key} {value or '...'}`."
+            )
         if not equals or key not in free or key in found:
             raise ArgumentError(
                 f"`--set` must be NAME=VALUE, each once, with a setting of {name!r} ({', '.join(free)}), "

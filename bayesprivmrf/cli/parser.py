@@ -12,6 +12,7 @@ __all__ = ["command_parser", "settle"]
 
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
+_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learnt, cliques"
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
@@ -147,7 +148,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="what a budget buys, before anything is spent",
         description="Print each table's noise and the records it needs, and what inference will cost. Reads no data.",
     )
-    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--model", required=True, help=_VARIABLES_HELP)
     command.add_argument("--total", type=int, help="a public guess of the number of records")
     _add_budget(command)
     _add_json(command)
@@ -161,7 +162,7 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "This is the one command that spends privacy budget.",
     )
     command.add_argument("data", help=_DATA_HELP)
-    command.add_argument("--model", required=True, help=_MODEL_HELP)
+    command.add_argument("--model", required=True, help=_VARIABLES_HELP)
     command.add_argument("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
     command.add_argument("--force", action="store_true", help="replace an existing file")
     _add_budget(command)
@@ -245,7 +246,12 @@ def _figure(text: str) -> str:
 
 def _add_budget(command: argparse.ArgumentParser) -> None:
     budget = command.add_mutually_exclusive_group(required=True)
-    budget.add_argument("--epsilon", type=float, metavar="E", help="budget of pure differential privacy")
+    budget.add_argument(
+        "--epsilon",
+        type=float,
+        metavar="E",
+        help="budget of pure differential privacy; of dpsgd, with --set delta=D, of approximate privacy",
+    )
     budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
     command.add_argument(
         "--mechanism",
@@ -258,7 +264,7 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed",
+        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (the budget and --adjacency are options of their own)",
     )
     command.add_argument(
         "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"
