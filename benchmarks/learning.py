@@ -7,9 +7,9 @@ replace-one neighbours, budget rho. Five populations a cell; one for the paper's
 where it takes thousands of steps; two for l1-logistic regression at p = 200. Error: the largest over all pairs,
 coupled or not. Frank-Wolfe is told the true width (.9 and 1.2); SelectMeasure is told one neighbour more than the
 nodes (inside) have, 4 and 5, and 2 and 8 beside it; "moments" measures all pairs and fits those that stand out, like
-SelectMeasure. Steps, choices and penalties are made without the truth; likelihood alone knows the graph. Every cell is
-cached under benchmarks/results/cache/learning, so that an interrupted run goes on: delete it after a change to the
-library. Writes benchmarks/results/learning.csv.
+SelectMeasure. Steps, choices and penalties are made without the truth; likelihood alone knows the graph. Every cell
+is cached under benchmarks/results/cache/learning, so that an interrupted run goes on: delete it after a change to
+the library. Writes benchmarks/results/learning.csv.
 """
 
 from __future__ import annotations
