@@ -264,7 +264,8 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (the budget and --adjacency are options of their own)",
+        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (budget and --adjacency "
+        "are options of their own)",
     )
     command.add_argument(
         "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"

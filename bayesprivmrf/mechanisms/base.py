@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, final, runtime_checkable
 
 import numpy as np
 
@@ -63,6 +64,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     ------
     TypeError
         At class creation, when a subclass overrides `release`.
+    ArgumentError
+        A setting is given that the mechanism does not have.
     """
 
     runs_from_file: ClassVar[bool] = False
@@ -74,6 +77,21 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
                 f"{cls.__name__} must not override `release`, which holds the order of check, charge and noise; "
                 "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
             )
+
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse a setting that the mechanism does not have, with the names of those that it has."""
+        made = super().__new__(cls)
+        known = inspect.signature(cls).parameters.values()
+        if any(one.kind is one.VAR_KEYWORD for one in known):
+            return made
+        for name in settings.keys() - {one.name for one in known}:
+            needed = [f"`{one.name}`" for one in known if one.default is one.empty]
+            optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
+            raise ArgumentError(
+                f"{cls.__name__} has no setting `{name}`; it must be given {', '.join(needed) or 'none'}, and takes "
+                f"{', '.join(optional) or 'no other'}."
+            )
+        return made
 
     @final
     def release(

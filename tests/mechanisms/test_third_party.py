@@ -7,8 +7,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from bayesprivmrf.errors import BayesPrivMRFError
-from bayesprivmrf.mechanisms import Mechanism, StatisticsMechanism, available_mechanisms, registry
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+from bayesprivmrf.mechanisms import (
+    DPSGD,
+    ExactStatistics,
+    Mechanism,
+    SelectMeasure,
+    StatisticsMechanism,
+    available_mechanisms,
+    registry,
+)
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.privacy import PrivacyGuarantee
 
@@ -46,6 +54,38 @@ def test_a_mechanism_that_lacks_a_hook_cannot_be_made():
         Half()
     with pytest.raises(TypeError, match="abstract"):
         Mechanism()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        (
+            CubeRootStatistics,
+            {"epsilon": 1.0, "rho": 1.0},
+            "no setting `rho`; it must be given `epsilon`, and",
+        ),
+        (
+            SelectMeasure,
+            {"epsilon": 1.0},
+            "no setting `epsilon`; it must be given `rho`, `degree`, and takes",
+        ),
+        (DPSGD, {"rho": 1.0}, "must be given `epsilon`, `delta`, and takes .*`steps`"),
+        (ExactStatistics, {"rho": 1.0}, "must be given none"),
+    ],
+)
+def test_a_setting_of_another_mechanism_is_refused_with_the_names_of_this_ones(kind, settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        kind(**settings)
+
+
+def test_a_plug_in_with_an_init_of_its_own_takes_what_that_takes():
+    class Loose(CubeRootStatistics):
+        def __init__(self, budget, **more):
+            super().__init__(epsilon=budget, **more)
+
+    assert Loose(budget=2.0, adjacency="replace-one").epsilon == 2.0
+    with pytest.raises(ArgumentError, match="no setting `budget`"):
+        CubeRootStatistics(epsilon=2.0, budget=1.0)
 
 
 class EntryPoint:
