@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.released import Provenance, Released
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -23,30 +23,8 @@ __all__ = ["NoisyStatistics", "Provenance", "load_release"]
 _PUBLISHED = "tables published elsewhere"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """How a release was made.
-
-    Parameters
-    ----------
-    mechanism
-        Name of the mechanism's class.
-    settings
-        Its settings, as text and numbers.
-    simulated
-        True where the noise came from a seeded generator: such a release protects nobody.
-    versions
-        Versions of the libraries that drew the noise.
-    """
-
-    mechanism: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    simulated: bool = False
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NoisyStatistics:
+class NoisyStatistics(Released):
     """Noisy contingency tables, one a clique, with the law of their noise.
 
     Parameters
@@ -224,14 +202,12 @@ class NoisyStatistics:
                 "No privacy guarantee: these tables hold exact counts, which are as sensitive as the records and "
                 "not for publication."
             )
-        if self.provenance.simulated:
-            return (
-                "The noise of this release was drawn from a seeded generator for a simulation: "
-                "it protects nobody and must not be published as a private release."
-            )
-        if self.guarantee is None:
+        return super().privacy_statement()
+
+    def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
+        if guarantee is None:
             return "No privacy guarantee is stated for these tables."
-        return self.guarantee.sentence()
+        return guarantee.sentence()
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
@@ -257,14 +233,12 @@ class NoisyStatistics:
         ReleaseFileError
             The path cannot be written, or holds another release and `overwrite` is False.
         """
-        from bayesprivmrf.release_file import write_release
-
         if self.is_exact and not allow_unprotected:
             raise PrivacyError(
                 "exact tables have no guarantee and are not saved; "
                 "pass `allow_unprotected=True` if the file stays where the data may be."
             )
-        write_release(self, path, overwrite=overwrite)
+        super().save(path, overwrite=overwrite)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NoisyStatistics):
@@ -303,21 +277,6 @@ class NoisyStatistics:
             ("records", records),
             ("privacy", self.privacy_statement()),
         ]
-
-    def __repr__(self) -> str:
-        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
-        lines = [f"NoisyStatistics{mark}"]
-        lines += [f"  {name:<10} {value}" for name, value in self._facts()]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        return f"<div><strong>NoisyStatistics</strong>{mark}<table>{rows}</table></div>"
 
 
 def load_release(path: str | os.PathLike[str]) -> Any:

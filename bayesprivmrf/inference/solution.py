@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.cards import Card
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine, marginal_of, sample
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -48,7 +48,7 @@ class Status(enum.Enum):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Solution:
+class Solution(Card):
     r"""A fitted Markov random field :math:`p(x) = \exp(\sum_C θ_C(x_C) - A(θ))`.
 
     Parameters
@@ -205,18 +205,9 @@ class Solution:
             facts.append((name.replace("_", " "), text))
         return facts
 
-    def __repr__(self) -> str:
-        mark = " (from SIMULATED noise: protects nobody)" if self.is_simulated else ""
-        return "\n".join([f"Solution{mark}", *(f"  {name:<22} {value}" for name, value in self._facts())])
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        mark = " (from simulated noise: protects nobody)" if self.is_simulated else ""
-        return f"<div><strong>Solution</strong>{mark}<table>{rows}</table></div>"
+    @property
+    def _mark(self) -> str:
+        return "from SIMULATED noise: protects nobody" if self.is_simulated else ""
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:

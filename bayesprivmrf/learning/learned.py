@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,8 @@ from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
-from bayesprivmrf.release import NoisyStatistics, Provenance
+from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.released import Provenance, Released
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -49,7 +48,7 @@ class LearningMap(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedNetwork(ABC):
+class LearnedNetwork(Released, ABC):
     """Abstract release of a model whose couplings were learnt.
 
     Parameters
@@ -209,32 +208,6 @@ class LearnedNetwork(ABC):
 
         return interval(self, prob, rng, replicates, of=of, method=method, total=total)
 
-    @property
-    def is_exact(self) -> bool:
-        """False: everything here is private."""
-        return False
-
-    def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
-        if self.provenance.simulated:
-            return (
-                "The noise of this release was drawn from a seeded generator for a simulation: "
-                "it protects nobody and must not be published as a private release."
-            )
-        return self.guarantee.sentence()
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the release to one file, which `bayesprivmrf.load_release` reads.
-
-        Raises
-        ------
-        ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False.
-        """
-        from bayesprivmrf.release_file import write_release
-
-        write_release(self, path, overwrite=overwrite)
-
     def _facts(self) -> list[tuple[str, str]]:
         coupled = self.graph().number_of_edges()
         found = [
@@ -245,16 +218,3 @@ class LearnedNetwork(ABC):
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))
         return [*found, ("privacy", self.privacy_statement())]
-
-    def __repr__(self) -> str:
-        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
-        return "\n".join([f"{type(self).__name__}{mark}", *(f"  {n:<10} {v}" for n, v in self._facts())])
-
-    def _repr_html_(self) -> str:
-        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        return f"<div><strong>{type(self).__name__}</strong>{mark}<table>{rows}</table></div>"

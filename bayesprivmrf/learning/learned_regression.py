@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.released import Provenance, Released
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +22,7 @@ __all__ = ["LearnedRegression"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedRegression:
+class LearnedRegression(Released):
     r"""Log-odds of the target's second state, :math:`c + \sum_j w_j(x_j)`, each :math:`w_j` adding to 0.
 
     There are no intervals. The bootstrap would simulate records, and a regression has no law of the variables that
@@ -118,40 +117,10 @@ class LearnedRegression:
             log_odds += self.effects[starts[self.domain.index(variable)] + self.domain.code(variable, label)]
         return float(np.exp(-np.logaddexp(0.0, -log_odds)))
 
-    @property
-    def is_exact(self) -> bool:
-        """False: everything here is private."""
-        return False
-
-    def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
-        if self.provenance.simulated:
-            return (
-                "The noise of this release was drawn from a seeded generator for a simulation: "
-                "it protects nobody and must not be published as a private release."
-            )
-        return self.guarantee.sentence()
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the release to one file, which `bayesprivmrf.load_release` reads.
-
-        Raises
-        ------
-        ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False.
-        """
-        from bayesprivmrf.release_file import write_release
-
-        write_release(self, path, overwrite=overwrite)
-
-    def __repr__(self) -> str:
-        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
-        return "\n".join(
-            [
-                f"{type(self).__name__}{mark}",
-                f"  target     {self.target!r}",
-                f"  intercept  {self.intercept:.3g}",
-                f"  largest    {np.abs(self.effects).max():.3g} nats",
-                f"  privacy    {self.privacy_statement()}",
-            ]
-        )
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("target", repr(self.target)),
+            ("intercept", f"{self.intercept:.3g}"),
+            ("largest", f"{np.abs(self.effects).max():.3g} nats"),
+            ("privacy", self.privacy_statement()),
+        ]

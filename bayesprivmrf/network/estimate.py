@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.released import Provenance, Released
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +28,7 @@ _PASSING = ("cache", "progress", "workers")  # settings of a simulation that do 
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NetworkEstimate:
+class NetworkEstimate(Released):
     r"""One released number, the inverse temperature, beside public knowledge.
 
     Nothing in it but `inverse_temperature` depends on the outcomes. It is the root, on a public grid and held to the
@@ -200,26 +198,8 @@ class NetworkEstimate:
             law = self.law(None if self._laws and not settings else rng, **settings)
         return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
 
-    def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
-        if self.provenance.simulated:
-            return (
-                "The noise of this release was drawn from a seeded generator for a simulation: "
-                "it protects nobody and must not be published as a private release."
-            )
-        return self.guarantee.sentence() + " The network itself is public."
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the estimate and its public network to one file; `bayesprivmrf.load_release` reads it.
-
-        Raises
-        ------
-        ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False.
-        """
-        from bayesprivmrf.release_file import write_release
-
-        write_release(self, path, overwrite=overwrite)
+    def _promise(self, guarantee: PrivacyGuarantee) -> str:
+        return guarantee.sentence() + " The network itself is public."
 
     def _facts(self) -> list[tuple[str, str]]:
         constants, n = self.constants, len(self.network)
@@ -238,21 +218,6 @@ class NetworkEstimate:
             ("Delta", f"{constants.curvature:.4g}"),
             ("privacy", self.privacy_statement()),
         ]
-
-    def __repr__(self) -> str:
-        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
-        return "\n".join(
-            [f"NetworkEstimate{mark}", *(f"  {name:<20} {value}" for name, value in self._facts())]
-        )
-
-    def _repr_html_(self) -> str:
-        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        return f"<div><strong>NetworkEstimate</strong>{mark}<table>{rows}</table></div>"
 
 
 def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:

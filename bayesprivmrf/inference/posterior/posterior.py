@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.cards import Card
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
@@ -40,7 +40,7 @@ THINNED = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Posterior:
+class Posterior(Card):
     r"""The posterior of a Markov random field given its releases.
 
     Everything speaks of the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"``
@@ -312,15 +312,6 @@ class Posterior:
             facts.append((name.replace("_", " "), text))
         return facts
 
-    def __repr__(self) -> str:
-        mark = " (from SIMULATED noise: protects nobody)" if self.is_simulated else ""
-        return "\n".join([f"Posterior{mark}", *(f"  {name:<22} {value}" for name, value in self._facts())])
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        mark = " (from simulated noise: protects nobody)" if self.is_simulated else ""
-        return f"<div><strong>Posterior</strong>{mark}<table>{rows}</table></div>"
+    @property
+    def _mark(self) -> str:
+        return "from SIMULATED noise: protects nobody" if self.is_simulated else ""
