@@ -1,9 +1,10 @@
-"""What a budget buys, told before any of it is spent: public arithmetic on declared tables and noise laws."""
+"""What a budget buys, told before any of it is spent: public arithmetic on what is declared and on noise laws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +15,90 @@ from bayesprivmrf.privacy import NoiseLaw
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["drowned_tables", "noise_preview", "possible_cells"]
+__all__ = [
+    "LARGEST_HIDDEN",
+    "Outlay",
+    "about",
+    "checked_total",
+    "drowned_tables",
+    "hidden_couplings",
+    "noise_preview",
+    "outlay_preview",
+    "possible_cells",
+]
 
 RELATIVE_NOISE = 0.1
 """The noise of an even cell that `noise_preview` asks for: one tenth of what the cell holds."""
+
+LARGEST_HIDDEN = 0.3
+"""Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlay:
+    """One step of a release that learns couplings: what it costs, and its noise.
+
+    Parameters
+    ----------
+    step
+        What is done, in words.
+    rho
+        Cost, nats.
+    count
+        How many numbers are measured, or choices made; ``None`` where that waits for the number of records.
+    noise_sd
+        Standard deviation of the noise on each, records; ``None`` as above.
+    smallest_coupling
+        About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
+        where the number of records is not known, or the step shows no coupling.
+    """
+
+    step: str
+    rho: float
+    count: int | None = None
+    noise_sd: float | None = None
+    smallest_coupling: float | None = None
+
+
+def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.DataFrame:
+    """Return one row a step: ``step``, ``rho``, ``count``, ``noise_sd``.
+
+    With `total`, a public guess of the number of records, also ``relative_noise`` (noise over that number) and
+    ``smallest_coupling``; NaN where a step has none. The costs add up to the guarantee's.
+    """
+    import pandas as pd
+
+    frame = pd.DataFrame([asdict(outlay) for outlay in outlays])
+    numbers = ["rho", "noise_sd", "smallest_coupling"]
+    frame[numbers] = frame[numbers].astype(float)
+    if total is None:
+        return frame.drop(columns="smallest_coupling")
+    frame.insert(4, "relative_noise", frame["noise_sd"] / max(total, 1.0))
+    return frame
+
+
+def hidden_couplings(outlays: Sequence[Outlay]) -> float:
+    """Return below what size, nats, the noise of some step hides couplings; 0 where that is not known."""
+    return max((outlay.smallest_coupling or 0.0 for outlay in outlays), default=0.0)
+
+
+def about(total: float) -> str:
+    """Return a number of records in words, for a warning."""
+    shown = f"{total:,.0f}"
+    return f"about {shown} record{'' if shown == '1' else 's'}"
+
+
+def checked_total(total: Any) -> float:
+    """Return a guess of the number of records.
+
+    Raises
+    ------
+    ArgumentError
+        It is negative or not a finite number.
+    """
+    if isinstance(total, bool) or not isinstance(total, int | float | np.number) or not 0 <= total < np.inf:
+        raise ArgumentError(f"`total` must be a number of records, at least 0, got {total!r}; guess one.")
+    return float(total)
 
 
 def possible_cells(specification: ModelSpecification) -> np.ndarray:
@@ -72,12 +153,7 @@ def noise_preview(
         }
     )
     if total is not None:
-        if (
-            isinstance(total, bool)
-            or not isinstance(total, int | float | np.number)
-            or not 0 <= total < np.inf
-        ):
-            raise ArgumentError(f"`total` must be a number of records, at least 0, got {total!r}; guess one.")
+        total = checked_total(total)
         frame["even_cell"] = total / cells
         with np.errstate(divide="ignore", invalid="ignore"):
             frame["relative_noise"] = np.where(deviations > 0, deviations * cells / total, 0.0)

@@ -390,6 +390,37 @@ def test_plan_reads_no_data_and_says_what_the_budget_buys(toy, capsys):
     assert run(capsys, "plan", "--model", "model.toml", "--rho", "1", "--total", "100000")[0] == 0
 
 
+def test_a_plan_of_a_mechanism_that_learns_has_its_steps_and_its_promise(toy, capsys):
+    (toy / "model.toml").write_text(AB_MODEL)
+    plan = ["plan", "--model", "model.toml", "--rho", "0.5", "--mechanism"]
+    code, out, _ = run(capsys, *plan, "select-measure", "--set", "degree=1", "--total", "5000", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert sum(row["rho"] for row in found["steps"]) == pytest.approx(0.5)
+    assert found["guarantee"]["rho"] == 0.5
+    code, out, err = run(capsys, *plan, "frank-wolfe", "--set", "width=1.0", "--total", "3")
+    assert code == 0
+    assert "10 steps of 2 choices" in out
+    assert "rho = 0.5" in out
+    assert "the noise hides couplings" in err
+    code, out, _ = run(capsys, *plan, "frank-wolfe", "--set", "width=1.0")
+    assert "nan" not in out
+    code, _, err = run(
+        capsys,
+        "plan",
+        "--model",
+        "model.toml",
+        "--epsilon",
+        "1",
+        "--mechanism",
+        "dpsgd",
+        "--set",
+        "delta=1e-6",
+    )
+    assert code == 1
+    assert "has none" in err
+
+
 def test_a_plan_that_drowns_says_so_on_standard_error(toy, capsys):
     code, out, err = run(
         capsys, "plan", "--model", "model.toml", "--epsilon", "0.001", "--total", "50", "--json"

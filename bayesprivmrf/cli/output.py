@@ -111,12 +111,16 @@ def clear_folder(folder: Path, own: Sequence[str]) -> None:
 
 
 def column(values: Sequence[float]) -> list[str]:
-    """Numbers of one column: whole, or with decimals that give its smallest three digits, six at most."""
+    """Numbers of one column: whole, or with decimals that give its smallest three digits, six at most; NaN a dash."""
     shown = [abs(value) for value in values if value and math.isfinite(value)]
     if all(value == round(value) for value in shown):
-        return [f"{value:,.0f}" for value in values]
+        return [_none_dashed(f"{value:,.0f}") for value in values]
     decimals = min(max(2 - math.floor(math.log10(min(shown))), 0), 6) if shown else 0
-    return [f"{value:,.{decimals}f}" for value in values]
+    return [_none_dashed(f"{value:,.{decimals}f}") for value in values]
+
+
+def _none_dashed(text: str) -> str:
+    return "-" if text == "nan" else text
 
 
 def memory(size: float) -> str:

@@ -146,7 +146,8 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser(
         "plan",
         help="what a budget buys, before anything is spent",
-        description="Print each table's noise and the records it needs, and what inference will cost. Reads no data.",
+        description="Print each table's noise and the records it needs, and what inference will cost; of a mechanism "
+        "that learns couplings, its steps, their costs and noise. Reads no data.",
     )
     command.add_argument("--model", required=True, help=_VARIABLES_HELP)
     command.add_argument("--total", type=int, help="a public guess of the number of records")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, column, json_text, memory
@@ -25,12 +25,14 @@ def run(options: argparse.Namespace) -> None:
     mechanism = chosen_mechanism(options)
     if not hasattr(mechanism, "preview"):
         raise ArgumentError(
-            f"`plan` previews noisy tables, but {type(mechanism).__name__} measures none that are declared; "
-            "docs/learning.md has its errors by variables, records and budget."
+            f"`plan` has a preview of noisy tables and of learnt couplings, but {type(mechanism).__name__} has none; "
+            "docs/learning.md has its errors."
         )
-    preview = mechanism.preview(
-        specification, total=options.total
-    )  # warns where exact inference will not fit
+    # warns where noise drowns or exact inference will not fit
+    preview = mechanism.preview(specification, total=options.total)
+    if "step" in preview:
+        _print_steps(preview, mechanism, specification, as_json=options.json)
+        return
     cost = forecast(specification.cardinalities, specification.scopes)
     is_exact = cost.memory_bytes <= DEFAULT_MEMORY_LIMIT
     if options.json:
@@ -43,12 +45,24 @@ def run(options: argparse.Namespace) -> None:
         print(f"\nExact inference {'fits' if is_exact else 'does not fit'}: {_cost(cost)}.")
 
 
-def _table(preview: pd.DataFrame) -> str:
-    """The clique last, for it may be long."""
-    names = [name for name in preview.columns if name != "clique"]
+def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, as_json: bool) -> None:
+    """Print what a mechanism that learns couplings will do, and what it will promise."""
+    guarantee = mechanism._guarantee(mechanism._prepare(specification))  # reads no data
+    if as_json:
+        rows = preview.to_dict(orient="records")
+        found = {"mechanism": type(mechanism).__name__, "steps": rows, "guarantee": guarantee.as_dict()}
+        print(json_text(found))
+        return
+    print(_table(preview, "step"))
+    print(f"\nWhat it promises: {guarantee.sentence()}")
+
+
+def _table(preview: pd.DataFrame, last: str = "clique") -> str:
+    """What a row is about last, for it may be long."""
+    names = [name for name in preview.columns if name != last]
     columns = [column([float(value) for value in preview[name]]) for name in names]
-    cliques = [", ".join(map(str, clique)) for clique in preview["clique"]]
-    return aligned([*names, "clique"], [list(row) for row in zip(*columns, cliques, strict=True)], left=0)
+    words = [text if isinstance(text, str) else ", ".join(map(str, text)) for text in preview[last]]
+    return aligned([*names, last], [list(row) for row in zip(*columns, words, strict=True)], left=0)
 
 
 def _cost(cost: Forecast) -> str:

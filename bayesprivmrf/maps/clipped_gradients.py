@@ -266,6 +266,25 @@ class Ascent:
     learning_rate: float | None = None
     averaging: float = 0.5
 
+    def resolution(self, total: float) -> float:
+        r"""Return the smallest difference of potentials that the noise of all steps lets be told, nats.
+
+        It is :math:`z c / (q \hat n \sqrt T \lambda)` with λ the largest curvature at equal potentials: noise of the
+        mean gradient of T steps, over what a nat along the clearest of all directions moves it by.
+
+        Parameters
+        ----------
+        total
+            n̂, a number of records that may be known to all, at least 1.
+        """
+        model = self.specification
+        engine = marginal_engine(model.cardinalities, model.scopes)
+        even = np.zeros(model.size) if model.possible is None else np.where(model.possible, 0.0, -np.inf)
+        drawn = self.numerator / 2.0**RATE_BITS * total
+        noise = self.noise.scale / self.lattice.steps / (drawn * math.sqrt(self.steps))
+        curvature = largest_curvature(engine, even)
+        return noise / curvature if curvature > 0 else 0.0
+
     def run(self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource) -> AscentPath:
         """Return the path on some records.
 

@@ -93,6 +93,16 @@ class MonomialsByRegressions:
         """Of each regression's ball."""
         return 2 * self.width
 
+    @property
+    def atoms(self) -> int:
+        """How many a choice has: both signs of each feature."""
+        return 2 * len(self.features)
+
+    @property
+    def reference(self) -> float:
+        """1: the first score of a coefficient w is n w times the largest residual."""
+        return 1.0
+
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""
         return step_scale(self.exposure, self.rho, steps, self.adjacency)

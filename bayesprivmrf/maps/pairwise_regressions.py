@@ -99,6 +99,23 @@ class PairwiseByRegressions(ABC):
         """Of each regression's ball."""
 
     @property
+    def atoms(self) -> int:
+        """How many a choice has: the signs of each group of features, a constant's among them."""
+        return 2 + sum(2 if k == 2 else 2**k for k in self.cardinalities if k > 1)
+
+    @property
+    def reference(self) -> float:
+        """How many times the first score of a coupling falls short of n times it and the largest residual.
+
+        For k states, of which this is the middle number: k / 2 where each pair of states has a regression.
+        """
+        return self._states / 2
+
+    @property
+    def _states(self) -> float:
+        return float(np.median([k for k in self.cardinalities if k > 1]))
+
+    @property
     @abstractmethod
     def _regressed(self) -> np.ndarray:
         """Node of each regression."""
@@ -235,6 +252,11 @@ class PairwiseBySoftmax(PairwiseByRegressions):
     def radius(self) -> float:
         """The width."""
         return self.width
+
+    @property
+    def reference(self) -> float:
+        r"""One less than k: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
+        return self._states - 1
 
     @cached_property
     def _nodes(self) -> np.ndarray:

@@ -68,6 +68,11 @@ class PaperRegressions(PairwiseByRegressions):
         """Law of the noise on an atom's score, in units of a residual."""
         return DiscreteLaplace(_LIPSCHITZ * UNIT * math.sqrt(steps / self.share))
 
+    @property
+    def reference(self) -> float:
+        """Twice that of the tight noise: `multiple` is relative to a residual of 1, and the first ones are 1/2."""
+        return 2 * super().reference
+
     def multiple(self, steps: int) -> float:
         """Return the scale of the noise over the largest residual there could be, 1."""
         return self.noise(steps).scale / UNIT

@@ -51,6 +51,17 @@ class SparseLogistic:
         """One regression."""
         return Exposure.of_logistic(1)
 
+    @property
+    def atoms(self) -> int:
+        """How many a choice has: the signs of each group of features, a constant's among them."""
+        others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
+        return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
+
+    @property
+    def reference(self) -> float:
+        """2: the first score of an effect w on the log-odds is n w / 2 times the largest residual."""
+        return 2.0
+
     def steps_for(self, total: float | None) -> int:
         """Return T for a public or noisy number of records, which is unused where T is a setting."""
         if self.steps is not None:

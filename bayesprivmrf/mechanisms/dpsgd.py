@@ -15,8 +15,10 @@ from bayesprivmrf.maps.clipped_gradients import RATE_BITS, SMALLEST_CLIP, Ascent
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.planning import about
 from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.subsampled_gaussian import Schedule, calibrated_noise
@@ -28,6 +30,9 @@ __all__ = ["DPSGD", "TRIED"]
 
 LARGEST_STEPS = 10**5
 LARGEST_LEARNING_RATE = 1e6
+LARGEST_RESOLUTION = 1.0
+"""Nats: where noise hides a difference of potentials as large as this, it hides nearly all there is."""
+
 TRIED = ("steps", "sampling_rate", "clip", "learning_rate", "averaging")
 """Settings of one ascent, which a search may vary."""
 
@@ -131,8 +136,16 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
         self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedPotentials:
         total = self._total(plan, exact, source)
-        path = plan.ascents[0].run(exact.codes, exact.counts, total, source)
-        return released(plan, plan.ascents[0], path, total, stamp)
+        ascent = plan.ascents[0]
+        release = released(plan, ascent, ascent.run(exact.codes, exact.counts, total, source), total, stamp)
+        # from here on, only what was let out is looked at
+        if ascent.resolution(total) > LARGEST_RESOLUTION:
+            warn_without_raising(
+                f"at {about(total)} the noise hides differences of {LARGEST_RESOLUTION:g} nat between "
+                "potentials, even along the clearest direction; spend more, or declare fewer cliques.",
+                stacklevel=4,
+            )
+        return release
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

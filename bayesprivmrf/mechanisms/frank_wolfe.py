@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
@@ -23,8 +24,11 @@ from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.monomial_plan import learnt_monomials, monomial_map
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.checks import positive_finite
+from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["PrivateFrankWolfe"]
 
@@ -105,6 +109,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     >>> bool(learnt.couplings.sel(variable="a", other="b") > 0.5)  # log(4) / 2 = 0.69
     True
     """
+
+    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller width"
 
     width: float
     order: int = 2
@@ -207,6 +213,20 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         _require_memory(states, method)
         return kind
 
+    def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
+        fitted, outlays = plan.map, self._total_outlay(plan)
+        if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
+            outlays.append(
+                Outlay(
+                    step=f"parities of up to {self.order - 1}",
+                    rho=plan.budget.learning - fitted.rho,
+                    count=len(fitted.features),
+                    noise_sd=fitted.parity_law.standard_deviation,
+                )
+            )
+        rho = fitted.cost if isinstance(fitted, PaperRegressions) else fitted.rho
+        return [*outlays, choices_outlay(fitted, rho, total)]
+
     def _cost(self, plan: FrankWolfePlan) -> float:
         return plan.map.cost if isinstance(plan.map, PaperRegressions) else self.rho
 
@@ -230,10 +250,56 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             },
         }
         if isinstance(plan.map, MonomialsByRegressions):
-            return learnt_monomials(plan.map, exact, total, source, common)
-        couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
-        form = LearnedIsing if plan.map.is_ising else LearnedPairwise
-        return form(**common, coupling_matrix=couplings, field_vector=fields)
+            release = learnt_monomials(plan.map, exact, total, source, common)
+        else:
+            couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
+            form = LearnedIsing if plan.map.is_ising else LearnedPairwise
+            release = form(**common, coupling_matrix=couplings, field_vector=fields)
+        # from here on, only what was let out is looked at
+        self._warn(plan, total)
+        return release
+
+
+class _Regressions(Protocol):
+    """Regressions by private Frank-Wolfe, as public settings."""
+
+    @property
+    def exposure(self) -> Exposure: ...
+
+    @property
+    def steps(self) -> int | None: ...
+
+    @property
+    def atoms(self) -> int: ...
+
+    @property
+    def reference(self) -> float: ...
+
+    def steps_for(self, total: float | None, /) -> int: ...
+
+    def multiple(self, steps: int, /) -> float: ...
+
+
+def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Outlay:
+    r"""Return what the steps cost, and the noise of their choices.
+
+    At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual
+    there and a the map's `reference`; scores of what is not coupled are near 0. An atom is picked with a weight of
+    :math:`e^{u / \kappa B}`, so that of K atoms that of the coupling is picked in half of all cases where
+    :math:`w = a \kappa \log K / N`. Much below it steps are near uniform draws.
+    """
+    if total is None and fitted.steps is None:
+        return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
+    steps = fitted.steps_for(total)
+    multiple = fitted.multiple(steps)
+    found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
+    return Outlay(
+        step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
+        rho=rho,
+        count=steps * fitted.exposure.choices,
+        noise_sd=multiple * GUMBEL_DEVIATION,
+        smallest_coupling=found,
+    )
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

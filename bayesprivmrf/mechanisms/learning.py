@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.planning import (
+    LARGEST_HIDDEN,
+    Outlay,
+    about,
+    checked_total,
+    hidden_couplings,
+    outlay_preview,
+)
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.checks import positive_finite
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["Budget", "LearningMechanism", "LearningPlan"]
 
 TOTAL_SHARE = 0.02
 """Of the budget, for a noisy number of records where the number is private and something depends on it."""
+
+_ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +95,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
     """
 
     runs_from_file: ClassVar[bool] = True
+    _sought: ClassVar[str] = "couplings"
+    _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     rho: float
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
@@ -93,6 +108,71 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+
+    def preview(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> pd.DataFrame:
+        """Tell what a release will do with its budget, before any data is read or budget spent.
+
+        Parameters
+        ----------
+        network
+            The declared model.
+        total
+            A public guess of the number of records, to compare the noise with; a `NoiseWarning` says if the noise
+            would hide nearly all couplings.
+
+        Returns
+        -------
+        DataFrame
+            One row a step, whose ``rho`` add up to the guarantee's; see `bayesprivmrf.planning.outlay_preview`.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything; or ``total`` is no number of records.
+        """
+        plan = self._prepare(network)
+        known = None if total is None else checked_total(total)
+        outlays = self._outlays(plan, known)
+        message = None if known is None else self._hidden(outlays, about(known))
+        if message is not None:
+            warnings.warn(message, NoiseWarning, stacklevel=2)
+        return outlay_preview(outlays, known)
+
+    def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
+        """Return the steps of a release, the number of records first where it is bought."""
+        return [*self._total_outlay(plan), Outlay(step="learning", rho=plan.budget.learning)]
+
+    def _total_outlay(self, plan: LearningPlan) -> list[Outlay]:
+        law = plan.budget.total
+        if law is None:
+            return []
+        return [
+            Outlay(
+                step="number of records",
+                rho=TOTAL_SHARE * self.rho,
+                count=1,
+                noise_sd=law.standard_deviation,
+            )
+        ]
+
+    @final
+    def _warn(self, plan: PlanT, total: float | None) -> None:
+        """Warn, from `_randomise`, where the noise hid nearly all at a number of records that was let out."""
+        if total is None:
+            return
+        message = self._hidden(self._outlays(plan, total), about(total))
+        if message is not None:
+            warn_without_raising(message, stacklevel=5)
+
+    def _hidden(self, outlays: Sequence[Outlay], what: str, also: str = "") -> str | None:
+        """Return what a warning says, if the noise hides nearly all couplings, or if there is more to say."""
+        size = hidden_couplings(outlays)
+        if not size > LARGEST_HIDDEN and not also:
+            return None
+        below = f"below about {size:.2g} nats" if size < _ENORMOUS else "of any size"
+        return f"at {what} the noise hides {self._sought} {below}{also}; {self._remedy}."
 
     @property
     def needs_total(self) -> bool:

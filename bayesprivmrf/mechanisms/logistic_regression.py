@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.learned_regression import LearnedRegression
 from bayesprivmrf.maps.sparse_logistic import SparseLogistic
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps
+from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.planning import Outlay
 
 __all__ = ["PrivateLogisticRegression"]
 
@@ -70,6 +71,9 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
     True
     """
 
+    _sought: ClassVar[str] = "effects"
+    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller radius"
+
     radius: float
     target: Variable
     steps: int | None = None
@@ -112,6 +116,9 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
             map=fitted,
         )
 
+    def _outlays(self, plan: RegressionPlan, total: float | None) -> list[Outlay]:
+        return [*self._total_outlay(plan), choices_outlay(plan.map, plan.map.rho, total)]
+
     def _randomise(
         self, plan: RegressionPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedRegression:
@@ -120,7 +127,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
         assert stamp.guarantee is not None
-        return LearnedRegression(
+        release = LearnedRegression(
             domain=domain,
             target=domain.variables[plan.map.target],
             guarantee=stamp.guarantee,
@@ -130,3 +137,5 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
             total=total,
             details={"steps": steps, "noise_multiple": plan.map.multiple(steps)},
         )
+        self._warn(plan, total)
+        return release

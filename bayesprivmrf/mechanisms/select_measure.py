@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from numbers import Real
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.select_measure import CouplingsByMeasurement, FittedCouplings, details_of
+from bayesprivmrf.learning.select_measure import (
+    CouplingsByMeasurement,
+    FittedCouplings,
+    details_of,
+    noise_share,
+    smallest_chosen,
+    smallest_measured,
+)
 from bayesprivmrf.maps.select_measure import (
+    STEPS,
     MeasurementPlan,
     all_pairs,
     pairs_sensitivity,
@@ -27,10 +35,12 @@ from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.privacy.selection import selection_scale
+from bayesprivmrf.planning import Outlay, about
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["SelectMeasure"]
@@ -84,6 +94,8 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     ----------
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
     """
+
+    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
 
     degree: float
     measure: Measure | None = None
@@ -165,6 +177,40 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             selection_scale=scale,
         )
 
+    def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
+        measured, rho = plan.map.plan, plan.budget.learning
+        pairs, choosing = measured.count, measured.selection_scale
+        choice = 0.0 if choosing is None else SELECTION_SHARE * rho
+        single = Outlay(
+            step="each variable by itself",
+            rho=ONE_WAY_SHARE * rho,
+            count=len(measured.cardinalities),
+            noise_sd=measured.one_way.standard_deviation,
+        )
+        chosen = Outlay(
+            step=f"choice of {pairs} pairs from {len(measured.candidates)}",
+            rho=choice,
+            count=pairs,
+            noise_sd=GUMBEL_DEVIATION * (choosing or 0.0) / STEPS,
+            smallest_coupling=None if total is None else smallest_chosen(measured, total),
+        )
+        joint = Outlay(
+            step="these pairs" if choosing is not None else "all pairs",
+            rho=rho - single.rho - choice,
+            count=pairs,
+            noise_sd=measured.two_way.standard_deviation,
+            smallest_coupling=None if total is None else smallest_measured(measured, total),
+        )
+        return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]
+
+    def _warning(self, plan: SelectMeasurePlan, fitted: FittedCouplings) -> str | None:
+        """Return what a warning says of a release whose couplings noise hides, or that kept none because of it."""
+        measured, total = plan.map.plan, max(fitted.total, 1.0)
+        kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
+        is_noise = noise_share(measured, total) > 1 / 2
+        also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
+        return self._hidden(self._outlays(plan, total), about(total), also)
+
     def _randomise(
         self, plan: SelectMeasurePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise:
@@ -174,7 +220,11 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
         # from here on, only what was let out is looked at
         fitted = plan.map.fit(measured, total)
-        return _release(plan, fitted, stamp)
+        release = _release(plan, fitted, stamp)
+        message = self._warning(plan, fitted)
+        if message is not None:
+            warn_without_raising(message, stacklevel=4)
+        return release
 
 
 def _release(

@@ -22,6 +22,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.counting import ExactCounts, count_tables
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -204,7 +205,7 @@ class StatisticsMechanism(
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
             message = _drowned(plan, about, "the number of records that the release itself suggests")
             if message is not None:
-                _warn_without_raising(message, stacklevel=4)
+                warn_without_raising(message, stacklevel=4)
         return release
 
 
@@ -218,19 +219,6 @@ def _drowned(plan: StatisticsPlan, total: float, what: str) -> str | None:
         f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} tables "
         f"({shown}); declare fewer or smaller tables, or spend more."
     )
-
-
-def _warn_without_raising(message: str, stacklevel: int) -> None:
-    """Warn; where warnings are errors, show this one all the same.
-
-    The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
-    """
-    try:
-        warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
-    except NoiseWarning:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", NoiseWarning)
-            warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
 
 
 def _warn_of_width(specification: ModelSpecification) -> None:

@@ -16,10 +16,13 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.guarantee import round_up
 
-__all__ = ["ROUNDING", "selection_rho", "selection_scale"]
+__all__ = ["GUMBEL_DEVIATION", "ROUNDING", "selection_rho", "selection_scale"]
 
 ROUNDING = 2.0**-39
 """What floating-point noise adds to the range of a choice, in scales: see `NoiseSource.choose`."""
+
+GUMBEL_DEVIATION = math.pi / math.sqrt(6)
+"""Standard deviation of the noise that makes such a choice the largest noisy score, in scales."""
 
 _PASSES = 64
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, UndeclaredStateError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ModelError,
+    ModelTooLargeError,
+    NoiseWarning,
+    UndeclaredStateError,
+)
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.maps.noise import NoiseSource
-from bayesprivmrf.mechanisms import PrivateFrankWolfe, base
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression, base
+from bayesprivmrf.mechanisms.randomness import noise_source
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho
 
@@ -110,6 +119,7 @@ def test_a_pairwise_model_of_unequal_alphabets_is_learnt(method):
     assert "only" in learnt.network.nodes
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_nobody_at_all_may_be_protected():
     learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(0), rng=8)
     assert np.isfinite(learnt.coupling_matrix).all()
@@ -126,6 +136,7 @@ def test_a_release_without_seed_is_private_and_random():
     assert not all((r.coupling_matrix == releases[0].coupling_matrix).all() for r in releases)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_choices_without_seed_come_from_no_generator_of_numpy(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("choices must not come from a generator of NumPy")
@@ -327,3 +338,95 @@ def test_values_outside_the_declared_states_are_refused_or_redirected():
         PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), data, rng=1)
     learnt = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(network(), data, rng=1)
     assert np.isfinite(learnt.coupling_matrix).all()
+
+
+# what noise hides, and what is told before
+
+
+def agreeing(records: int) -> pd.DataFrame:
+    """Ten even variables; the second agrees with the first in three cases of four: a coupling of 0.55."""
+    rng = np.random.default_rng(5)
+    codes = rng.integers(0, 2, (records, 10))
+    codes[:, 1] = np.where(rng.random(records) < 0.75, codes[:, 0], 1 - codes[:, 0])
+    return pd.DataFrame(codes, columns=[f"q{i}" for i in range(10)])
+
+
+TEN = bpm.declare(states={f"q{i}": [0, 1] for i in range(10)})
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": 3}, {"steps": 30, "adjacency": "replace-one"}])
+def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settings):
+    with pytest.warns(NoiseWarning, match="the noise hides couplings .* take a smaller width") as caught:
+        PrivateFrankWolfe(rho=1e-4, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learnt = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
+    assert learnt.graph(0.2).number_of_edges() == 1
+
+
+def test_steps_and_no_number_of_records_say_nothing_of_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10).release(TEN, agreeing(3000), rng=1)
+
+
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(calibration):
+    """200 first steps of two nodes: at level 1e-4 within 0.1 of their share, which is near uniform below 0.05."""
+    settings = {"width": 1.0, "calibration": calibration, "adjacency": "replace-one"}
+    settings["steps"] = 2 if calibration == "paper" else 1  # the paper's first step is said to be the second
+    records = 4000
+    trial = PrivateFrankWolfe(rho=1.0, **settings).preview(TEN, total=records)
+    rho = (trial["smallest_coupling"].max() / 0.3) ** 2  # the forecast goes with one over its root
+    codes = np.random.default_rng(8).integers(0, 2, (records, 10))
+    agree = np.arange(records) < records / (1 + np.exp(-0.6))
+    codes[:, 1] = np.where(agree, codes[:, 0], 1 - codes[:, 0])
+    source, found = noise_source(9), {}
+    for budget, runs in ((rho, 200), (1e4 * rho, 1)):
+        mechanism = PrivateFrankWolfe(rho=budget, **settings)
+        plan = mechanism._prepare(TEN)
+        read = mechanism._read(plan, pd.DataFrame(codes, columns=list(TEN.nodes)))
+        couplings = [plan.map.learn(read.codes, read.counts, records, source)[0][0, 1] for _ in range(runs)]
+        found[budget] = np.mean(couplings)
+    assert 0.35 < found[rho] / found[1e4 * rho] < 0.85
+
+
+def test_a_preview_has_steps_choices_and_what_they_cost():
+    mechanism = PrivateFrankWolfe(rho=0.5, width=1.0)
+    frame = mechanism.preview(TEN)
+    assert frame["rho"].sum() == pytest.approx(0.5, rel=1e-12)
+    assert frame["step"].iloc[0] == "number of records"
+    assert math.isnan(frame["noise_sd"].iloc[-1])  # steps wait for the number of records
+    told = mechanism.preview(TEN, total=50_000).iloc[-1]
+    learnt = mechanism.release(TEN, agreeing(50_000), rng=1)
+    assert told["step"] == f"{learnt.details['steps']} steps of 10 choices"
+    assert told["count"] == 10 * learnt.details["steps"]
+    assert told["noise_sd"] == pytest.approx(learnt.details["noise_multiple"] * math.pi / math.sqrt(6))
+    assert told["smallest_coupling"] < 0.3
+    assert "20 steps of 10 choices" in set(
+        PrivateFrankWolfe(rho=0.5, width=1.0, steps=20).preview(TEN)["step"]
+    )
+    with pytest.warns(NoiseWarning, match="about 100 records"):
+        mechanism.preview(TEN, total=100)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"order": 3, "target": "linf"}, {"calibration": "paper", "adjacency": "replace-one"}]
+)
+def test_the_costs_of_a_preview_add_up_to_the_guarantee(settings):
+    mechanism = PrivateFrankWolfe(rho=0.5, width=1.0, **settings)
+    promised = mechanism._guarantee(mechanism._prepare(TEN)).rho
+    assert mechanism.preview(TEN, total=10_000)["rho"].sum() == pytest.approx(promised, rel=1e-12)
+
+
+def test_a_regression_previews_and_warns_of_its_effects():
+    mechanism = PrivateLogisticRegression(rho=0.5, radius=2.0, target="q0")
+    frame = mechanism.preview(TEN, total=3000)
+    assert frame["rho"].sum() == pytest.approx(0.5, rel=1e-12)
+    assert frame["step"].iloc[-1].endswith(" of 1 choice")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mechanism.release(TEN, agreeing(3000), rng=1)
+    with pytest.warns(NoiseWarning, match="hides effects .* smaller radius"):
+        dataclasses.replace(mechanism, rho=1e-5).release(TEN, agreeing(3000), rng=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.maps.select_measure import pairs_sensitivity, score_range, singles_sensitivity
 from bayesprivmrf.mechanisms import SelectMeasure
@@ -168,7 +169,8 @@ def test_only_couplings_inside_declared_cliques_are_learnt():
 
 
 def test_no_records_are_no_trouble_where_their_number_is_private():
-    learnt = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
+    with pytest.warns(NoiseWarning, match="none of 8 pairs"):
+        learnt = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
     assert np.isfinite(learnt.coupling_matrix).all()
     with pytest.raises(DataError, match="at least one record"):
         SelectMeasure(rho=1.0, degree=2, adjacency="replace-one").release(
@@ -243,3 +245,97 @@ def test_a_release_comes_back_from_its_file_whole(tmp_path):
         assert again.statistics == learnt.statistics
         first, second = (r.interval(rng=1, replicates=3) for r in (learnt, again))
         pd.testing.assert_frame_equal(first, second)
+
+
+# what noise hides
+
+
+def even(records: int, coupled: bool) -> pd.DataFrame:
+    """Records of eight even variables; the first two agree in three cases of four, or never mind each other."""
+    rng = np.random.default_rng(5)
+    codes = rng.integers(0, 2, (records, 8))
+    if coupled:
+        codes[:, 1] = np.where(rng.random(records) < 0.75, codes[:, 0], 1 - codes[:, 0])
+    return pd.DataFrame(np.array(["z", "a"])[codes], columns=range(8))
+
+
+@pytest.mark.parametrize("measure", ["moments", "tables"])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not(adjacency, measure):
+    settings = {"degree": 1, "measure": measure, "adjacency": adjacency}
+    with pytest.warns(NoiseWarning, match=r"the noise hides couplings .*; spend more") as caught:
+        SelectMeasure(rho=1e-5, **settings).release(network(), even(2000, True), rng=1)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SelectMeasure(rho=1.0, **settings).release(network(), even(2000, True), rng=1)
+
+
+def test_no_pair_kept_is_noise_or_independence():
+    with pytest.warns(NoiseWarning, match="none of 4 pairs stands out of it"):
+        learnt = SelectMeasure(rho=0.001, degree=1).release(network(), even(3000, False), rng=1)
+    assert learnt.details["pairs_kept"] == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # here sampling is the larger error: nothing is hidden by noise
+        learnt = SelectMeasure(rho=1.0, degree=1).release(network(), even(3000, False), rng=1)
+    assert learnt.details["pairs_kept"] == 0
+
+
+def test_the_warning_is_made_of_the_release_alone_and_loses_nothing():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")
+        learnt = SelectMeasure(rho=1e-5, degree=1).release(network(), even(2000, True), rng=1)
+    assert learnt.details["pairs_measured"] == 4
+    (warning,) = caught
+    assert f"about {learnt.total:,.0f} records" in str(warning.message)
+    assert "2,000" not in str(warning.message)
+
+
+@pytest.mark.parametrize("states", [2, 4])
+def test_what_the_forecast_says_is_hidden_is_lost_and_what_is_not_is_kept(states):
+    """Of 40 equal couplings, which have W(a, a) = .4 and are 0.4 times the forecast's size, or 3 times."""
+    variables = bpm.declare(states=dict.fromkeys(range(80), tuple(range(states))))
+    rng = np.random.default_rng(6)
+    size = 0.4
+    for times, fewest, most in ((0.4, 0.0, 0.3), (3.0, 0.9, 1.0)):
+        records, rho = 4000, 0.01
+        mechanism = SelectMeasure(rho=rho, degree=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseWarning)
+            forecast = mechanism.preview(variables, total=records)["smallest_coupling"].max()
+        mechanism = SelectMeasure(rho=rho * (times * forecast / size) ** 2, degree=1)
+        same = np.exp(size * states / (states - 1))  # to one for each other state
+        first = rng.integers(0, states, (records, 40))
+        agree = rng.random((records, 40)) < same / (same + states - 1)
+        second = np.where(agree, first, (first + rng.integers(1, states, first.shape)) % states)
+        data = pd.DataFrame(np.hstack([first, second]), columns=range(80))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseWarning)
+            learnt = mechanism.release(variables, data, rng=1)
+        found = {frozenset(edge) for edge in learnt.graph().edges}
+        share = np.mean([frozenset((i, i + 40)) in found for i in range(40)])
+        assert fewest <= share <= most
+
+
+# what is told before
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("degree", [1, 7])
+def test_a_preview_has_every_step_with_what_it_costs(adjacency, degree):
+    mechanism = SelectMeasure(rho=0.3, degree=degree, adjacency=adjacency)
+    frame = mechanism.preview(network()).set_index("step")
+    assert frame["rho"].sum() == pytest.approx(0.3, rel=1e-12)
+    assert ("number of records" in frame.index) == (adjacency == "add-or-remove-one")
+    assert ("choice of 4 pairs from 28" in frame.index) == (degree == 1)
+    assert frame["count"].iloc[-1] == (4 if degree == 1 else 28)
+    plan = mechanism._prepare(network()).map.plan
+    assert frame["noise_sd"].iloc[-1] == plan.two_way.standard_deviation
+    told = mechanism.preview(network(), total=10_000)
+    np.testing.assert_allclose(told["relative_noise"], told["noise_sd"] / 10_000)
+    assert told["smallest_coupling"].max() < 0.3
+    with pytest.warns(NoiseWarning, match="about 10 records the noise hides") as caught:
+        mechanism.preview(network(), total=10)
+    assert caught[0].filename == __file__
+    with pytest.raises(ArgumentError, match="`total`"):
+        mechanism.preview(network(), total=-1)

@@ -1,0 +1,22 @@
+"""A warning about noise that loses no release."""
+
+from __future__ import annotations
+
+import warnings
+
+from bayesprivmrf.errors import NoiseWarning
+
+__all__ = ["warn_without_raising"]
+
+
+def warn_without_raising(message: str, stacklevel: int) -> None:
+    """Warn; where warnings are errors, show this one all the same.
+
+    The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
+    """
+    try:
+        warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
+    except NoiseWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", NoiseWarning)
+            warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
