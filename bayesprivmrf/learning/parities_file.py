@@ -91,6 +91,7 @@ def _map_content(known: LearningMap | None) -> dict[str, Any] | None:
             "law": known.law.as_dict(),
             "has_total": known.has_total,
             "ridge": known.ridge,
+            "total_law": known.total_law.as_dict(),
         }
     if isinstance(known, MonomialsByRegressions):
         law = known.parity_law
@@ -108,9 +109,11 @@ def _map_content(known: LearningMap | None) -> dict[str, Any] | None:
 def _restored_map(content: dict[str, Any] | None, sets: Monomials) -> LearningMap | None:
     if content is None or content["kind"] not in {"parities", "regressions"}:
         return None
-    settings = {key: value for key, value in content.items() if key != "kind"}
+    settings: dict[str, Any] = {key: value for key, value in content.items() if key != "kind"}
     if content["kind"] == "parities":
-        return MonomialsByParities(**settings | {"sets": sets, "law": noise_from_dict(content["law"])})
+        laws = {name: noise_from_dict(content[name]) for name in ("law", "total_law") if name in content}
+        settings |= {**laws, "sets": sets}
+        return MonomialsByParities(**settings)
     law = content["parity_law"]
     return MonomialsByRegressions(
         **settings

@@ -102,28 +102,35 @@ class ReleasedParities:
         return math.nan if self.law is None else self.law.standard_deviation / self.total
 
     def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
-        """Fit a t-wise model by penalised maximum likelihood; post-processing, it spends no budget.
+        """Fit a t-wise model; post-processing, it spends no budget.
+
+        By default the mode of the coefficients given the released values, their noise as the release states it and
+        the records' sampling, with a prior for each size of monomials that is read off the release. It is finite
+        whatever the noise: `bayesprivmrf.learning.monomial_fit` has the equations.
 
         Parameters
         ----------
         order
             Largest monomials of the model; those of the release by default, 2 for a pairwise (Ising) model.
         ridge
-            Penalty of half its square on each coefficient, nats a record, at least 0. ``None`` takes one a size of
-            monomials from the release's own noise, see `bayesprivmrf.learning.monomial_fit`, or 0 where the values
-            are those of a distribution of full support already.
+            A plain penalty instead, at least 0: the coefficients maximise the likelihood of a record less half of
+            this times their squares, nats. 0 is maximum likelihood, which has no finite solution where noise made a
+            rare event impossible. It is 0 by default where the values are those of a distribution of full support
+            already, as for ``"pmw"``.
 
         Returns
         -------
         LearnedMonomials
-            With the guarantee of the release; ``status`` says how the search ended.
+            With the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where the curvature
+            came from draws, as in models too wide to list all states; ``"iteration limit"``, or ``"diverged"`` of a
+            plain penalty without a maximum.
 
         Raises
         ------
         ArgumentError
             The order is not one of the release's, or the ridge is out of range.
         ModelTooLargeError
-            Exact inference does not fit: ask for a smaller order, or declare cliques.
+            Exact inference does not fit, which 25 variables and pairs of all of them do not: with the remedy.
         """
         order = self.sets.order if order is None else order
         if (
@@ -143,6 +150,7 @@ class ReleasedParities:
             law=NoNoise() if self.law is None else self.law,
             has_total=self.has_total,
             ridge=ridge,
+            total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
         paid = self.total_law if self.has_total and isinstance(self.total_law, DiscreteGaussian) else None
