@@ -31,16 +31,17 @@ covariance of what is left to know, variational Bayes has its mean, and the like
 
 MacKay's (1992) step
 :math:`\tau_k^2 \leftarrow \tau_k^2 \sum_I D_{II} h_I^2 / \sum_I (1 - D_{II} C_{II})` has the same fixed point, as
-:math:`\sum_I D_{II} (h_I^2 + C_{II}) = 2 K_k - \tau_k^2 \sum_I D_{II}`, and gets there sooner. :math:`\tau_k^2` is held
-between a hundredth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that `SelectMeasure`
-has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where the triples are nothing but noise, so their prior says, and
-the pairs are estimated as if no triples were in the model.
+:math:`\sum_I D_{II} (h_I^2 + C_{II}) = 2 K_k - \tau_k^2 \sum_I D_{II}`, and gets there sooner. The squared scale is
+held between a hundredth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that
+`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where the triples are nothing but noise, so their
+prior says, and the pairs are estimated as if no triples were in the model.
 
 **The search.** Orders are brought in one after the other, each with :math:`\tau_k^2 = s = 1 / D_{II}` at first. A
 round weighs Σ, D and H anew and takes the step
-:math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and shorter
-where the last two point in opposite directions. After twenty rounds D is kept, so that the equation above is what is
-solved to the end; with covariances of draws (`bayesprivmrf.learning.parity_moments`) all weights are, after twelve.
+:math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and
+shorter where the last two point in opposite directions. After twenty rounds D is kept, so that the equation above is
+what is solved to the end; with covariances of draws (`bayesprivmrf.learning.parity_moments`) all weights are, after
+twelve.
 
 Beyond 1600 coefficients matrices are too large. Then a ridge takes the place of the prior: half of
 :math:`s / \tau_k^2` times the square of each coefficient beside a likelihood of one record, :math:`\tau_k^2` being
