@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayesprivmrf as bpm
 from bayesprivmrf import cli
 from bayesprivmrf.cli import main
 from bayesprivmrf.cli.compare import NOTE, Comparison, _figure
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
 from bayesprivmrf.inference import Status
+from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.records import read_records, recode
@@ -851,3 +853,46 @@ def test_the_main_job_takes_less_than_two_minutes(capsys):
     scores = {(row["method"], row["epsilon"]): row["holdout_log_likelihood"] for row in rows}
     for epsilon in (0.1, 1.0):
         assert scores["posterior", epsilon] > scores["naive-mle", epsilon]
+
+
+def test_released_parities_are_fitted_to_a_file_of_the_learnt_model(toy, capsys):
+    spins = np.random.default_rng(4).choice([-1, 1], (20_000, 3))
+    spins[:, 2] = np.where(np.random.default_rng(5).random(20_000) < 0.9, 1, -1) * spins[:, 0] * spins[:, 1]
+    pd.DataFrame(np.where(spins > 0, "y", "x"), columns=list("abc")).to_csv("signs.csv", index=False)
+    variables = "\n".join(f'[variables.{v}]\nstates = ["x", "y"]' for v in "abc")
+    (toy / "signs.toml").write_text(f'title = "Signs"\n{variables}\n')
+    release = ["release", "signs.csv", "--model", "signs.toml", "--rho", "1", "--out", "parities.release"]
+    assert run(capsys, *release, "--mechanism", "parity-queries", "--set", "order=3")[0] == 0
+    code, out, err = run(capsys, "fit", "parities.release", "--out", "model.release")
+    assert code == 0
+    assert "status: converged" in out
+    assert "a b c" in out
+    assert "model.release" in err
+    model = load_release("model.release")
+    assert model.kind == "learned-monomials"
+    assert model.monomials["a", "b", "c"] == pytest.approx(math.atanh(0.8), abs=0.05)
+    code, out, _ = run(capsys, "fit", "parities.release", "--json")
+    assert code == 0
+    printed = {tuple(each["variables"]): each["coefficient"] for each in json.loads(out)["monomials"]}
+    assert printed == dict(model.monomials.items())
+    for extra, match in (
+        (["--out", "model.release"], "exists already"),
+        (["--out", "parities.release", "--force"], "read from"),
+        (["--method", "naive-mle"], "leave out"),
+    ):
+        code, _, err = run(capsys, "fit", "parities.release", *extra)
+        assert code == 1
+        assert match in err
+    code, _, err = run(capsys, "fit", "model.release")
+    assert code == 1
+    assert "it is a result already" in err
+
+
+def test_parities_of_too_many_variables_are_told_of_without_a_loopy_remedy(toy, capsys):
+    network = bpm.declare(states={f"q{v}": [0, 1] for v in range(40)})
+    data = pd.DataFrame(np.zeros((10, 40), dtype=int), columns=[f"q{v}" for v in range(40)])
+    ParityQueries(rho=1.0, order=2).release(network, data, rng=1).save("wide.release")
+    code, _, err = run(capsys, "fit", "wide.release")
+    assert code == 1
+    assert "declare cliques" in err
+    assert "loopy" not in err

@@ -37,7 +37,13 @@ SOLUTION_VERSION = 1
 
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write where asked."""
-    release = _tables_of(load_release(options.release))
+    found = load_release(options.release)
+    if found.kind == "released-parities":
+        from bayesprivmrf.cli.fit_parities import run as fit_parities
+
+        fit_parities(options, found)
+        return
+    release = _tables_of(found)
     is_posterior = options.method == "posterior"
     target = None
     if options.out is not None:
@@ -79,13 +85,9 @@ def _tables_of(release: Any) -> NoisyStatistics:
     """The noisy tables of a release; a release of another kind is a result already, or has them within it."""
     tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
     if not isinstance(tables, NoisyStatistics):
-        remedy = (
-            "fit it in Python: bayesprivmrf.load_release(path).fit()"
-            if hasattr(release, "fit")
-            else "it is a result already: read it in Python with bayesprivmrf.load_release"
-        )
         raise ArgumentError(
-            f"`fit` takes a release of noisy tables, got one of kind {release.kind!r}; {remedy}."
+            f"`fit` takes a release of noisy tables or of parities, got one of kind {release.kind!r}; it is a result "
+            "already: read it in Python with bayesprivmrf.load_release."
         )
     return tables
 

@@ -187,7 +187,8 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument(
         "--out",
         metavar="PATH",
-        help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc",
+        help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc; of "
+        "released parities, the learnt model's file",
     )
     command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
     command.add_argument(
