@@ -7,7 +7,8 @@ indicators of its m cells and μ the model's marginals, both flat. Everything th
 - its clipping factor :math:`\min(1, c / \lVert t - \mu \rVert)` is rounded down to a multiple k of :math:`2^{-a}`,
   such that :math:`k \lVert r \rVert \le S = 2^a Q c`;
 - so the sum over a sample, :math:`Q \sum k\,t - (\sum k)\,u`, is an integer vector that one record moves by a length
-  of at most S, whatever the record and u.
+  of at most S, whatever the record and u. It is exact however many records there are (`ExactSum`), and held to
+  :math:`\pm 2^{62}` in each entry, which moves no two vectors apart.
 
 μ, u and k's formula depend on earlier noisy sums alone, which are released with the rest.
 """
@@ -32,6 +33,7 @@ __all__ = [
     "SMALLEST_CLIP",
     "Ascent",
     "AscentPath",
+    "ExactSum",
     "GradientLattice",
     "cells_of",
     "draw_each",
@@ -46,6 +48,9 @@ SMALLEST_CLIP = 2.0**-8
 LARGEST_POTENTIAL = 1e3
 """Potentials are held to this size, far beyond what a record could tell from infinity."""
 
+LARGEST_SUM = 2**62
+"""Lattice steps to which an entry of a sum of gradients is held: those of 2^31 records that all point one way."""
+
 SPREAD = 0.5
 """Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate."""
 
@@ -53,6 +58,9 @@ STABLE = 1.3
 """Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2."""
 
 _CHUNK = 1 << 15
+_COUNT_BITS = 16  # of a row's count that are summed at a time: 2^31 records in a chunk at most
+_DRAWN = 1 << 24  # records for which it is drawn at a time whether they are in a sample
+_LOW = (1 << 32) - 1
 _ITERATIONS, _MORE_ITERATIONS = 50, 3
 _FIRST, _REFRESHED = 50, 5  # the curvature is looked at in each of the first steps, then in one of five
 _SAFETY = 1 - 2.0**-50
@@ -117,8 +125,8 @@ class GradientLattice:
     def total(self, cells: np.ndarray, counts: IntArray, rounded: IntArray) -> IntArray:
         """Return the sum of clipped gradients, lattice steps, shape (size,).
 
-        Its two parts may leave the 64-bit integers, whose arithmetic is modulo 2^64; their difference does not while
-        the records are at most 2^31, since each moves it by at most S, which is below 2^31.
+        For at most 2^31 records. Its two parts may leave the 64-bit integers, whose arithmetic is modulo 2^64; their
+        difference does not, since each record moves it by at most S, which is below 2^31.
 
         Parameters
         ----------
@@ -133,6 +141,39 @@ class GradientLattice:
         spread = np.repeat(weights.astype(np.float64), cells.shape[1])  # whole sums below 2^53
         held = np.bincount(cells.ravel(), weights=spread, minlength=rounded.size).astype(np.int64)
         return (held << MARGINAL_BITS) - int(weights.sum()) * rounded
+
+
+class ExactSum:
+    r"""Sum of vectors of 64-bit integers in as many bits as it takes, one pair of limbs for each power of two.
+
+    A limb pair is :math:`2^{32} a + b` with :math:`0 \le b < 2^{32}`, so that a holds sums of :math:`2^{32}` times
+    what 64 bits do.
+
+    Parameters
+    ----------
+    size
+        Entries of a vector.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._limbs: dict[int, tuple[IntArray, IntArray]] = {}
+
+    def add(self, vector: IntArray, power: int = 0) -> None:
+        """Add 2^power times a vector."""
+        zeros = np.zeros(self._size, dtype=np.int64)
+        high, low = self._limbs.get(power, (zeros, zeros))
+        low = low + (vector & _LOW)
+        self._limbs[power] = high + (vector >> 32) + (low >> 32), low & _LOW
+
+    def clipped(self) -> IntArray:
+        """Return the sum held to `LARGEST_SUM` in size, entry by entry: no two sums are further apart than before."""
+        exact = np.zeros(self._size, dtype=object)
+        for power, (high, low) in self._limbs.items():
+            if len(self._limbs) == 1 and power == 0 and np.abs(high).max(initial=0) < LARGEST_SUM >> 33:
+                return (high << 32) + low
+            exact += (high.astype(object) * 2**32 + low.astype(object)) * 2**power
+        return np.clip(exact, -LARGEST_SUM, LARGEST_SUM).astype(np.int64)
 
 
 def cells_of(specification: ModelSpecification, codes: np.ndarray) -> np.ndarray:
@@ -324,19 +365,28 @@ class Ascent:
     def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
         drawn = self._sample(counts, source)
         rows = np.flatnonzero(drawn)
-        exact = np.zeros(rounded.size, dtype=np.int64)
+        exact = ExactSum(rounded.size)
         for start in range(0, rows.size, _CHUNK):
             part = rows[start : start + _CHUNK]
-            exact += self.lattice.total(cells_of(self.specification, codes[part]), drawn[part], rounded)
-        return exact
+            cells, left, power = cells_of(self.specification, codes[part]), drawn[part], 0
+            while left.any():
+                exact.add(self.lattice.total(cells, left & ((1 << _COUNT_BITS) - 1), rounded), power)
+                left, power = left >> _COUNT_BITS, power + _COUNT_BITS
+        return exact.clipped()
 
     def _sample(self, counts: IntArray, source: NoiseSource) -> IntArray:
         """Return how many of each row's records are drawn, each record by itself."""
         if self.numerator == 1 << RATE_BITS or not counts.size:
             return counts
         stops = np.cumsum(counts)
-        drawn = draw_each(int(stops[-1]), self.numerator, source.words)
-        return np.add.reduceat(drawn, stops - counts, dtype=np.int64)
+        found = np.zeros_like(counts)
+        for start in range(0, int(stops[-1]), _DRAWN):
+            drawn = draw_each(min(_DRAWN, int(stops[-1]) - start), self.numerator, source.words)
+            first, last = np.searchsorted(stops, [start, start + drawn.size - 1], side="right")
+            rows = slice(first, last + 1)
+            begins = np.maximum(stops[rows] - counts[rows] - start, 0)
+            found[rows] += np.add.reduceat(drawn, begins, dtype=np.int64)
+        return found
 
 
 def drawn_noises(ascents: Sequence[Ascent]) -> int:

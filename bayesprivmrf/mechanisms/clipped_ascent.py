@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.learned_potentials import LearnedPotentials
 from bayesprivmrf.maps.clipped_gradients import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
 from bayesprivmrf.marginals import marginal_engine
@@ -25,15 +25,12 @@ from bayesprivmrf.privacy.checks import positive_finite, probability
 from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, require_fine_lattice
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["AscentMechanism", "AscentPlan", "released"]
 
-MOST_RECORDS = 2**31
-"""Up to which no sum leaves the 64-bit integers."""
+LARGEST_COUNT = 2**34
+"""To which the number of records is held before noise is added: `_COUNT_STEPS` times it is within 64 bits."""
 
 _COUNT_STEPS = 1 << 28  # lattice steps a record of the noisy number of records
 _CHUNK = 1 << 15
@@ -136,8 +133,6 @@ class AscentMechanism[ReleaseT](
     def _read(self, plan: AscentPlan, data: Any) -> CodedRecords:
         model = plan.specification
         records = read_records(model.domain, data, missing=plan.missing, other=plan.other)
-        if records.records > MOST_RECORDS:
-            raise DataError(f"`data` must hold at most {MOST_RECORDS:,} records; use noisy tables for more.")
         if model.possible is not None:
             held = np.zeros(model.size, dtype=np.int64)
             for start in range(0, len(records.codes), 1 << 15):
@@ -149,8 +144,12 @@ class AscentMechanism[ReleaseT](
 
     @final
     def _total(self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource) -> float:
-        """Return a noisy number of records, at least 1."""
-        noisy = source.add(np.array([exact.records * _COUNT_STEPS]), plan.count_noise)
+        """Return a noisy number of records, at least 1.
+
+        The exact one is held to 2^34, which moves no two numbers apart: whatever it is, nothing overflows.
+        """
+        counted = min(exact.records, LARGEST_COUNT) * _COUNT_STEPS
+        noisy = source.add(np.array([counted], dtype=np.int64), plan.count_noise)
         return max(float(noisy[0]) / _COUNT_STEPS, 1.0)
 
 

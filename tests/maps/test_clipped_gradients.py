@@ -13,9 +13,11 @@ from scipy import stats
 from bayesprivmrf.audit import audit
 from bayesprivmrf.maps.clipped_gradients import (
     LARGEST_POTENTIAL,
+    LARGEST_SUM,
     MARGINAL_BITS,
     RATE_BITS,
     Ascent,
+    ExactSum,
     GradientLattice,
     cells_of,
     draw_each,
@@ -131,6 +133,37 @@ def test_a_sum_is_that_of_clipped_gradients_up_to_the_lattice(clip):
     np.testing.assert_allclose(found, factors @ gradients, atol=tolerance)
 
 
+@pytest.mark.parametrize("clip", [2.0**-8, 0.3, None])
+@pytest.mark.parametrize("scale", [1, 2**20, 2**33, 2**45])
+def test_a_sum_is_exact_however_many_records_there_are(clip, scale):
+    lattice = GradientLattice.of(len(MODEL.cliques), clip)
+    rounded = lattice.rounded(marginals("random"))
+    counts = np.random.default_rng(2).integers(1, scale + 7, len(RECORDS))
+    cells = cells_of(MODEL, RECORDS)
+    exact = [0] * MODEL.size
+    for i, n in enumerate(counts.tolist()):
+        own = lattice.total(cells[i : i + 1], np.ones(1, int), rounded).tolist()
+        exact = [total + n * v for total, v in zip(exact, own, strict=True)]
+    held = [max(-LARGEST_SUM, min(total, LARGEST_SUM)) for total in exact]
+    found = ascent(lattice=lattice, numerator=WHOLE)._sum(RECORDS, counts, rounded, source(1))
+    assert found.dtype == np.int64
+    assert found.tolist() == held
+    if scale == 2**45:
+        assert held != exact
+
+
+def test_limbs_add_up_with_their_signs():
+    rng = np.random.default_rng(3)
+    vectors = rng.integers(-(2**62), 2**62, (40, 5))
+    limbs, exact = ExactSum(5), [0] * 5
+    for place, vector in enumerate(vectors):
+        power = 16 * (place % 3 == 2)
+        limbs.add(vector // 2**20, power)
+        exact = [a + (int(v) // 2**20) * 2**power for a, v in zip(exact, vector, strict=True)]
+    assert limbs.clipped().tolist() == exact
+    assert ExactSum(3).clipped().tolist() == [0, 0, 0]
+
+
 def test_draws_have_exactly_the_probability_of_their_numerator():
     # every first byte once, then the 45 bits that decide a tie: what comes out true is counted exactly
     numerator, seen = (37 << RATE_BITS - 8) + 12345, []
@@ -171,6 +204,18 @@ def test_records_of_a_merged_row_are_drawn_each_by_itself():
         expected = stats.binom.pmf(np.arange(n + 1), n, 0.25) * len(drawn)
         assert stats.chisquare(np.bincount(drawn[:, row], minlength=n + 1), expected).pvalue > LEVEL
     assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 4 / math.sqrt(len(drawn))
+
+
+def test_records_are_drawn_in_parts_as_at_once(monkeypatch):
+    counts = np.array([3, 1, 60, 2, 40, 1])
+    chosen = ascent(numerator=WHOLE // 2)
+    monkeypatch.setattr("bayesprivmrf.maps.clipped_gradients._DRAWN", 16)
+    drawn = np.array([chosen._sample(counts, noise) for noise in [source(9)] for _ in range(4_000)])
+    assert (drawn <= counts).all()
+    for row, n in enumerate(counts.tolist()):
+        found = stats.binomtest(int(drawn[:, row].sum()), len(drawn) * n, 0.5)
+        assert found.pvalue > LEVEL
+        assert drawn[:, row].var() == pytest.approx(n / 4, rel=5 * math.sqrt(2 / len(drawn)))
 
 
 def test_merging_equal_records_changes_nothing():
