@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +17,7 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteGaussian, NoiseLaw, NoNoise, PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.released import Provenance, Released
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +26,7 @@ __all__ = ["ReleasedParities"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ReleasedParities:
+class ReleasedParities(Released):
     r"""Noisy sums of the parities :math:`\chi_I(x) = \prod_{i \in I} x_i` over the records.
 
     A variable's first declared state is -1, its second +1.
@@ -166,32 +164,6 @@ class ReleasedParities:
             details={**self.details, **details},
         )
 
-    @property
-    def is_exact(self) -> bool:
-        """False: everything here is private."""
-        return False
-
-    def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
-        if self.provenance.simulated:
-            return (
-                "The noise of this release was drawn from a seeded generator for a simulation: "
-                "it protects nobody and must not be published as a private release."
-            )
-        return self.guarantee.sentence()
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the release to one file, which `bayesprivmrf.load_release` reads.
-
-        Raises
-        ------
-        ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False.
-        """
-        from bayesprivmrf.release_file import write_release
-
-        write_release(self, path, overwrite=overwrite)
-
     def _facts(self) -> list[tuple[str, str]]:
         noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"
         return [
@@ -201,16 +173,3 @@ class ReleasedParities:
             ("records", f"about {self.total:,.0f}"),
             ("privacy", self.privacy_statement()),
         ]
-
-    def __repr__(self) -> str:
-        mark = " (SIMULATED: protects nobody)" if self.provenance.simulated else ""
-        return "\n".join([f"ReleasedParities{mark}", *(f"  {n:<10} {v}" for n, v in self._facts())])
-
-    def _repr_html_(self) -> str:
-        mark = " <strong>(simulated: protects nobody)</strong>" if self.provenance.simulated else ""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts()
-        )
-        return f"<div><strong>ReleasedParities</strong>{mark}<table>{rows}</table></div>"
