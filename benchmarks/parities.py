@@ -1,11 +1,12 @@
 """Parities and t-wise models of two-state variables: which release, which fit, at which n and rho.
 
-Run: python benchmarks/parities.py [parities|coefficients|oracle] [--quick] [--repetitions 5]
+Run: python benchmarks/parities.py [parities|coefficients|fits|oracle] [--quick] [--repetitions 5]
 ``parities``: largest error of all parities of the records up to order t, by Gaussian noise, the same with a
 fitted model, multiplicative weights and sepFEM; ``coefficients``: largest error of the coefficients of random models
-of order 3, by private Frank-Wolfe (Algorithms 4 and 5) and by Gaussian parities with maximum likelihood; ``oracle``:
-seconds of sepFEM's mixed-integer program. Each cell is kept in benchmarks/results/cache/parities, so that an
-interrupted run goes on where it stopped: delete the cache after a change. Writes Markdown to stdout.
+of order 3, by private Frank-Wolfe (Algorithms 4 and 5) and by Gaussian parities with a fitted model; ``fits``: that
+of this fit and of a plain ridge, for sparse models and for indicators of rare events, with seconds;
+``oracle``: seconds of sepFEM's mixed-integer program. Each cell is kept in benchmarks/results/cache/parities, so that
+an interrupted run goes on where it stopped: delete the cache after a change. Writes Markdown to stdout.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.learning.monomial_fit import default_ridges, fit_parities
 from bayesprivmrf.maps.parities import parity_sums, walsh_hadamard
 from bayesprivmrf.maps.separator_fem import best_by_enumeration, best_by_program
 from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe
@@ -174,6 +176,54 @@ def coefficients(options: argparse.Namespace) -> None:
         print(f"| {p}, {width:g} | {n:,} | {rho:g} | {row} |", flush=True)
 
 
+def rare_model(p: int, order: int, rng: np.random.Generator) -> tuple[Monomials, np.ndarray]:
+    """Indicators that hardly anybody has, each coupled to the next two; no triples."""
+    sets = Monomials.complete(p, order)
+    h = np.zeros(len(sets))
+    for members, place in sets.positions.items():
+        if len(members) == 1:
+            h[place] = -rng.uniform(0.2, 0.8)
+        elif len(members) == 2 and members[1] - members[0] <= 2:
+            h[place] = rng.uniform(0.2, 0.6)
+    return sets, h
+
+
+def fit_cell(p: int, order: int, kind: str, n: int, rho: float, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng([seed, p, n, order])
+    sets, h = rare_model(p, order, rng) if kind == "rare" else random_model(p, order, 2.5, rng)
+    data = pd.DataFrame(records_of(sets, h, n, rng), columns=range(p))
+    network = bpm.declare(states={v: [0, 1] for v in range(p)})
+    release = ParityQueries(rho=rho, order=order, method="gaussian").release(network, data, rng=seed)
+    begin = time.perf_counter()
+    fitted = release.fit()
+    found = {"seconds": time.perf_counter() - begin, "fit": float(np.abs(fitted.coefficients - h).max())}
+    found["converged"] = float(fitted.status == "converged")
+    ridges = default_ridges(sets, release.means, release.standard_deviation**2, release.total)
+    found["ridge"] = float(np.abs(fit_parities(sets, release.means, ridges)[0] - h).max())
+    return found | {"zero": float(np.abs(h).max())}
+
+
+def fits(options: argparse.Namespace) -> None:
+    print("| p, t | model | n | rho | all zero | ridge | fit | seconds | converged |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    sizes = itertools.product((8, 12, 16) if not options.quick else (8,), (2, 3))
+    grid = list(itertools.product(("sparse", "rare"), (10_000, 100_000), (0.1, 1.0)))
+    for (p, order), (kind, n, rho) in itertools.product(sizes, grid):
+        cells = [
+            kept(
+                f"fits-{p}-{order}-{kind}-{n}-{rho:g}-{seed}",
+                lambda p=p, order=order, kind=kind, n=n, rho=rho, seed=seed: fit_cell(
+                    p, order, kind, n, rho, seed
+                ),
+            )
+            for seed in range(options.repetitions)
+        ]
+        m = mean_of(cells)
+        row = " | ".join(f"{m[name]:.3f}" for name in ("zero", "ridge", "fit"))
+        ends = f"{m['seconds']:.2f} | {m['converged']:.0%}"
+        print(f"| {p}, {order} | {kind} | {n:,} | {rho:g} | {row} | {ends} |", flush=True)
+
+
 def oracle(options: argparse.Namespace) -> None:
     print(
         "| p | parities weighted | program, seconds | enumeration, seconds | same optimum |\n|---|---|---|---|---|"
@@ -197,7 +247,7 @@ def oracle(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = {"parities": parities, "coefficients": coefficients, "oracle": oracle}
+    parts = {"parities": parities, "coefficients": coefficients, "fits": fits, "oracle": oracle}
     parser.add_argument("part", nargs="?", choices=list(parts))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--repetitions", type=int, default=5)

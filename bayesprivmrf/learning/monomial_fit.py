@@ -32,12 +32,15 @@ covariance of what is left to know, variational Bayes has its mean, and the like
 MacKay's (1992) step
 :math:`\tau_k^2 \leftarrow \tau_k^2 \sum_I D_{II} h_I^2 / \sum_I (1 - D_{II} C_{II})` has the same fixed point, as
 :math:`\sum_I D_{II} (h_I^2 + C_{II}) = 2 K_k - \tau_k^2 \sum_I D_{II}`, and gets there sooner. The squared scale is
-held between a hundredth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that
-`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where the triples are nothing but noise, so their
-prior says, and the pairs are estimated as if no triples were in the model.
+held between a millionth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that
+`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where triples are hardly more than noise, so
+their prior says, and the pairs are estimated as if no triples were in the model.
 
-**The search.** Orders are brought in one after the other, each with :math:`\tau_k^2 = s = 1 / D_{II}` at first. A
-round weighs Σ, D and H anew and takes the step
+**The search.** Orders are brought in one after the other, each with :math:`\tau_k^2 = 1 / D_{II} = s` at first. Where
+all is noise hardly any scale is likelier than another, so an order is left out if nothing in it stands out as it
+enters: the scores of its coefficients, given those of the smaller sets, over their standard deviations, have no
+discovery at a rate of false ones of a tenth (Benjamini and Hochberg 1995), nor a sum of squares that is two standard
+errors beyond what chance makes it. A round weighs Σ, D and H anew and takes the step
 :math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and
 shorter where the last two point in opposite directions. After twenty rounds D is kept, so that the equation above is
 what is solved to the end; with covariances of draws (`bayesprivmrf.learning.parity_moments`) all weights are, after
@@ -67,7 +70,9 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 
 __all__ = ["MonomialsByParities", "default_ridges", "fit_parities", "posterior_mode"]
 
-_FLOOR = 0.01
+_FLOOR = 0.01  # of a ridge's squared deviation, in error variances
+_LEAST = 1e-6  # squared scale of a prior, likewise
+_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0  # and standard errors of a sum of squares
 _PRIOR_DEVIATION = 2.0  # of 2^(k/2) h, nats
 _DENSE = 1600  # coefficients up to which covariances are factorised
 _ITERATIONS = 1000
@@ -77,7 +82,7 @@ _PRIORS = 20  # rounds that weigh the priors anew
 _SETTLED = 0.02  # relative change of a squared scale
 _MOVED = 1e-5  # nats
 _LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
-_BEYOND = 300.0  # nats: no finite maximum is there
+_DIVERGED = 300.0  # nats: no finite maximum is there
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
 
 
@@ -195,6 +200,7 @@ class _Search:
         self.h = np.zeros(0)
         self.precisions = np.zeros(0)
         self.priors: list[float] = []
+        self.silent: list[int] = []  # orders in which nothing stands out of the errors
         self.rounds = 0
 
     def stage(self, moments: ParityMoments, orders: IntArray, limit: int) -> bool:
@@ -208,7 +214,7 @@ class _Search:
         self.precisions = np.concatenate([self.precisions, fresh + 1 / self.priors[-1]])
         noises = self.noise * np.eye(size) + self.total_noise * np.multiply.outer(means, means)
         factor, inner, root, damped, settled = noises, noises, noises, 1.0, False
-        last = np.zeros(size)
+        last, entered = np.zeros(size), slice(size - fresh.size, size)
         for place in range(limit):
             point = moments.at(self.h)
             is_weighed = moments.is_exact or place < _WEIGHED
@@ -217,6 +223,12 @@ class _Search:
                 factor = cholesky(covariance / self.total + noises, lower=True)
                 inner = solve_triangular(factor, covariance, lower=True)
                 information = inner.T @ inner
+                if place == 0:
+                    score = inner.T @ solve_triangular(factor, means - point.means, lower=True)
+                    if not self._stands_out(information, score, entered):
+                        self.silent.append(len(self.priors))
+                        self.priors[-1] = _LEAST * self.error
+                        self.precisions[entered] = 1 / self.priors[-1]
                 root = cholesky(information + np.diag(self.precisions), lower=True)
                 if 0 < place < _PRIORS:
                     left = (solve_triangular(root, np.eye(size), lower=True) ** 2).sum(axis=0)
@@ -229,20 +241,43 @@ class _Search:
             moved = float(np.abs(step).max(initial=0.0))
             damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)
             self.h = self.h + step * min(damped, _LARGEST_STEP / max(moved, 1e-300))
+            self.h[np.isin(orders, self.silent)] = 0.0
             last = step
             self.rounds += 1
             if moved < _MOVED and (settled or place >= _PRIORS or not is_weighed):
                 return True
         return False
 
+    def _stands_out(self, information: FloatArray, score: FloatArray, entered: slice) -> bool:
+        """Whether the scores of the sets just brought in, given the others, are more than errors make them."""
+        from scipy.linalg import cho_factor, cho_solve
+        from scipy.stats import norm
+
+        before = slice(0, entered.start)
+        precisions = self.precisions[before]
+        shared, score, covariance = information[before, entered], score.copy(), information[entered, entered]
+        score[before] -= precisions * self.h[before]
+        if precisions.size:
+            share = cho_solve(cho_factor(information[before, before] + np.diag(precisions)), shared)
+            covariance = covariance - shared.T @ share
+            score[entered] -= share.T @ score[before]
+        deviation = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
+        z, correlation = score[entered] / deviation, covariance / np.multiply.outer(deviation, deviation)
+        chance = z.size + _BEYOND_CHANCE * math.sqrt(2 * float((correlation**2).sum()))
+        tails = np.sort(2 * norm.sf(np.abs(z)))
+        allowed = _FALSE_DISCOVERY_RATE * np.arange(1, z.size + 1) / z.size
+        return bool(float(z @ z) > chance or (tails <= allowed).any())
+
     def _weigh(self, left: FloatArray, orders: IntArray) -> bool:
         """Weigh the priors' scales anew, given the diagonal of C, and return whether they stayed what they were."""
         told, found = 1 - left * self.precisions, self.precisions * self.h**2
         is_settled = True
         for k, variance in enumerate(self.priors, start=1):
+            if k in self.silent:
+                continue
             own = orders == k
             scaled = variance * float(found[own].sum()) / max(float(told[own].sum()), 1e-9)
-            scaled = min(max(scaled, _FLOOR * self.error), self._largest(k))
+            scaled = min(max(scaled, _LEAST * self.error), self._largest(k))
             is_settled &= abs(math.log(scaled / variance)) < _SETTLED
             self.priors[k - 1] = scaled
         return is_settled
@@ -327,7 +362,7 @@ def fit_parities(
     status = "iteration limit"
     if np.abs(gradient).max(initial=0.0) <= 10 * tolerance:
         status = "converged"
-    elif np.abs(h).max(initial=0.0) >= _BEYOND:
+    elif np.abs(h).max(initial=0.0) >= _DIVERGED:
         status = "diverged"
     return np.concatenate([[0.0], h]), {"iterations": iterations, "status": status}
 
@@ -359,7 +394,7 @@ def _by_newton(
             break
         h, point, here = h - share * step, found, there
         gradient = point.means - wanted + weights * h
-        if np.abs(h).max() >= _BEYOND:
+        if np.abs(h).max() >= _DIVERGED:
             break
     return h, gradient, rounds
 
@@ -379,7 +414,7 @@ def _by_gradients(
         np.zeros(wanted.size),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-_BEYOND, _BEYOND)] * wanted.size,
+        bounds=[(-_DIVERGED, _DIVERGED)] * wanted.size,
         options={"maxiter": _ITERATIONS, "maxcor": 30, "maxls": 40, "ftol": 0.0, "gtol": tolerance},
     )
     return found.x, np.asarray(found.jac), int(found.nit)
