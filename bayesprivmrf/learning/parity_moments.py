@@ -22,11 +22,11 @@ from bayesprivmrf.maps.parities import parity_rows, walsh_hadamard
 from bayesprivmrf.marginals import forecast, marginal_engine, sample
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Elimination", "ParityMoments", "Point", "Spectrum", "parity_moments"]
+__all__ = ["ALWAYS_LISTED", "Elimination", "ParityMoments", "Point", "Spectrum", "parity_moments"]
 
-_ALWAYS, _LARGEST = 18, 24  # variables whose states are listed: always; where elimination is no cheaper
+ALWAYS_LISTED, _LARGEST = 18, 24  # variables whose states are listed: always; where elimination is no cheaper
 _FEWEST, _MOST, _EACH = 2000, 20_000, 20  # draws, and for each coefficient
 
 
@@ -61,12 +61,20 @@ class ParityMoments(ABC):
 
 
 class Spectrum(ParityMoments):
-    """Moments by listing all states of at most 24 variables."""
+    """Moments by listing all states of at most 24 variables.
+
+    Parameters
+    ----------
+    masks
+        Of each set but the empty one, bit i for variable i, shape (d,).
+    variables
+        p.
+    """
 
     is_exact = True
 
-    def __init__(self, sets: Monomials) -> None:
-        self.masks, self.states = sets.masks[1:], 1 << sets.variables
+    def __init__(self, masks: IntArray, variables: int) -> None:
+        self.masks, self.states = masks, 1 << variables
 
     def at(self, h: FloatArray) -> Point:
         """Return the model with the coefficients h."""
@@ -158,16 +166,16 @@ def parity_moments(sets: Monomials, generator: np.random.Generator) -> ParityMom
         Neither fits in memory: with the remedy.
     """
     p = sets.variables
-    if p <= _ALWAYS:
-        return Spectrum(sets)
+    if p <= ALWAYS_LISTED:
+        return Spectrum(sets.masks[1:], p)
     try:
         work = forecast([2] * p, sets.largest()).multiplications
         if p <= _LARGEST and work >= 1 << p:
-            return Spectrum(sets)
+            return Spectrum(sets.masks[1:], p)
         return Elimination(sets, generator)
     except ModelTooLargeError:
         if p <= _LARGEST:
-            return Spectrum(sets)
+            return Spectrum(sets.masks[1:], p)
         raise ModelTooLargeError(
             f"a model of these {len(sets) - 1:,} monomials of {p} variables must sum over up to 2^{p} states, which "
             "does not fit in memory; declare cliques and release anew, fit order=1, or learn from the records by "

@@ -146,7 +146,10 @@ def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit
     fit = fit_means(effects, mean, ridge, worth, generator, start=start)
     if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
         return fit
-    return reweighted_fit(effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference)
+    begin = fit.coordinates if fit.inference == "exact" else None
+    return reweighted_fit(
+        effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference, begin
+    )
 
 
 def _seed(measured: Measured) -> int:
