@@ -52,7 +52,7 @@ _STRAIN = 0.5  # standard deviations of a mean
 _LARGEST_EXACT, _LARGEST = 500, 2000  # coordinates
 _IMPLAUSIBLE = 2.0  # prior deviations
 _SWEEPS = 256
-_LARGEST_WORK = 1e9  # multiplications for an exact covariance
+_LARGEST_WORK = 3e7  # multiplications for an exact covariance: about as long as draws take
 
 
 def needs_reweighting(
