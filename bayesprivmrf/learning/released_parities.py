@@ -128,7 +128,7 @@ class ReleasedParities(Released):
         ArgumentError
             The order is not one of the release's, or the ridge is out of range.
         ModelTooLargeError
-            Exact inference does not fit, which 25 variables and pairs of all of them do not: with the remedy.
+            Exact inference does not fit, as for 26 variables and all their pairs: with the remedy.
         """
         order = self.sets.order if order is None else order
         if (
