@@ -238,6 +238,7 @@ class _Search:
                     root = cholesky(information + np.diag(self.precisions), lower=True)
             pull = inner.T @ solve_triangular(factor, means - point.means, lower=True)
             step = cho_solve((root, True), pull - self.precisions * self.h)
+            step[np.isin(orders, self.silent)] = 0.0
             moved = float(np.abs(step).max(initial=0.0))
             damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)
             self.h = self.h + step * min(damped, _LARGEST_STEP / max(moved, 1e-300))

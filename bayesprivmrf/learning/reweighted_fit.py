@@ -28,9 +28,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
-from bayesprivmrf.learning.gibbs import Chains
+from bayesprivmrf.learning.gibbs import Chains, mixing_of
 from bayesprivmrf.learning.learned_monomials import effect_scales
 from bayesprivmrf.learning.pair_fit import Inference, PairFit, features_of
 from bayesprivmrf.learning.parity_moments import ALWAYS_LISTED, Spectrum
@@ -45,6 +45,7 @@ _DRAWN = 12  # rounds in which a covariance of draws is drawn anew
 _AVERAGED = 20  # where means are drawn, the last rounds' estimates are averaged
 _LARGEST_STEP, _DAMPED = 0.5, 0.5  # nats; share of a step whose curvature is that of an earlier round
 _HALVINGS = 12
+_NEAR, _FAR = 0.1, 1.0  # deviations of what is left to know
 _FARTHEST = 2.0  # prior deviations, at which a search begins at most
 _ENDED = 1e-4  # nats
 _DRAWS, _CELLS = 20_000, 1 << 25
@@ -115,7 +116,8 @@ def reweighted_fit(
     precision = np.eye(effects.size) / prior**2
     beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
     average, moved, rounds = np.zeros(effects.size), np.inf, 0
-    factor = inner = curvature = precision
+    factor = inner = precision
+    curvature = cho_factor(precision)
 
     def value(at: FloatArray, mu: FloatArray) -> float:
         strain = solve_triangular(factor, means - mu, lower=True)
@@ -130,9 +132,9 @@ def reweighted_fit(
             if is_weighed:
                 factor = cholesky(covariance / total + np.diag(noises), lower=True)
             inner = solve_triangular(factor, covariance, lower=True)
-            curvature = inner.T @ inner + precision
+            curvature = cho_factor(inner.T @ inner + precision)
         downhill = inner.T @ solve_triangular(factor, means - mu, lower=True) - beta / prior**2
-        step = np.linalg.solve(curvature, downhill)
+        step = cho_solve(curvature, downhill)
         moved = float(np.abs(step).max(initial=0.0))
         share = min(1.0 if is_fresh else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
         if is_exact and is_fresh and moved >= _ENDED:
@@ -146,16 +148,38 @@ def reweighted_fit(
             average += beta / _AVERAGED
         if is_exact and moved < _ENDED and (moments.has_covariance or not is_weighed):
             break
-    found = beta if is_exact else average
-    ended = bool(np.isfinite(found).all()) and (moved < _ENDED if is_exact else moved < _LARGEST_STEP)
-    well = "converged" if is_exact else "approximate"
+    found = np.nan_to_num(beta if is_exact else average)
+    if is_exact:
+        well, ended = "converged", moved < _ENDED
+    else:
+        well, ended = "approximate", moved < _LARGEST_STEP and moments.is_mixed(found)
+    off = _strain(moments, found, means, noises, total, prior) if is_exact and moments.has_covariance else 0.0
+    if off > _NEAR:
+        well = "approximate"
     return PairFit(
         effects=effects,
-        coordinates=np.nan_to_num(found),
+        coordinates=found,
         inference=inference,
-        status=well if ended else "not trusted",
+        status=well if ended and off < _FAR and np.isfinite(beta).all() else "not trusted",
         details={"iterations": rounds, "penalty": "curvature at the estimate"},
     )
+
+
+def _strain(
+    moments: _Moments,
+    beta: FloatArray,
+    means: FloatArray,
+    noises: FloatArray,
+    total: float,
+    prior: float,
+) -> float:
+    """Return the largest step that is left with W as it is at the estimate, in deviations of what is left to know."""
+    mu, covariance = moments.means(beta), moments.covariance(beta)
+    factor = cholesky(covariance / total + np.diag(noises), lower=True)
+    inner = solve_triangular(factor, covariance, lower=True)
+    left = np.linalg.inv(inner.T @ inner + np.eye(beta.size) / prior**2)
+    step = left @ (inner.T @ solve_triangular(factor, means - mu, lower=True) - beta / prior**2)
+    return float((np.abs(step) / np.sqrt(left.diagonal())).max(initial=0.0))
 
 
 class _Moments(ABC):
@@ -171,6 +195,10 @@ class _Moments(ABC):
     @abstractmethod
     def covariance(self, beta: FloatArray) -> FloatArray:
         """Return Σ, shape (d, d); `means` was asked for there just before."""
+
+    def is_mixed(self, beta: FloatArray) -> bool:
+        """Whether what was drawn may be trusted: always, where nothing is."""
+        return True
 
 
 def _moments(effects: Effects, generator: np.random.Generator, inference: Inference) -> _Moments:
@@ -238,6 +266,11 @@ class _Sampled(_Moments):
 
     def covariance(self, beta: FloatArray) -> FloatArray:
         return _covariance(self.drawn)
+
+    def is_mixed(self, beta: FloatArray) -> bool:
+        potentials, chains = self.effects.potentials(beta), self.chains
+        codes = chains.advance(potentials, _SWEEPS + 10)[10:]
+        return mixing_of(codes, chains.cards, chains.scopes, potentials).trusted
 
 
 def _regular(covariance: FloatArray) -> FloatArray:

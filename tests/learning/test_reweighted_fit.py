@@ -70,6 +70,22 @@ def test_the_mode_is_the_same_from_wherever_the_search_begins(listed, monkeypatc
     np.testing.assert_allclose(found, truth, atol=0.02)
 
 
+def test_weights_that_are_not_those_of_the_estimate_are_told(monkeypatch):
+    """Weighed once, far from the mode: the search ends, but at another equation."""
+    monkeypatch.setattr(reweighted_fit_module, "_WEIGHED", 1)
+    effects = Effects.of((2, 2, 2), ((0, 1), (1, 2), (0, 2), (0,), (1,), (2,)))
+    beta = np.where(effects.orders == 1, -2.0, 1.5)
+    engine = marginal_engine((2, 2, 2), effects.scopes)
+    means = effects.pull_back(engine.marginals(effects.potentials(beta))[1])
+    means += np.random.default_rng(5).normal(0, 0.02, effects.size)
+    noises = np.full(effects.size, 4e-4)
+    fit = reweighted_fit(effects, means, noises, 2_000, 2.0, np.random.default_rng(1), "exact")
+    assert fit.status in {"approximate", "not trusted"}
+    monkeypatch.undo()
+    fit = reweighted_fit(effects, means, noises, 2_000, 2.0, np.random.default_rng(1), "exact")
+    assert fit.status == "converged"
+
+
 def test_a_covariance_is_that_of_the_records_however_it_is_found(monkeypatch):
     effects = Effects.of((2, 1, 2, 2), ((0, 2), (2, 3), (0,), (2,), (3,)))
     beta = np.random.default_rng(3).normal(size=effects.size)
