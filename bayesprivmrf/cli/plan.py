@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     if not hasattr(mechanism, "preview"):
         raise ArgumentError(
             f"`plan` has a preview of noisy tables and of learnt couplings, but {type(mechanism).__name__} has none; "
-            "docs/learning.md has its errors."
+            "its page in the guides, docs/dpsgd.md for DPSGD, has its errors."
         )
     # warns where noise drowns or exact inference will not fit
     preview = mechanism.preview(specification, total=options.total)

@@ -29,7 +29,8 @@ def size_of(learned: LearnedNetwork, total: float | None) -> float:
     total = learned.total if total is None else positive_finite("total", total)
     if learned.map is None:
         raise ModelError(
-            "the release must know its map, got none; make it with this version and a map it can save."
+            "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
+            "of 'pmw' or 'sepfem' (use method='gaussian' for them), comes from an older file, or was made by hand."
         )
     if total is None:
         raise ModelError(

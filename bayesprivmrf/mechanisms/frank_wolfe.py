@@ -111,7 +111,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     True
     """
 
-    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller width"
+    _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     width: float
     order: int = 2

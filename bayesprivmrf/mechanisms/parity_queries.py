@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity
-from bayesprivmrf.privacy.selection import selection_scale
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 
 __all__ = ["ParityQueries"]
 
@@ -96,6 +97,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     True
     """
 
+    _sought: ClassVar[str] = "interactions"
+    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller order"
+
     order: int
     method: Method = "auto"
     rounds: int | None = None
@@ -153,7 +157,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             algorithm = self._algorithm(plan, method, rounds)
             sums = total * algorithm.expectations(counted, sets, total, source)
         assert stamp.guarantee is not None
-        return ReleasedParities(
+        release = ReleasedParities(
             domain=plan.specification.domain,
             sets=sets,
             sums=sums.astype(float),
@@ -163,6 +167,48 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             provenance=stamp.provenance,
             details=details,
         )
+        self._warn(plan, float(release.sums[0]))
+        return release
+
+    def _outlays(self, plan: ParityPlan, total: float | None) -> list[Outlay]:
+        r"""Return what is measured.
+
+        Of K sums with Gaussian noise of scale σ the largest error is about :math:`\sigma \sqrt{2 \log 2K}`; a choice
+        among 2K atoms by weights :math:`e^{u / \kappa}` sees a score of :math:`\kappa \log 2K`. Over N, either is
+        about the smallest expectation, and so about the smallest interaction, that is not lost.
+        """
+        size, learning = len(plan.sets), plan.budget.learning
+        method = self.method if self.method == "auto" and total is None else self._chosen(plan, total)
+        first = self._total_outlay(plan)
+        if method == "gaussian" and plan.law is not None:
+            largest = plan.law.scale * math.sqrt(2 * math.log(2 * size))
+            return [
+                *first,
+                Outlay(
+                    step=f"products of up to {self.order} variables",
+                    rho=learning,
+                    count=size - self._has_total(plan),
+                    noise_sd=plan.law.standard_deviation,
+                    smallest_coupling=None if total is None else largest / max(total, 1.0),
+                ),
+            ]
+        if total is None or method == "auto":
+            return [
+                *first,
+                Outlay(step=f"products of up to {self.order} variables, by {method}", rho=learning),
+            ]
+        rounds = self._rounds(plan, total)
+        choice = self._scales(plan, rounds, method)[0]
+        return [
+            *first,
+            Outlay(
+                step=f"{rounds} rounds of {method}",
+                rho=learning,
+                count=rounds,
+                noise_sd=GUMBEL_DEVIATION * choice,
+                smallest_coupling=choice * math.log(2 * size) / max(total, 1.0),
+            ),
+        ]
 
     @staticmethod
     def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseLaw:

@@ -227,7 +227,7 @@ def test_methods_that_do_not_fit_are_refused():
     for wrong in ({"method": "exact"}, {"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             learnt.interval(**wrong)
-    with pytest.raises(ModelError, match="map"):
+    with pytest.raises(ModelError, match="does not know"):
         ising(np.zeros((4, 4)), total=100.0).interval()
 
 

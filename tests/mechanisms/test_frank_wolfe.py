@@ -356,7 +356,7 @@ TEN = bpm.declare(states={f"q{i}": [0, 1] for i in range(10)})
 
 @pytest.mark.parametrize("settings", [{}, {"order": 3}, {"steps": 30, "adjacency": "replace-one"}])
 def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settings):
-    with pytest.warns(NoiseWarning, match="the noise hides couplings .* take a smaller width") as caught:
+    with pytest.warns(NoiseWarning, match="the noise hides couplings .* declare fewer variables") as caught:
         PrivateFrankWolfe(rho=1e-4, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():

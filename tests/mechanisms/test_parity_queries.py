@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +17,7 @@ from bayesprivmrf.errors import (
     DataError,
     ModelError,
     ModelTooLargeError,
+    NoiseWarning,
     ReleaseFileError,
     UndeclaredStateError,
 )
@@ -117,6 +119,7 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(method, adjacency, rho
             assert 0.999 * rho < spent + Fraction(selection_rho(2 * moved, choice, rounds)) <= Fraction(rho)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_auto_takes_gaussian_noise_where_it_is_small():
     small, large = frame(200), frame(50_000)
     mechanism = ParityQueries(rho=0.01, order=3)
@@ -133,6 +136,7 @@ def test_noise_is_secure_unless_seeded_and_a_seed_repeats_it():
         assert first.sums.tolist() == second.sums.tolist()
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("method", METHODS)
 def test_no_records_are_protected_under_add_or_remove_and_refused_under_replace_one(method):
     release = ParityQueries(rho=1.0, order=2, method=method).release(network(), frame(0), rng=1)
@@ -246,10 +250,11 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     fields = model.interval(prob=0.9, rng=2, replicates=10, of="fields", method="basic")
     assert list(fields.index) == [(v,) for v in NAMES]
     learnt = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
-    with pytest.raises(ModelError, match="map"):
+    with pytest.raises(ModelError, match="does not know"):
         learnt.interval(rng=1)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_a_fit_of_drowned_parities_is_near_zero():
     release = ParityQueries(rho=1e-4, order=3, method="gaussian").release(network(), frame(300), rng=1)
     assert release.values.abs().max() > 1
@@ -309,3 +314,35 @@ def test_a_release_refuses_what_does_not_fit_it():
     for ridge in (-1.0, math.nan, math.inf):
         with pytest.raises(ArgumentError, match="ridge"):
             release.fit(ridge=ridge)
+
+
+def test_noise_that_drowns_all_is_told_before_and_after():
+    model = bpm.declare(states={v: [0, 1] for v in "abcdef"})
+    data = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (5000, 6)), columns=list("abcdef"))
+    for method in ("gaussian", "pmw", "sepfem", "auto"):
+        poor = ParityQueries(rho=1e-6, order=2, method=method)
+        with pytest.warns(NoiseWarning, match="the noise hides interactions"):
+            poor.preview(model, total=5000)
+        with pytest.warns(NoiseWarning, match="the noise hides interactions"):
+            release = poor.release(model, data, rng=1)
+        if release.law is None:
+            with pytest.raises(ModelError, match="method='gaussian'"):
+                release.fit().interval(rng=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            rich = ParityQueries(rho=1.0, order=2, method=method)
+            rich.release(model, data, rng=1)
+            table = rich.preview(model, total=5000)
+        assert table["rho"].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-or-remove-one"])
+def test_a_preview_has_the_noise_of_the_release(adjacency):
+    model = bpm.declare(states={v: [0, 1] for v in "abcd"})
+    data = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (500, 4)), columns=list("abcd"))
+    mechanism = ParityQueries(rho=0.5, order=3, method="gaussian", adjacency=adjacency)
+    (row,) = mechanism.preview(model, total=500).to_dict(orient="records")
+    release = mechanism.release(model, data, rng=1)
+    assert row["noise_sd"] == pytest.approx(release.law.standard_deviation)
+    assert row["count"] == 14 + (adjacency == "add-or-remove-one")  # 4 + 6 + 4, and the number of records
+    assert row["rho"] == pytest.approx(0.5)
