@@ -888,6 +888,7 @@ def test_released_parities_are_fitted_to_a_file_of_the_learnt_model(toy, capsys)
     assert "it is a result already" in err
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_parities_of_too_many_variables_are_told_of_without_a_loopy_remedy(toy, capsys):
     network = bpm.declare(states={f"q{v}": [0, 1] for v in range(40)})
     data = pd.DataFrame(np.zeros((10, 40), dtype=int), columns=[f"q{v}" for v in range(40)])
@@ -896,3 +897,26 @@ def test_parities_of_too_many_variables_are_told_of_without_a_loopy_remedy(toy, 
     assert code == 1
     assert "declare cliques" in err
     assert "loopy" not in err
+
+
+def test_a_release_of_couplings_prints_the_largest(toy, capsys):
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 2, 5_000)
+    agree = rng.random(5_000) < 0.9
+    pd.DataFrame({"a": a, "b": np.where(agree, a, 1 - a), "c": rng.integers(0, 2, 5_000)}).to_csv(
+        "pairs.csv", index=False
+    )
+    variables = "\n".join(f"[variables.{v}]\nstates = [0, 1]" for v in "abc")
+    (toy / "pairs.toml").write_text(f'title = "Pairs"\n{variables}\n')
+    release = ["release", "pairs.csv", "--model", "pairs.toml", "--rho", "1", "--mechanism", "select-measure"]
+    code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "pairs.release")
+    assert code == 0
+    shown = out[out.index("Largest couplings, nats:") :].splitlines()
+    assert shown[3].split()[:2] == ["a", "b"]
+    assert float(shown[3].split()[2]) == pytest.approx(math.atanh(0.8), abs=0.1)
+    code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "other.release", "--json")
+    assert code == 0
+    assert json.loads(out)["couplings"][0]["variables"] == ["a", "b"]
+    code, _, err = run(capsys, *release, "--set", "mesure=tables", "--out", "third.release")
+    assert code == 1
+    assert "got 'mesure'" in err

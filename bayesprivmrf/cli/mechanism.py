@@ -61,11 +61,10 @@ def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
             raise ArgumentError(
                 f"`{key}` must be given by its own option, got `--set {text}`; use `--{key} {value or '...'}`."
             )
-        if not equals or key not in free or key in found:
-            raise ArgumentError(
-                f"`--set` must be NAME=VALUE, each once, with a setting of {name!r} ({', '.join(free)}), "
-                f"got {text!r}."
-            )
+        if equals and key not in free:
+            raise ArgumentError(f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}.")
+        if not equals or key in found:
+            raise ArgumentError(f"`--set` must be NAME=VALUE, each name once, got {text!r}.")
         try:
             found[key] = json.loads(value)
         except ValueError:

@@ -7,9 +7,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from bayesprivmrf.cli.learned import all_couplings, strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
+from bayesprivmrf.learning.learned import LearnedNetwork
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release import NoisyStatistics
@@ -45,6 +47,8 @@ def run(options: argparse.Namespace) -> None:
         print(json_text(_summary(release, target)))
         return
     print(release)
+    if isinstance(release, LearnedNetwork):
+        print(f"\n{strongest(release)}")
     remark(f"\nSaved to {target}. The budget is spent; what is made of this file spends nothing more.")
 
 
@@ -65,4 +69,6 @@ def _summary(release: Any, target: Path) -> dict[str, Any]:
             "estimated_total": release.estimated_total,
             "total_standard_error": release.total_standard_error,
         }
+    if isinstance(release, LearnedNetwork):
+        found |= {"status": release.status, "couplings": all_couplings(release)}
     return found

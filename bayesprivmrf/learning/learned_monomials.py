@@ -148,6 +148,15 @@ class LearnedMonomials(LearnedNetwork):
         places = [self.sets.positions[subset] for subset in effects.subsets]
         return model.tables(effects.potentials(self.coefficients[places] * effect_scales(effects)))
 
+    def _facts(self) -> list[tuple[str, str]]:
+        present = np.bincount(self.sets.orders[self.coefficients != 0], minlength=self.sets.order + 1)
+        several = [f"{count:,} of {k}" for k, count in enumerate(present) if k >= 2]
+        shown = f"{', '.join(several)} variables" if several else "none"
+        return [
+            ("interactions", shown) if name == "couplings" else (name, text)
+            for name, text in super()._facts()
+        ]
+
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of variables that share a monomial, and the coefficient that is largest in size."""
         size = np.where(self.sets.orders >= 2, np.abs(self.coefficients), 0.0)

@@ -101,7 +101,7 @@ class AscentMechanism[ReleaseT](
         if not specification.cliques_declared:
             raise ModelError(
                 f"{type(self).__name__} must know the model's cliques, but the network declares none; "
-                "give `declare` its `cliques`."
+                "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")

@@ -138,7 +138,7 @@ class StatisticsMechanism(
         if not specification.cliques_declared:
             raise ModelError(
                 f"{type(self).__name__} must know which tables to measure, but the network declares no cliques; "
-                "give `declare` its `cliques`."
+                "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")

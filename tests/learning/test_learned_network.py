@@ -127,4 +127,4 @@ def test_an_edge_is_there_where_its_weight_exceeds_the_threshold(make):
 
 def test_one_coupling_is_one_pair():
     assert "couplings  1 pair\n" in repr(ising())
-    assert "couplings  6 pairs\n" in repr(monomials())
+    assert "interactions  6 of 2, 4 of 3 variables\n" in repr(monomials(order=3))
