@@ -707,6 +707,7 @@ def test_compare_without_arguments_is_the_survey(capsys):
 POSTERIOR = ("fit", "toy.release", "--method", "posterior", "--seed", "1", "--draws", "200", "--chains", "2")
 
 
+@pytest.mark.slow  # compiles a posterior
 def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys):
     import arviz as az
 
@@ -764,12 +765,19 @@ def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_for
     with pytest.raises(OSError, match="No space"):
         fit._write_posterior(Failing(), toy / "kept.nc")
     assert (toy / "kept.nc").read_text() == "kept"
+
+
+@pytest.mark.slow  # compiles a posterior
+def test_a_posteriors_file_is_replaced_whole(toy, capsys):
+    run(capsys, *RELEASE)
+    (toy / "kept.nc").write_text("kept")
     assert run(capsys, *POSTERIOR, "--out", "kept.nc", "--force")[0] == 0
     assert (toy / "kept.nc").read_bytes() != b"kept"
     assert not list(toy.glob("*.part*"))
     assert not list(toy.glob(".*.part*"))
 
 
+@pytest.mark.slow  # compiles a posterior
 def test_an_unconverged_posterior_ends_well_with_its_status_and_one_warning(toy, capsys):
     run(capsys, *RELEASE)
     code, out, err = run(capsys, *POSTERIOR[:-3], "8", *POSTERIOR[-2:], "--json")
@@ -795,6 +803,7 @@ def test_a_noise_aware_fit_has_an_approximate_interval(toy, capsys):
     assert "90 % intervals, approximate" in run(capsys, *base)[1]
 
 
+@pytest.mark.slow  # compiles a posterior
 def test_compare_has_a_row_for_every_method(toy, capsys):
     arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
     found = json.loads(run(capsys, *arguments, "--json")[1])
