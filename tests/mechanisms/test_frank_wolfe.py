@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import (
@@ -359,15 +359,13 @@ def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settin
     with pytest.warns(NoiseWarning, match="the noise hides couplings .* declare fewer variables") as caught:
         PrivateFrankWolfe(rho=1e-4, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
     assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_noise_warning():
         learnt = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
     assert learnt.graph(0.2).number_of_edges() == 1
 
 
 def test_steps_and_no_number_of_records_say_nothing_of_it():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_noise_warning():
         PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10).release(TEN, agreeing(3000), rng=1)
 
 
@@ -425,8 +423,7 @@ def test_a_regression_previews_and_warns_of_its_effects():
     frame = mechanism.preview(TEN, total=3000)
     assert frame["rho"].sum() == pytest.approx(0.5, rel=1e-12)
     assert frame["step"].iloc[-1].endswith(" of 1 choice")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_noise_warning():
         mechanism.release(TEN, agreeing(3000), rng=1)
     with pytest.warns(NoiseWarning, match="hides effects .* smaller radius"):
         dataclasses.replace(mechanism, rho=1e-5).release(TEN, agreeing(3000), rng=1)

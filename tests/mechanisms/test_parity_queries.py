@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
+from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import (
@@ -328,8 +328,7 @@ def test_noise_that_drowns_all_is_told_before_and_after():
         if release.law is None:
             with pytest.raises(ModelError, match="method='gaussian'"):
                 release.fit().interval(rng=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with no_noise_warning():
             rich = ParityQueries(rho=1.0, order=2, method=method)
             rich.release(model, data, rng=1)
             table = rich.preview(model, total=5000)
