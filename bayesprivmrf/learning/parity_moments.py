@@ -48,6 +48,12 @@ class Point(ABC):
     def covariance(self) -> FloatArray:
         """Return Σ of one record's parities, shape (d, d)."""
 
+    def positive_covariance(self) -> FloatArray:
+        """Return Σ, kept positive definite against rounding."""
+        found = self.covariance()
+        found[np.diag_indices_from(found)] += 1e-12
+        return found
+
 
 class ParityMoments(ABC):
     """Abstract map from the coefficients of a family's sets, the empty one left out, to moments."""

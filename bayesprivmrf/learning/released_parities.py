@@ -104,7 +104,7 @@ class ReleasedParities(Released):
 
         By default the mode of the coefficients given the released values, their noise as the release states it and
         the records' sampling, with a prior for each size of monomials that is read off the release. It is finite
-        whatever the noise: `bayesprivmrf.learning.monomial_fit` has the equations.
+        whatever the noise: `bayesprivmrf.learning.parity_mode` has the equations.
 
         Parameters
         ----------

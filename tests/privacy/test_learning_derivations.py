@@ -302,6 +302,7 @@ def records(size: int, states: int, *, equal: bool = False) -> pd.DataFrame:
     return pd.DataFrame(labels, columns=list("abcd"))
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_release_holds_nothing_of_the_records_but_noisy_sums_and_choices(name, monkeypatch, tmp_path):
     states, mechanism = LEARNERS[name]
