@@ -92,7 +92,7 @@ def holdout_log_likelihood(
     ModelTooLargeError
         The solution is a loopy one, and exact inference, which its A needs, does not fit.
     """
-    from bayesprivmrf.mechanisms.counting import count_tables
+    from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
     if not isinstance(estimate, Solution | Posterior | LearnedNetwork) and not hasattr(
@@ -215,7 +215,7 @@ def _coded(
     """State codes of records that `count_tables` has found sound, shape (records, variables)."""
     import narwhals as nw
 
-    from bayesprivmrf.mechanisms.columns import Coding, match_columns
+    from bayesprivmrf.mechanisms.reading.coding import Coding, match_columns
 
     frame: Any = nw.from_native(data)
     if isinstance(frame, nw.LazyFrame):

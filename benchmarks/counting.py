@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from bayesprivmrf.mechanisms.counting import count_tables
+from bayesprivmrf.mechanisms.reading.counting import count_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 
 STATES = 6

@@ -22,11 +22,11 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
-from bayesprivmrf.maps.atoms import choose_atoms
-from bayesprivmrf.maps.blas_threads import one_blas_thread
-from bayesprivmrf.maps.node_regressions import Design, LogisticRegressions
+from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
+from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
-from bayesprivmrf.mechanisms.randomness import SecureNoise
+from bayesprivmrf.noise.secure import SecureNoise
+from bayesprivmrf.threads import one_blas_thread
 
 WIDTH = 1.0
 BLOCK = 4000

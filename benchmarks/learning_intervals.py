@@ -24,8 +24,9 @@ import pandas as pd
 from learning_models import CACHE, RESULTS, IsingPopulation, drawn, kept
 from rich.progress import track
 
-from bayesprivmrf.learning import calibrated_interval, linear_interval
-from bayesprivmrf.learning.replicates import replicates_of
+from bayesprivmrf.learning.intervals import calibrated as calibrated_interval
+from bayesprivmrf.learning.intervals.replicates import replicates_of
+from bayesprivmrf.learning.select_measure import interval as linear_interval
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 
 PROB, REPLICATES, SEED, LARGEST_FIELD = 0.9, 100, 20_261_122, 0.3

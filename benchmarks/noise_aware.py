@@ -31,7 +31,7 @@ from quality import GRAPHS, RECORDS, RESULTS, STATES, Truth
 from rich.progress import track
 
 from bayesprivmrf.inference import CGM, NaiveMLE
-from bayesprivmrf.inference.noise_aware_map import NoiseAwareMAP
+from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace

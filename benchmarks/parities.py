@@ -28,9 +28,9 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.monomial_fit import default_ridges, fit_parities
-from bayesprivmrf.maps.parities import parity_sums, walsh_hadamard
-from bayesprivmrf.maps.separator_fem import best_by_enumeration, best_by_program
+from bayesprivmrf.learning.parities.fit import default_ridges, fit_parities
+from bayesprivmrf.learning.parities.separator_fem import best_by_enumeration, best_by_program
+from bayesprivmrf.learning.parities.sums import parity_sums, walsh_hadamard
 from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.privacy import Adjacency

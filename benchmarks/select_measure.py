@@ -24,11 +24,9 @@ import numpy as np
 import pandas as pd
 from learning_models import IsingPopulation
 
-from bayesprivmrf.learning import pair_fit
-from bayesprivmrf.learning import select_measure as fits
-from bayesprivmrf.learning.pair_targets import PairTargets
-from bayesprivmrf.maps.noise import SimulatedNoise
-from bayesprivmrf.maps.select_measure import (
+from bayesprivmrf.learning.select_measure import fit as pair_fit
+from bayesprivmrf.learning.select_measure import map as fits
+from bayesprivmrf.learning.select_measure.measurement import (
     Measured,
     MeasurementPlan,
     all_pairs,
@@ -40,7 +38,9 @@ from bayesprivmrf.maps.select_measure import (
     select_and_measure,
     singles_sensitivity,
 )
+from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.noise.source import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.selection import selection_scale
 

@@ -18,7 +18,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance
-from bayesprivmrf.release_file import FORMAT_VERSION
+from bayesprivmrf.release.file import FORMAT_VERSION
 
 GUARANTEE = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 MODEL = specification(

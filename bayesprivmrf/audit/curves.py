@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
-from bayesprivmrf.privacy.checks import positive_finite, probability
 
 __all__ = ["PrivacyLoss", "gaussian_epsilon", "privacy_loss"]
 

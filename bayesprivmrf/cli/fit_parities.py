@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.output import aligned, json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError, ReleaseFileError
-from bayesprivmrf.release_file import require_writable
+from bayesprivmrf.release.file import require_writable
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning import LearnedMonomials, ReleasedParities

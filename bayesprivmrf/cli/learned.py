@@ -6,7 +6,7 @@ from typing import Any
 
 from bayesprivmrf.cli.output import aligned
 from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.learned import LearnedNetwork
+from bayesprivmrf.learning.models.base import LearnedNetwork
 
 __all__ = ["all_couplings", "strongest"]
 

@@ -11,11 +11,11 @@ from bayesprivmrf.cli.learned import all_couplings, strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
-from bayesprivmrf.learning.learned import LearnedNetwork
+from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release_file import require_writable
+from bayesprivmrf.release.file import require_writable
 
 __all__ = ["run"]
 

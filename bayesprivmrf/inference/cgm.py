@@ -13,9 +13,9 @@ from bayesprivmrf.inference.em_path import EMPath
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.inference.threads import with_one_blas_thread
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["CGM"]
 
@@ -88,7 +88,7 @@ class CGM:
         if any(law.variance == 0 for law in evidence.noise):
             raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
-    @with_one_blas_thread
+    @one_blas_thread()
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
         """Estimate the model of a release, or of several releases of one population.
 

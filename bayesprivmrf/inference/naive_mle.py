@@ -14,10 +14,10 @@ from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.threads import with_one_blas_thread
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["NaiveMLE", "default_ridge", "match_marginals"]
 
@@ -76,7 +76,7 @@ class NaiveMLE:
         if not self.tolerance > 0:
             raise ArgumentError(f"`tolerance` must be positive, got {self.tolerance}.")
 
-    @with_one_blas_thread
+    @one_blas_thread()
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
         """Estimate the model of a release, or of several releases of one population.
 

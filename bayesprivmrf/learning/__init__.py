@@ -4,13 +4,13 @@ The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `
 `DPSGD`.
 """
 
-from bayesprivmrf.learning.learned import LearnedNetwork
-from bayesprivmrf.learning.learned_ising import LearnedIsing
-from bayesprivmrf.learning.learned_monomials import LearnedMonomials
-from bayesprivmrf.learning.learned_pairwise import LearnedPairwise
-from bayesprivmrf.learning.learned_potentials import LearnedPotentials, Trials
-from bayesprivmrf.learning.learned_regression import LearnedRegression
-from bayesprivmrf.learning.released_parities import ReleasedParities
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.monomials import LearnedMonomials
+from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.learning.models.potentials import LearnedPotentials, Trials
+from bayesprivmrf.learning.models.regression import LearnedRegression
+from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self, final, runtime_checkable
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.mechanisms.randomness import NoiseSource, noise_source
+from bayesprivmrf.noise.secure import NoiseSource, noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Provenance
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.mechanisms.randomness import integer_measurement
+from bayesprivmrf.noise.secure import integer_measurement
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw
-from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss"]
 

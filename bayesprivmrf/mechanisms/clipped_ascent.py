@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.learned_potentials import LearnedPotentials
-from bayesprivmrf.maps.clipped_gradients import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
+from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
+    RATE_BITS,
+    Ascent,
+    AscentPath,
+    cells_of,
+    drawn_noises,
+)
+from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.mechanisms.coded_records import CodedRecords, read_records
-from bayesprivmrf.mechanisms.counting import refuse_impossible
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
-from bayesprivmrf.privacy.checks import positive_finite, probability
 from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, require_fine_lattice
 
 if TYPE_CHECKING:

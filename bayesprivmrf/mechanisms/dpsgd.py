@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.learned_potentials import LearnedPotentials
-from bayesprivmrf.maps.clipped_gradients import RATE_BITS, SMALLEST_CLIP, Ascent, GradientLattice
+from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
+    RATE_BITS,
+    SMALLEST_CLIP,
+    Ascent,
+    GradientLattice,
+)
+from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import about
 from bayesprivmrf.privacy import DiscreteGaussian
-from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.subsampled_gaussian import Schedule, calibrated_noise
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
         c; :math:`\sqrt m` for m cliques by default, at most :math:`\sqrt{2m}`, which clips nothing.
     learning_rate
         η, for the mean gradient; by default from the noise, the noisy number of records and the model's largest
-        curvature: see `bayesprivmrf.maps.clipped_gradients.Ascent`.
+        curvature: see `bayesprivmrf.learning.gradient_ascent.clipped_gradients.Ascent`.
     averaging
         Share of the iterates, the last ones, that are averaged; 0 for the last one alone.
     missing, other

@@ -8,14 +8,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.learned_potentials import Trials
+from bayesprivmrf.learning.models.potentials import Trials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.settings import FrozenMapping
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, calibrated_noise, promised_epsilon
 
 if TYPE_CHECKING:

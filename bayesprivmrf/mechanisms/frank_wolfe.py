@@ -8,25 +8,25 @@ from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
-from bayesprivmrf.maps.frank_wolfe import LARGEST_STEPS
-from bayesprivmrf.maps.monomial_regressions import MonomialsByRegressions, Target
-from bayesprivmrf.maps.pairwise_regressions import (
+from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
+from bayesprivmrf.learning.frank_wolfe.pairwise import (
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
 )
-from bayesprivmrf.maps.paper_regressions import PaperIsing, PaperPairs, PaperRegressions
+from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs, PaperRegressions
+from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.monomial_plan import learnt_monomials, monomial_map
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 

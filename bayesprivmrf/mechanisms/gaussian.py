@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.settings import checked_weights, shares
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
-from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["GaussianStatistics"]
 

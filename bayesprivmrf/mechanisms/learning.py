@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.coded_records import CodedRecords, read_records
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
     Outlay,
@@ -29,7 +30,6 @@ from bayesprivmrf.planning import (
     outlay_preview,
 )
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
-from bayesprivmrf.privacy.checks import positive_finite
 
 if TYPE_CHECKING:
     import pandas as pd

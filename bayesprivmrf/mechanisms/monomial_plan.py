@@ -6,13 +6,13 @@ from typing import Any
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning import LearnedMonomials
-from bayesprivmrf.maps.monomial_regressions import MonomialsByRegressions, Target
+from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningPlan
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity
 

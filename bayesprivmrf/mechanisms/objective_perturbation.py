@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from bayesprivmrf.checks import finite_pair, positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.privacy.checks import finite_pair, positive_finite, probability
 from bayesprivmrf.privacy.objective_perturbation import Calibration, CouplingNorms
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 

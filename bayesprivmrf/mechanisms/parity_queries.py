@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-from bayesprivmrf.learning.released_parities import ReleasedParities
-from bayesprivmrf.maps.multiplicative_weights import MultiplicativeWeights
-from bayesprivmrf.maps.parities import noisy_parity_sums, parity_sums
-from bayesprivmrf.maps.separator_fem import SeparatorFEM
+from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
+from bayesprivmrf.learning.parities.released import ReleasedParities
+from bayesprivmrf.learning.parities.separator_fem import SeparatorFEM
+from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity

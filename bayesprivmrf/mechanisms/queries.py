@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.mechanisms.columns import Coding, label_fits, missing_error, type_name, undeclared_error
+from bayesprivmrf.mechanisms.reading.coding import (
+    Coding,
+    label_fits,
+    missing_error,
+    type_name,
+    undeclared_error,
+)
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import IntArray

@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.select_measure import (
+from bayesprivmrf.learning.select_measure.map import (
     CouplingsByMeasurement,
     FittedCouplings,
     details_of,
@@ -21,7 +21,7 @@ from bayesprivmrf.learning.select_measure import (
     smallest_chosen,
     smallest_measured,
 )
-from bayesprivmrf.maps.select_measure import (
+from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     MeasurementPlan,
     all_pairs,
@@ -33,12 +33,12 @@ from bayesprivmrf.maps.select_measure import (
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.randomness import NoiseSource
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 from bayesprivmrf.release import NoisyStatistics
@@ -66,10 +66,10 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
 
     Every variable is measured by itself, then the :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy
-    dependence scores are chosen, and these are measured; `bayesprivmrf.maps.select_measure` derives score and
-    sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise, exactly or by
-    Gibbs sampling, whichever the chosen graph allows. Where the noise on all pairs would be no larger, for nothing
-    is spent on a choice, all are measured.
+    dependence scores are chosen, and these are measured; `bayesprivmrf.learning.select_measure.measurement` derives
+    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise,
+    exactly or by Gibbs sampling, whichever the chosen graph allows. Where the noise on all pairs would be no
+    larger, for nothing is spent on a choice, all are measured.
 
     Parameters
     ----------

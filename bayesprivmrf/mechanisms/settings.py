@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key
 from bayesprivmrf.model.tables import Clique
-from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["FrozenMapping", "checked_redirect", "checked_weights", "redirect_codes", "shares"]
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
-from bayesprivmrf.privacy.checks import positive_finite
 
 __all__ = ["Coupling", "checked_coupling", "checked_nodes", "read_adjacency", "scaled"]
 

@@ -13,7 +13,7 @@ from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
-from bayesprivmrf.released import Provenance, Released
+from bayesprivmrf.release.base import Provenance, Released
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -27,17 +27,17 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.chains.mixing import remedy
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.mixing import remedy
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
 if TYPE_CHECKING:
+    from bayesprivmrf.chains.heat_bath import Moves
     from bayesprivmrf.network.estimate import NetworkEstimate
-    from bayesprivmrf.network.heat_bath import Moves
     from bayesprivmrf.network.ising import IsingNetwork
 
 __all__ = ["EstimateLaw", "public_grid"]
@@ -328,7 +328,7 @@ def public_grid(network: IsingNetwork, span: tuple[float, float], points: int = 
     ArgumentError
         The span is not two finite increasing numbers, or there are fewer than four points.
     """
-    from bayesprivmrf.privacy.checks import finite_pair
+    from bayesprivmrf.checks import finite_pair
 
     low, high = finite_pair("span", span)
     if not points >= 4:
@@ -359,7 +359,7 @@ class _Simulation:
 
     def row(self, beta: float, rng: np.random.Generator) -> tuple[FloatArray, float]:
         """Estimates at one beta, shape (C, R), and the larger R-hat."""
-        from bayesprivmrf.network.heat_bath import simulate
+        from bayesprivmrf.chains.heat_bath import simulate
 
         chains = max(4, -(-self.configurations // _DRAWS))
         run = simulate(

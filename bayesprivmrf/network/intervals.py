@@ -218,6 +218,6 @@ def _cut(tail: FloatArray, count: int) -> np.ndarray:
 
 
 def _checked(prob: float) -> float:
-    from bayesprivmrf.privacy.checks import probability
+    from bayesprivmrf.checks import probability
 
     return probability("prob", prob, zero=False, remedy="0.9 is for 90 %")

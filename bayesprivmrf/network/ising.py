@@ -16,7 +16,7 @@ from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_n
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
-    from bayesprivmrf.network.heat_bath import Moves, Simulation
+    from bayesprivmrf.chains.heat_bath import Moves, Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
 __all__ = ["IsingNetwork"]
@@ -292,7 +292,7 @@ class IsingNetwork:
         ArgumentError
             `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
-        from bayesprivmrf.network.heat_bath import simulate
+        from bayesprivmrf.chains.heat_bath import simulate
 
         result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
         result.mixing.warn(moves)

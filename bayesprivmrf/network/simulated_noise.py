@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.noise.laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 
 __all__ = ["simulated_noise"]
 

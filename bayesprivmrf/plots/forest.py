@@ -228,7 +228,7 @@ def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth
 def _frequencies(
     domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any
 ) -> tuple[FloatArray, int]:
-    from bayesprivmrf.mechanisms.counting import count_tables
+    from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.model import Domain, ModelSpecification
 
     cells, records = [], 0

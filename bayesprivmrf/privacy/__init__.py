@@ -1,7 +1,6 @@
 """What is promised: guarantees and noise laws. No data and no sampling here."""
 
-from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
-from bayesprivmrf.privacy.noise import (
+from bayesprivmrf.noise.laws import (
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -10,6 +9,7 @@ from bayesprivmrf.privacy.noise import (
     NoNoise,
     noise_from_dict,
 )
+from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
 
 __all__ = [
     "Adjacency",

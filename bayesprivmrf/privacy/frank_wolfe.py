@@ -22,14 +22,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 from bayesprivmrf.privacy.selection import ROUNDING
 
 __all__ = ["Exposure", "atoms_range", "laplace_rho", "step_rho", "step_scale"]
 
-_ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.maps.atoms.choose_atoms`
+_ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
 _PASSES = 64
 
 

@@ -10,8 +10,8 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
+from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.privacy.checks import positive_finite, probability
 
 __all__ = ["Adjacency", "Form", "PrivacyGuarantee", "compose", "round_up"]
 

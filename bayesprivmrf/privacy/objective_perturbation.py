@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy.checks import positive_finite, probability
 
 __all__ = [
     "TANH_SLOPE",

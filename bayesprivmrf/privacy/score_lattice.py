@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.noise.laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
     Calibration,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.privacy.checks import positive_finite
 from bayesprivmrf.privacy.guarantee import round_up
 
 __all__ = ["GUMBEL_DEVIATION", "ROUNDING", "selection_rho", "selection_scale"]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.mechanisms.randomness import noise_source
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.noise.secure import noise_source
 from bayesprivmrf.reproduce.cells import Row, generator_of
 from bayesprivmrf.reproduce.estimators import PRIVATE, private_estimates, summary
 from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source, network_of
@@ -98,7 +98,7 @@ class SimulationCell:
 
     def rows(self) -> list[Row]:
         """Return one row for the maximum pseudo-likelihood, one for each private estimator and epsilon."""
-        from bayesprivmrf.network.heat_bath import simulate
+        from bayesprivmrf.chains.heat_bath import simulate
 
         network, rng = network_of(self.source), generator_of(self)
         result = simulate(

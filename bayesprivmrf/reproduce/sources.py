@@ -15,8 +15,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.reproduce.registry import NetworkName
 
 if TYPE_CHECKING:
+    from bayesprivmrf.chains.heat_bath import Moves
     from bayesprivmrf.network import IsingNetwork, NetworkData
-    from bayesprivmrf.network.heat_bath import Moves
 
 __all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_networks", "network_of"]
 

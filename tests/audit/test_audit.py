@@ -15,8 +15,8 @@ from scipy import stats
 from bayesprivmrf.audit import audit, audit_noise, curves, empirical, gaussian_epsilon, privacy_loss
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, StatisticsMechanism
-from bayesprivmrf.mechanisms.randomness import noise_source
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise.secure import noise_source
 from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,

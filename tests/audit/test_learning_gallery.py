@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
-from bayesprivmrf.maps.node_regressions import UNIT
-from bayesprivmrf.maps.noise import SimulatedNoise
-from bayesprivmrf.maps.paper_regressions import PaperIsing
-from bayesprivmrf.maps.select_measure import STEPS, pairs_sensitivity, score_range
+from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
+from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing
+from bayesprivmrf.learning.select_measure.measurement import STEPS, pairs_sensitivity, score_range
 from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.noise.source import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity

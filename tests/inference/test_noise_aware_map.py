@@ -9,16 +9,20 @@ from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import NaiveMLE, Status
-from bayesprivmrf.inference import noise_aware_objective as objective_module
-from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware_interval import _noise_variances
-from bayesprivmrf.inference.noise_aware_map import NoiseAwareMAP
-from bayesprivmrf.inference.noise_aware_mode import Settings, _Search, noise_aware_mode
-from bayesprivmrf.inference.noise_aware_objective import Expansion, Objective
-from bayesprivmrf.inference.noise_curvature import DenseCurvature, SampledCurvature
-from bayesprivmrf.inference.noise_likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
+from bayesprivmrf.inference.noise_aware import objective as objective_module
+from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
+from bayesprivmrf.inference.noise_aware.interval import _noise_variances
+from bayesprivmrf.inference.noise_aware.likelihood import (
+    NoiseLikelihood,
+    normal_laplace,
+    normal_laplace_curvature,
+)
+from bayesprivmrf.inference.noise_aware.mode import Settings, _Search, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics

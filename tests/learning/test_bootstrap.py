@@ -13,13 +13,13 @@ from scipy.stats import binom
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.linear_interval import limits
-from bayesprivmrf.learning.pair_targets import PairTargets, least_statistic
-from bayesprivmrf.learning.simulation import simulated_codes
-from bayesprivmrf.maps.noise import SimulatedNoise
-from bayesprivmrf.maps.select_measure import select_and_measure
+from bayesprivmrf.learning.models.simulation import simulated_codes
+from bayesprivmrf.learning.select_measure.interval import limits
+from bayesprivmrf.learning.select_measure.measurement import select_and_measure
+from bayesprivmrf.learning.select_measure.targets import PairTargets, least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 from bayesprivmrf.model import Domain
+from bayesprivmrf.noise.source import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.release import Provenance
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.gibbs import Chains, gibbs_draws, ising_of
+from bayesprivmrf.chains.gibbs import Chains, gibbs_draws, ising_of
 from bayesprivmrf.marginals import marginal_engine
 
 MODELS = {

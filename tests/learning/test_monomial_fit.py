@@ -10,9 +10,9 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.monomial_fit import default_ridges, fit_parities
-from bayesprivmrf.learning.parity_mode import posterior_mode
-from bayesprivmrf.learning.parity_moments import Elimination, Spectrum, parity_moments
+from bayesprivmrf.learning.parities.fit import default_ridges, fit_parities
+from bayesprivmrf.learning.parities.mode import posterior_mode
+from bayesprivmrf.learning.parities.moments import Elimination, Spectrum, parity_moments
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model.monomials import Monomials
 

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning import select_measure
-from bayesprivmrf.learning.reweighted_fit import reweighted_fit
+from bayesprivmrf.learning.select_measure import map as select_measure
+from bayesprivmrf.learning.select_measure.reweighted_fit import reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model.effects import Effects
 
-reweighted_fit_module = importlib.import_module("bayesprivmrf.learning.reweighted_fit")
+reweighted_fit_module = importlib.import_module("bayesprivmrf.learning.select_measure.reweighted_fit")
 
 CARDS, SCOPES = (2, 3, 2), ((0, 1), (1, 2), (0,), (1,), (2,))
 

@@ -17,8 +17,8 @@ import pytest
 from bayesprivmrf.errors import DataError, PrivacyError
 from bayesprivmrf.mechanisms import Stamp, StatisticsMechanism, base
 from bayesprivmrf.mechanisms.calibration import promised_loss
-from bayesprivmrf.mechanisms.randomness import NoiseSource
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace
 from bayesprivmrf.release import Provenance
 

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
-from bayesprivmrf.mechanisms import ExactStatistics, counting
-from bayesprivmrf.mechanisms.counting import count_tables
+from bayesprivmrf.mechanisms import ExactStatistics
+from bayesprivmrf.mechanisms.reading import counting
+from bayesprivmrf.mechanisms.reading.counting import count_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 
 STATES = {

@@ -28,8 +28,8 @@ from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, base, clipped_ascent
-from bayesprivmrf.mechanisms.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.randomness import NoiseSource, SecureNoise
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
+from bayesprivmrf.noise.secure import NoiseSource, SecureNoise
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.subsampled_gaussian import (
     CalibratedNoise,

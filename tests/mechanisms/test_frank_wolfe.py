@@ -20,9 +20,9 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.maps.noise import NoiseSource
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression, base
-from bayesprivmrf.mechanisms.randomness import noise_source
+from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho
 

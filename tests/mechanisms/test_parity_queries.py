@@ -22,7 +22,7 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
-from bayesprivmrf.learning.monomial_fit import fit_parities
+from bayesprivmrf.learning.parities.fit import fit_parities
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.mechanisms.calibration import promised_loss

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.errors import PrivacyError
-from bayesprivmrf.mechanisms import randomness
-from bayesprivmrf.mechanisms.randomness import SecureNoise, SimulatedNoise, noise_source
+from bayesprivmrf.noise import secure as randomness
+from bayesprivmrf.noise.secure import SecureNoise, SimulatedNoise, noise_source
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 
 # The secure source cannot be seeded, so its test may fail by chance: once in a million runs.

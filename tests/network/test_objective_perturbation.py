@@ -25,10 +25,10 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.mechanisms.randomness import noise_source
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.network.estimate import NetworkEstimate
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.noise.secure import noise_source
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.privacy.objective_perturbation import TANH_SLOPE
 from bayesprivmrf.privacy.score_lattice import perturbation_constants

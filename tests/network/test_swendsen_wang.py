@@ -10,9 +10,9 @@ import pytest
 from scipy import sparse
 from scipy.stats import chi2
 
+from bayesprivmrf.chains.swendsen_wang import ClusterMoves
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.network import IsingNetwork, political_blogs
-from bayesprivmrf.network.swendsen_wang import ClusterMoves
 
 from .graphs import chi_square, configurations, law, small_networks
 from .test_datasets import BLOGS, with_blogs

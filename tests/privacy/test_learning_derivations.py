@@ -12,12 +12,20 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.maps.atoms import Atoms
-from bayesprivmrf.maps.node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
-from bayesprivmrf.maps.noise import NoiseSource
-from bayesprivmrf.maps.pairwise_regressions import PairwiseByPairs, PairwiseBySoftmax
-from bayesprivmrf.maps.paper_regressions import PaperPairs
-from bayesprivmrf.maps.select_measure import pairs_sensitivity, score_range, singles_sensitivity
+from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
+from bayesprivmrf.learning.frank_wolfe.node_regressions import (
+    UNIT,
+    Design,
+    LogisticRegressions,
+    NodeRegressions,
+)
+from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs, PairwiseBySoftmax
+from bayesprivmrf.learning.frank_wolfe.paper import PaperPairs
+from bayesprivmrf.learning.select_measure.measurement import (
+    pairs_sensitivity,
+    score_range,
+    singles_sensitivity,
+)
 from bayesprivmrf.mechanisms import (
     ParityQueries,
     PrivateFrankWolfe,
@@ -26,6 +34,7 @@ from bayesprivmrf.mechanisms import (
     base,
 )
 from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity

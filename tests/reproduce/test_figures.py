@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayesprivmrf.chains import heat_bath
+from bayesprivmrf.chains.heat_bath import simulate
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, DataError
-from bayesprivmrf.network import heat_bath
-from bayesprivmrf.network.heat_bath import simulate
 from bayesprivmrf.reproduce import FIGURES, prising
 from bayesprivmrf.reproduce.cells import cell_path, compute, kept_rows
 from bayesprivmrf.reproduce.experiments import COLUMNS, SimulationCell

@@ -29,8 +29,8 @@ from bayesprivmrf.inference.posterior.sampling import (
 )
 from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.inference.threads import with_one_blas_thread
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["LatentCounts"]
 
@@ -109,7 +109,7 @@ class LatentCounts:
                 f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
             )
 
-    @with_one_blas_thread
+    @one_blas_thread()
     def fit(
         self,
         releases: NoisyStatistics | Sequence[NoisyStatistics],

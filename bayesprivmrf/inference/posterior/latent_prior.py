@@ -36,8 +36,8 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_prior import EffectsPrior
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.effects_engine import Plan
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware_mode import DENSE_LIMIT, Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.model.tables import FloatArray

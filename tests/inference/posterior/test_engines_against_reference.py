@@ -11,7 +11,7 @@ from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.effects_prior import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON
+from bayesprivmrf.inference.noise_aware.effects_prior import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 

@@ -1,0 +1,45 @@
+from . import network
+from .citation import citation
+from .evaluation import compare, holdout_log_likelihood, kl_divergence
+from .inference import (
+    CGM,
+    LatentCounts,
+    NaiveMLE,
+    NoiseAwareMAP,
+    Posterior,
+    Solution,
+    Status,
+    combine_estimates,
+    uniform_solution,
+)
+from .model import CliqueTables, Domain, ModelSpecification, declare
+from .privacy import Adjacency, PrivacyGuarantee, compose
+from .release import NoisyStatistics, load_release
+
+__all__ = [
+    "CGM",
+    "Adjacency",
+    "CliqueTables",
+    "Domain",
+    "LatentCounts",
+    "ModelSpecification",
+    "NaiveMLE",
+    "NoiseAwareMAP",
+    "NoisyStatistics",
+    "Posterior",
+    "PrivacyGuarantee",
+    "Solution",
+    "Status",
+    "citation",
+    "combine_estimates",
+    "compare",
+    "compose",
+    "declare",
+    "holdout_log_likelihood",
+    "kl_divergence",
+    "load_release",
+    "network",
+    "uniform_solution",
+]
+
+__version__: str

@@ -1,0 +1,19 @@
+from .cgm import CGM
+from .naive_mle import NaiveMLE
+from .noise_aware.estimator import NoiseAwareMAP
+from .posterior.latent_counts import LatentCounts
+from .posterior.posterior import Posterior
+from .posterior.synthetic import combine_estimates
+from .solution import Solution, Status, uniform_solution
+
+__all__ = [
+    "CGM",
+    "LatentCounts",
+    "NaiveMLE",
+    "NoiseAwareMAP",
+    "Posterior",
+    "Solution",
+    "Status",
+    "combine_estimates",
+    "uniform_solution",
+]

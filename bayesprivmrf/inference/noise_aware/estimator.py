@@ -1,0 +1,187 @@
+"""The noise-aware estimate: a point estimate that knows how the tables were made noisy, with nothing to tune."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.evidence import Inference, gather, require_inference
+from bayesprivmrf.inference.judgement import final_status, totals
+from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.threads import one_blas_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoiseAwareSolution(Solution):
+    """A solution that also knows roughly how far off its probabilities may be.
+
+    Parameters
+    ----------
+    mode
+        The estimate in zero-sum coordinates, with its curvature and the learnt scales.
+    """
+
+    mode: Mode = field(kw_only=True)
+
+    def interval(self, variables: Sequence[Variable], prob: float = 0.9) -> pd.DataFrame:
+        """Approximate intervals for the population's probabilities of the joint states of some variables.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables, each once.
+        prob
+            Probability that each interval should hold, between 0 and 1.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
+            ``attrs["status"]`` is ``"approximate"``.
+
+        Notes
+        -----
+        Approximate: a normal approximation at the estimate, on the scale of log-odds, from what the noise leaves
+        unknown and from sampling. Measured on a 3x3 grid and a chain of six, three states each, 60 releases a
+        setting (standard error .02 at most): at a nominal 90 %, intervals covered 83 to 88 % of the cells with 1,000
+        records at ε = 1, 87 to 89 % with 10,000, 80 to 85 % with 10,000 at ε = .1, and only 68 to 85 % with 1,000
+        at ε = .1. They are too short where the signal is low; `LatentCounts` gives intervals from the posterior.
+        """
+        import pandas as pd
+        from scipy.special import expit, logit, ndtri
+
+        from bayesprivmrf.inference.noise_aware.interval import standard_errors
+
+        if not 0 < prob < 1:
+            raise ArgumentError(f"`prob` must be between 0 and 1, got {prob!r}.")
+        model = self.specification
+        names = [variables] if isinstance(variables, str) or variables in model.domain else list(variables)
+        query = [model.domain.index(v) for v in names]
+        if not query or len(set(query)) != len(query):
+            raise ModelError(f"`variables` must name at least one variable, each once, got {names!r}.")
+        probabilities, errors = standard_errors(self.mode, query)
+        reach = float(ndtri(0.5 + prob / 2)) * errors
+        inside = (probabilities > 0) & (probabilities < 1)
+        centre = logit(np.where(inside, probabilities, 0.5))
+        states = [model.domain.states[position] for position in query]
+        frame = pd.DataFrame(
+            {
+                "estimate": probabilities,
+                "lower": np.where(inside, expit(centre - reach), probabilities),
+                "upper": np.where(inside, expit(centre + reach), probabilities),
+            },
+            index=pd.MultiIndex.from_product(states, names=[model.domain.variables[v] for v in query]),
+        )
+        frame.attrs["status"] = "approximate"
+        return frame
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseAwareMAP:
+    r"""Estimate under the likelihood of the noisy tables and a prior that is learnt.
+
+    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
+    are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
+    intervals add. The potentials have the normal prior on zero-sum effects of
+    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each order of effect is learnt
+    from the release. Of the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples
+    the posterior itself.
+
+    N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too
+    high: potentials that are shrunk leave the largest counts unexplained, which a larger N then makes up for.)
+
+    Parameters
+    ----------
+    scale
+        Prior standard deviation τ of every effect coordinate, nats. ``None`` learns one for each order.
+    inference
+        ``"exact"`` or ``"loopy"`` marginals.
+    rounds
+        The most renewals of uncertainties and scales.
+    tolerance
+        Converged when a renewal moves the coordinates by less than this many posterior standard deviations (root
+        mean square).
+
+    References
+    ----------
+    .. [1] MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
+
+    Examples
+    --------
+    >>> NoiseAwareMAP()
+    NoiseAwareMAP(scale=None, inference='exact', rounds=25, tolerance=0.05)
+    """
+
+    scale: float | None = None
+    inference: Inference = "exact"
+    rounds: int = 25
+    tolerance: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.scale is not None and not (self.scale > 0 and np.isfinite(self.scale)):
+            raise ArgumentError(
+                f"`scale` must be positive and finite, or None to learn it, got {self.scale!r}; a prior without "
+                "variance would leave nothing to estimate (uniform_solution gives that distribution)."
+            )
+        require_inference(self.inference)
+        if not self.rounds >= 2:
+            raise ArgumentError(f"`rounds` must be at least 2, got {self.rounds!r}.")
+        if not self.tolerance > 0:
+            raise ArgumentError(f"`tolerance` must be positive, got {self.tolerance!r}.")
+
+    @one_blas_thread()
+    def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> NoiseAwareSolution:
+        """Estimate the model of a release, or of several releases of one population.
+
+        Returns
+        -------
+        NoiseAwareSolution
+            `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was come
+            by.
+        """
+        begin = time.perf_counter()
+        evidence = gather(releases)
+        model = evidence.specification
+        settings = Settings(
+            scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
+        )
+        mode = noise_aware_mode(evidence, settings)
+        potentials = minimum_norm_potentials(
+            model.cardinalities, model.scopes, mode.means.potentials(mode.coordinates)
+        )
+        stats = {
+            "rounds": mode.rounds,
+            "evaluations": mode.evaluations,
+            "seconds": time.perf_counter() - begin,
+            **totals(evidence),
+            **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
+            "trust_in_evidence": mode.trust,
+            "log_evidence": mode.log_evidence,
+        }
+        return NoiseAwareSolution(
+            specification=model,
+            potentials=model.tables(potentials),
+            method="noise-aware MAP",
+            status=final_status(mode.status, evidence, model, potentials, self.inference),
+            stats=stats,
+            inference=self.inference,
+            is_simulated=evidence.is_simulated,
+            mode=mode,
+        )

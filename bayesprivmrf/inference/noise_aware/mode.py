@@ -1,0 +1,347 @@
+r"""Potentials and scale of the prior that noisy tables make most probable.
+
+The coordinates β minimise the expected loss of the noisy counts plus the prior's,
+
+.. math:: \sum_i E\bigl[-\log p\bigl(y_i \mid m_i(β) + v_i Z\bigr)\bigr] + \tfrac12 β'T^{-1}β, \qquad
+          m = N μ(β), \qquad v_i^2 = (J C J')_{ii},
+
+where C is the posterior covariance that the expansion at β implies: the mean of a normal variational approximation
+(Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the posterior's mode;
+averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
+truth. The widths v are kept while β moves, then renewed, until nothing moves.
+
+By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
+sampling of the people from the population adds no bias to them, and their likelihood is exact, tables that share
+variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
+(`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
+
+The scales of the prior are learnt from the expansion's evidence (`effects_prior`). Where that evidence is hardly
+higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
+tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
+makes the data. There, the expected loss is taken over draws of the approximation instead; that lower bound of the
+evidence punishes scales too wide.
+
+References
+----------
+Opper and Archambeau (2009). The variational Gaussian approximation revisited. Neural Computation 21, 786-792.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
+from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
+from bayesprivmrf.inference.noise_aware.objective import (
+    DENSE_LIMIT,
+    SETTLED_SCALE,
+    Expansion,
+    Objective,
+    Settings,
+)
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.projection import pseudo_marginals
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["DENSE_LIMIT", "Mode", "Settings", "noise_aware_mode"]
+
+
+_STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
+_GRADIENT = 1e-2
+"""Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
+
+
+_UNDAMPED = 3
+"""Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between."""
+
+_WIDE = 1.0
+"""Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
+
+_FIRST_ROUNDS = 4
+"""Renewals after which a search without any evidence for its scales is given up."""
+
+_ENOUGH_EVIDENCE = 20.0
+"""Nats above the uniform distribution's evidence from which the expansion's evidence is trusted."""
+
+# the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
+# and the fall in nats after which wider scales are left out
+_SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
+_PAIRS = 6
+_INFLATIONS = (1.0, 2.0, 4.0)
+_WORSE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mode:
+    """Where `noise_aware_mode` ended.
+
+    Parameters
+    ----------
+    means
+        The map to mean counts.
+    prior
+        The prior of the coordinates.
+    point
+        (β, log N), shape (d + 1,).
+    log_scales
+        log τ of each order, shape (orders,).
+    curvature
+        Of the objective at the point.
+    status, rounds, evaluations, log_evidence
+        How it ended; the last in nats, NaN where the information matrix was not formed.
+    trust
+        Weight of the expansion's evidence in the choice of scales; the rest is that of the lower bound.
+    """
+
+    means: MeanCounts
+    likelihood: NoiseLikelihood
+    prior: EffectsPrior
+    point: FloatArray
+    log_scales: FloatArray
+    curvature: DenseCurvature | SampledCurvature
+    status: Status
+    rounds: int
+    evaluations: int
+    log_evidence: float
+    trust: float = 1.0
+
+    @property
+    def coordinates(self) -> FloatArray:
+        """β, shape (d,), nats."""
+        return self.point[:-1]
+
+    @property
+    def log_total(self) -> float:
+        """Log N."""
+        return float(self.point[-1])
+
+    @property
+    def scales(self) -> dict[int, float]:
+        """τ of each order."""
+        return dict(zip(self.prior.orders, np.exp(self.log_scales).tolist(), strict=True))
+
+    def noise_weights(self) -> FloatArray:
+        """Fisher information of each noisy count about its mean, sampling error left out, shape (cells,).
+
+        1/b² or 1/σ², per records squared, and at most 12: what rounding to a whole number leaves unknown.
+        """
+        return 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
+
+    def noise_information(self) -> FloatArray:
+        """Information of the noise alone about (β, log N) at the point: J'WJ with `noise_weights`.
+
+        Returns
+        -------
+        ndarray
+            Shape (d + 1, d + 1); its diagonal alone (an estimate), shape (d + 1,), above `DENSE_LIMIT` coordinates.
+        """
+        linearized = self.means.at(self.point)
+        weights = self.noise_weights()
+        if isinstance(self.curvature, DenseCurvature):
+            jacobian = self.means.jacobian(linearized)
+            return weighted_square(jacobian, weights)
+        prior = self.curvature.prior
+        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+        return np.maximum(sampled.diagonal - prior, 0.0)
+
+
+def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mode:
+    """Most probable coordinates, scales and total; see the module.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    settings
+        By default those of `Settings`.
+    """
+    search = _Search(evidence, settings or Settings())
+    return search.run()
+
+
+class _Search:
+    def __init__(self, evidence: Evidence, settings: Settings) -> None:
+        self.settings, self.evidence = settings, evidence
+        self.objective = Objective(evidence, settings)
+        self.means, self.prior = self.objective.means, self.objective.prior
+
+    def run(self) -> Mode:
+        uniform = np.zeros(self.means.size)
+        uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
+        given = _WIDE if self.settings.scale is None else self.settings.scale
+        scales = np.full(len(self.prior.orders), np.log(given))
+        start = self._better_start(uniform, scales)
+        if self.settings.scale is not None or not self.objective.is_dense:
+            return self._settle(start, scales, is_learning=self.settings.scale is None)
+        mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
+        trust = self._trust(mode)
+        if trust > 0 and mode.status is not Status.CONVERGED:
+            mode = self._settle(mode.point, mode.log_scales, is_learning=True)
+            trust = self._trust(mode)
+        if trust < 1:
+            bound, point = self._scale_by_bound(uniform)
+            scales = trust * mode.log_scales + (1 - trust) * bound
+            mode = self._settle(point, scales, is_learning=False)
+        return replace(mode, trust=trust)
+
+    def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
+        """The uniform distribution or the naive estimate, whichever has the lower objective."""
+        evidence, model = self.evidence, self.evidence.specification
+        if not evidence.scopes:
+            return uniform
+        ridge = np.repeat(default_ridge(evidence), np.diff(model.offsets))
+        target = pseudo_marginals(evidence, "simplex", has_own_ridges=True)
+        potentials, _, _ = match_marginals(
+            model.cardinalities,
+            model.scopes,
+            target,
+            possible=evidence.supported,
+            ridge=ridge,
+            inference=self.settings.inference,
+            iterations=_NAIVE_STEPS,
+            tolerance=1e-5,
+        )
+        naive = uniform.copy()
+        finite = np.where(np.isfinite(potentials), potentials, 0.0)
+        naive[:-1] = self.means.effects.coordinates(finite)
+        values = []
+        for point in (uniform, naive):
+            variance = self.objective.variance(self.means.at(point))
+            values.append(self.objective.penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
+        return naive if values[1] < values[0] else uniform
+
+    # one expansion after the other
+
+    def _settle(
+        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
+    ) -> Mode:
+        settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
+        most = settings.rounds if rounds is None else min(rounds, settings.rounds)
+        expansion = Expansion(self.objective, point, log_scales, None)
+        while True:
+            point, moved, ended = self._optimized(point, log_scales, expansion)
+            if ended is Status.DIVERGED:
+                status = ended
+            if ended is Status.DIVERGED or last == most:
+                break
+            last, before, held = last + 1, log_scales, expansion
+            share = 1 / max(last - _UNDAMPED + 1, 1)
+            expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
+            if is_learning:
+                log_scales = expansion.learnt(log_scales)
+            is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
+            if last > 2 + is_learning and moved <= settings.tolerance and is_still:
+                status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
+                break
+        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+        log_evidence = float("nan")
+        if isinstance(curvature, DenseCurvature):
+            value = self.objective.penalised(point, log_scales, variance, width)[0]
+            prior = self.objective.prior_precision(log_scales)
+            half = 0.5 * (len(point) - float(prior @ curvature.variances))
+            log_evidence = half - value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
+        return Mode(
+            means=self.means,
+            likelihood=self.objective.likelihood,
+            prior=self.prior,
+            point=point,
+            log_scales=log_scales,
+            curvature=curvature,
+            status=status,
+            rounds=last,
+            evaluations=self.objective.evaluations,
+            log_evidence=log_evidence,
+        )
+
+    def _optimized(
+        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
+    ) -> tuple[FloatArray, float, Status]:
+        """Best point with variances and widths held, how far it is in posterior deviations, and how it ended."""
+        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+
+        def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
+            moved = point + curvature.step(whitened)
+            value, gradient = self.objective.penalised(moved, log_scales, variance, width)
+            return value, curvature.gradient(gradient)
+
+        steps = _STEPS if self.objective.is_dense else _STEPS_BY_PRODUCTS
+        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=steps)
+        moved = float(np.sqrt(np.mean(optimum.point**2)))
+        return point + curvature.step(optimum.point), moved, optimum.status
+
+    # where the expansion's evidence says little
+
+    def _trust(self, mode: Mode) -> float:
+        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's.
+
+        The effective number of coordinates is taken off, about what the search gains by fitting noise.
+        """
+        assert isinstance(mode.curvature, DenseCurvature)
+        prior = self.objective.prior_precision(mode.log_scales)
+        effective = len(prior) - float(prior @ mode.curvature.variances)
+        uniform = mode.point.copy()
+        uniform[:-1] = 0.0
+        linearized = self.means.at(uniform)
+        loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
+        gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE
+        return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
+
+    def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest; a point there.
+
+        From narrow scales to wide ones, each search from where the last one ended: the side of the uniform
+        distribution, as long as there is one.
+        """
+        point, width, values, points = start, None, [], []
+        for log_scale in np.log(_SCALES):
+            log_scales = np.full(len(self.prior.orders), log_scale)
+            expansion = Expansion(self.objective, point, log_scales, width)
+            point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
+            points.append(point)
+            values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
+            if values[-1] < max(values) - _WORSE:
+                break
+        found = _peak(np.log(_SCALES), np.array(values))
+        return np.full(len(self.prior.orders), found), points[int(np.argmax(values))]
+
+    def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
+        """Highest lower bound of the log evidence by normal approximations around a point, nats.
+
+        Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
+        hardly determine; the expected loss is taken over draws.
+        """
+        assert isinstance(expansion.curvature, DenseCurvature)
+        half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
+        half[:, -1] = 0.0
+        draws = np.concatenate([half, -half]).T
+        prior, beta = self.objective.prior_precision(log_scales), point[:-1]
+        bounds = []
+        for inflation in _INFLATIONS:
+            curvature = DenseCurvature(information=expansion.curvature.information, prior=inflation * prior)
+            losses = []
+            for shift in curvature.step(draws).T:
+                linearized = self.means.at(point + shift)
+                losses.append(
+                    self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))[0]
+                )
+            divergence = prior[:-1] @ (curvature.variances[:-1] + beta**2) - len(beta)
+            divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
+            bounds.append(-float(np.mean(losses)) - 0.5 * float(divergence))
+        return max(bounds)
+
+
+def _peak(positions: FloatArray, values: FloatArray) -> float:
+    """Position of the highest value, by the parabola through it and its neighbours."""
+    best = int(np.argmax(values))
+    if not 0 < best < len(values) - 1:
+        return float(positions[best])
+    x, y = positions[best - 1 : best + 2] - positions[best], values[best - 1 : best + 2] - values[best]
+    curve, slope = np.linalg.solve(np.array([[x[0] ** 2, x[0]], [x[2] ** 2, x[2]]]), [y[0], y[2]])
+    return float(positions[best] + (np.clip(-slope / (2 * curve), x[0], x[2]) if curve < 0 else 0.0))

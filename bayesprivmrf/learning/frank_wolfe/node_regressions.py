@@ -1,0 +1,271 @@
+r"""Node-wise regressions in lockstep: what private Frank-Wolfe needs to know of the records, in whole numbers.
+
+Margins are whole because an iterate is a mean of atoms with whole weights
+(`bayesprivmrf.learning.frank_wolfe.search`). A residual is looked up by its margin in a table of whole numbers,
+4096 for 1. The sums over records are matrix products of whole numbers: in single precision over blocks of 4000
+records, whose partial sums stay within 2^24, or in double precision where records stand for several, within 2^53.
+Both are exact in any order of summation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+__all__ = ["Design", "LogisticRegressions", "NodeRegressions"]
+
+UNIT = 4096
+"""Whole numbers in a residual of 1."""
+
+_BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
+
+_WORTH_THREADS = 10**7  # products in a step, a tenth of a millisecond's work for each thread to be started
+_LARGEST_SHORT = 2**15 - 1
+_TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Design:
+    """Features of records, by groups of columns.
+
+    A group of a variable with two codes is one column of signs, -1 for code 0 and +1 for code 1, or of indicators, 0
+    and 1; one with k > 2 codes is k columns, one of which is 1.
+
+    Parameters
+    ----------
+    codes
+        Unsigned, shape (records, groups).
+    cardinalities
+        How many codes each group has, at least 1; a group with one code is a column of -1.
+    low
+        The feature that code 0 is in a group of two: -1, or 0 for indicators.
+    """
+
+    codes: np.ndarray
+    cardinalities: tuple[int, ...]
+    low: int = -1
+
+    @classmethod
+    def of_indicators(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
+        """Return the design with one group for each state of each variable, and a constant."""
+        states = [codes[:, j, None] == np.arange(k) for j, k in enumerate(cardinalities)]
+        ones = np.ones((len(codes), 1), dtype=bool)
+        columns = np.hstack([*states, ones]).astype(np.uint8)
+        return cls(codes=columns, cardinalities=(2,) * columns.shape[1], low=0)
+
+    @classmethod
+    def with_constant(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
+        """Return the design with a last group that is +1 in all records."""
+        ones = np.ones((len(codes), 1), dtype=codes.dtype)
+        return cls(codes=np.hstack([codes, ones]), cardinalities=(*cardinalities, 2))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """First column of each group, and the number of columns."""
+        widths = [1 if k <= 2 else k for k in self.cardinalities]
+        return np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+
+    def fill(self, codes: np.ndarray, columns: np.ndarray) -> None:
+        """Write some records' codes, or the indicators of codes, by column: shape (rows, columns)."""
+        if self.starts[-1] == len(self.cardinalities):
+            columns[:] = codes
+            return
+        for group, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
+            own = codes[:, group, None]
+            columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own
+
+    def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
+        """Return sums of products with features from those with codes, and from sums by row."""
+        is_sign = np.diff(self.starts).repeat(np.diff(self.starts)) == 1
+        low = np.where(is_sign, float(self.low), 0.0)
+        return by_code * (1 - low) + totals[:, None] * low
+
+    def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
+        """Return what an atom adds to the margin of each code of its group, int32 of shape (rows, codes)."""
+        widest = max(*self.cardinalities, 2)
+        steps = np.zeros((atoms.groups.size, widest), dtype=np.int32)
+        steps[:, : atoms.signs.shape[1]] = weight * atoms.signs.astype(np.int32)
+        is_sign = np.diff(self.starts)[atoms.groups] == 1
+        steps[is_sign, 1] = weight * atoms.signs[is_sign, 0].astype(np.int32)
+        steps[is_sign, 0] = self.low * steps[is_sign, 1]
+        return steps
+
+
+class NodeRegressions(ABC):
+    """Abstract set of regressions on one design, at iterates that private Frank-Wolfe moves.
+
+    Parameters
+    ----------
+    design
+        Features.
+    labels
+        Codes of the variables to explain, shape (records, nodes).
+    counts
+        How many records each row stands for, shape (records,).
+    regressions
+        How many there are.
+    radius
+        Of each one's ball.
+    """
+
+    def __init__(
+        self, design: Design, labels: np.ndarray, counts: IntArray, regressions: int, radius: float
+    ) -> None:
+        self.design, self.labels, self.counts, self.radius = design, labels, counts, radius
+        self.workers = 1  # threads that sum over records
+        self.is_single = bool((counts == 1).all())
+        self.margins = np.zeros((len(labels), regressions), dtype=np.int16)
+        self.coefficients = np.zeros((regressions, int(design.starts[-1])), dtype=np.int64)
+        self.total = 1  # the weight of the starting point, 0
+        self.table = self._table()
+        self._groups = np.zeros(regressions, dtype=np.int64)
+        self._steps = np.zeros((regressions, max(*design.cardinalities, 2)), dtype=np.int32)
+
+    @property
+    def iterates(self) -> FloatArray:
+        """Coefficients of all regressions now, shape (regressions, columns)."""
+        return self.coefficients.astype(np.float64) * (self.radius / self.total)
+
+    @property
+    def norms(self) -> IntArray:
+        r"""Largest margin that any record could have: :math:`\sum_g \max_{b \in g} |w_b|` in the unit of margins."""
+        return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(axis=1)
+
+    @property
+    def shift(self) -> int:
+        """Bits of a margin that are dropped before it is looked up."""
+        return max(self.total.bit_length() - _TABLE_BITS, 0)
+
+    def cells(self) -> np.ndarray:
+        """Return the cells of the table as margins in radii, from about -1 to 1; with bits dropped, their middles."""
+        cells = (self.total >> self.shift) + 1
+        centre = 0.5 if self.shift else 0.0
+        margins = (np.arange(-cells, cells + 1) + centre) * (2.0**self.shift / self.total)
+        return np.clip(margins, -1.0, 1.0)
+
+    @abstractmethod
+    def _table(self) -> np.ndarray:
+        """Return what a residual is computed from, by cell of the margin, never falling."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> IntArray:
+        """B, the largest residual that any record could have at the iterates: public, one a regression."""
+
+    @abstractmethod
+    def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
+        """Add the last step to the margins of some records, and write their residuals times their counts.
+
+        `codes` are those of the design for these records.
+        """
+
+    def sums(self) -> IntArray:
+        """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        blocks = range(0, len(self.margins), _BLOCK)
+        work = self.margins.size * self.coefficients.shape[1]
+        workers = min(self.workers, len(blocks)) if work > _WORTH_THREADS else 1
+        if workers > 1:
+            with ThreadPoolExecutor(workers) as pool:
+                parts = list(pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)]))
+            sums, totals = (np.sum(found, axis=0) for found in zip(*parts, strict=True))
+        else:
+            sums, totals = self._sums_over(blocks)
+        self._steps = np.zeros_like(self._steps)
+        return self.design.featured(sums, totals).astype(np.int64)
+
+    def _sums_over(self, blocks: range) -> tuple[FloatArray, FloatArray]:
+        """Return products of residuals with codes, and residuals, summed over the blocks that start there."""
+        sums, totals = np.zeros(self.coefficients.shape), np.zeros(len(self.coefficients))
+        kind = np.float32 if self.is_single else np.float64
+        out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
+        columns = np.empty((_BLOCK, self.coefficients.shape[1]), dtype=kind)
+        ones = np.ones(_BLOCK, dtype=kind)
+        for start in blocks:
+            rows = slice(start, start + _BLOCK)
+            codes = self.design.codes[rows]
+            size = len(codes)
+            part, block = out[:size], columns[:size]
+            self.design.fill(codes, block)
+            self._residuals(rows, codes, part)
+            sums += part.T @ block
+            totals += ones[:size] @ part
+        return sums, totals
+
+    def move(self, atoms: Atoms, weight: int) -> None:
+        """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
+        self.total += weight
+        if self.total > _LARGEST_SHORT and self.margins.dtype == np.int16:
+            self.margins = self.margins.astype(np.int32)
+        self.table = self._table()
+        self._groups, self._steps = atoms.groups, self.design.steps(atoms, weight)
+        first = self.design.starts[atoms.groups]
+        rows = np.arange(atoms.groups.size)
+        for column in range(atoms.signs.shape[1]):
+            sign = atoms.signs[:, column].astype(np.int64)
+            here = np.flatnonzero(sign)
+            self.coefficients[rows[here], first[here] + column] += weight * sign[here]
+
+
+class LogisticRegressions(NodeRegressions):
+    r"""Logistic regressions, :math:`P(y = 1 | f) = \sigma(\langle w, f \rangle)` in a ball of radius R.
+
+    Parameters
+    ----------
+    design, labels, counts, radius
+        See `NodeRegressions`.
+    nodes
+        Column of `labels` that each regression explains, shape (regressions,).
+    positive, negative
+        Codes that are y = +1 and y = -1; records with another one are not in the regression. By default 1 and 0.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        labels: np.ndarray,
+        counts: IntArray,
+        radius: float,
+        nodes: np.ndarray,
+        positive: np.ndarray | None = None,
+        negative: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(design, labels, counts, len(nodes), radius)
+        self._nodes = np.asarray(nodes, dtype=np.int64)
+        size = len(nodes)
+        self._positive = np.ones(size, np.int64) if positive is None else np.asarray(positive, np.int64)
+        self._negative = np.zeros(size, np.int64) if negative is None else np.asarray(negative, np.int64)
+
+    def _table(self) -> np.ndarray:
+        r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, never falling."""
+        table = np.rint(UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
+        return np.maximum.accumulate(table).astype(np.int32)
+
+    @property
+    def bounds(self) -> IntArray:
+        r"""P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
+        return self.table[self.table.size // 2 + (self.norms >> self.shift)].astype(np.int64)
+
+    def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
+        from bayesprivmrf.learning.frank_wolfe.kernels import logistic_residuals
+
+        logistic_residuals(
+            self.margins[rows],
+            codes,
+            self.labels[rows],
+            self.counts[rows],
+            self._nodes,
+            self._positive,
+            self._negative,
+            self._groups,
+            self._steps,
+            self.table,
+            self.shift,
+            out,
+        )

@@ -1,0 +1,329 @@
+"""Pairwise models by node-wise regressions: the maps from records to couplings, and their public settings."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
+from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS, frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+
+__all__ = [
+    "PairwiseByPairs",
+    "PairwiseByRegressions",
+    "PairwiseBySoftmax",
+    "default_steps",
+]
+
+_FEWEST_STEPS = 10
+_STEPS_OF_LOGISTIC, _STEPS_OF_SOFTMAX = 0.11, 0.16
+
+
+def default_steps(
+    total: float,
+    radius: float,
+    exposure: Exposure,
+    rho: float,
+    adjacency: Adjacency,
+    factor: float = _STEPS_OF_LOGISTIC,
+) -> int:
+    r"""Return T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
+
+    The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
+    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
+    docs/frank_wolfe.md.
+    """
+    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
+    steps = math.ceil(factor * signal ** (2 / 3))
+    return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairwiseByRegressions(ABC):
+    r"""Abstract map from records to a pairwise model.
+
+    .. math:: P(x) \propto \exp\Bigl(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i)\Bigr)
+
+    Tables are centred: :math:`\sum_a W_{ij}(a, b) = \sum_b W_{ij}(a, b) = \sum_a \theta_i(a) = 0`. The width is
+    :math:`\lambda = \max_{i,a} \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`. Both nodes' estimates of a coupling are
+    averaged.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable; those with one state are coupled to none.
+    eligible
+        Public mask of the couplings to learn, symmetric, False on the diagonal: shape (p, p).
+    width
+        :math:`\lambda`, of the centred tables.
+    rho
+        Budget of all regressions, nats.
+    adjacency
+        The neighbouring relation.
+    steps
+        T, or ``None`` for `default_steps` of the number of records.
+    is_ising
+        Whether results are in an Ising model's form, for two states a variable, the first one -1.
+    """
+
+    cardinalities: tuple[int, ...]
+    eligible: np.ndarray
+    width: float
+    rho: float
+    adjacency: Adjacency
+    steps: int | None = None
+    is_ising: bool = False
+
+    kind: ClassVar[str]
+    _steps_factor: ClassVar[float] = _STEPS_OF_LOGISTIC
+
+    @property
+    @abstractmethod
+    def exposure(self) -> Exposure:
+        """How far one record reaches."""
+
+    @property
+    @abstractmethod
+    def radius(self) -> float:
+        """Of each regression's ball."""
+
+    @property
+    def atoms(self) -> int:
+        """How many a choice has: the signs of each group of features, a constant's among them."""
+        return 2 + sum(2 if k == 2 else 2**k for k in self.cardinalities if k > 1)
+
+    @property
+    def reference(self) -> float:
+        """How many times the first score of a coupling falls short of n times it and the largest residual.
+
+        For k states, of which this is the middle number: k / 2 where each pair of states has a regression.
+        """
+        return self._states / 2
+
+    @property
+    def _states(self) -> float:
+        return float(np.median([k for k in self.cardinalities if k > 1]))
+
+    @property
+    @abstractmethod
+    def _regressed(self) -> np.ndarray:
+        """Node of each regression."""
+
+    @abstractmethod
+    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return the regressions at their start."""
+
+    @abstractmethod
+    def _by_state(self, coefficients: FloatArray) -> FloatArray:
+        """Return one row for each state of each node from one for each regression."""
+
+    def steps_for(self, total: float | None) -> int:
+        """Return T for a public or noisy number of records, which is unused where T is a setting."""
+        if self.steps is not None:
+            return self.steps
+        assert total is not None
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor)
+
+    def multiple(self, steps: int) -> float:
+        """Return the noise multiple of T steps."""
+        return step_scale(self.exposure, self.rho, steps, self.adjacency)
+
+    @final
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
+
+        In an Ising model's form :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`: (p, p) and (p,).
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy; unused where T is a setting.
+        source
+            Of randomness.
+        """
+        steps = self.steps_for(total)
+        regressions = self._regressions(codes, counts)
+        is_coupled = np.array(self.cardinalities) > 1
+        eligible = np.pad(
+            (self.eligible & is_coupled)[self._regressed], ((0, 0), (0, 1)), constant_values=True
+        )
+        W, theta = self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
+        return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as values that JSON can hold."""
+        settings = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
+        pairs = np.argwhere(np.triu(self.eligible)).tolist()
+        is_complete = len(pairs) == math.comb(len(self.eligible), 2)
+        return {name: getattr(self, name) for name in settings} | {
+            "adjacency": self.adjacency.value,
+            "pairs": None if is_complete else pairs,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the map of such values."""
+        settings = {name: content[name] for name in ("width", "rho", "steps", "is_ising")}
+        p = len(content["cardinalities"])
+        eligible = np.zeros((p, p), dtype=bool)
+        pairs = content["pairs"]
+        rows, columns = (
+            np.triu_indices(p, 1) if pairs is None else np.array(pairs, dtype=int).reshape(-1, 2).T
+        )
+        eligible[rows, columns] = eligible[columns, rows] = True
+        return cls(
+            **settings,
+            cardinalities=tuple(content["cardinalities"]),
+            eligible=eligible,
+            adjacency=Adjacency(content["adjacency"]),
+        )
+
+    def _run(
+        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
+    ) -> FloatArray:
+        """Return the coefficients of all regressions, shape (regressions, columns)."""
+        return frank_wolfe(
+            regressions, steps=steps, multiple=self.multiple(steps), source=source, eligible=eligible
+        )
+
+    def _centred(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Centre the tables of all nodes, moving means into the fields, and average both nodes' estimates."""
+        column, factor = self._columns
+        tables = rows[:, column] * factor
+        means = np.add.reduceat(tables, self.starts[:-1], axis=1) / np.array(self.cardinalities)
+        fields = rows[:, -1] + means.sum(axis=1)
+        tables -= means.repeat(self.cardinalities, axis=1)
+        tables -= self._means_over_own(tables).repeat(self.cardinalities, axis=0)
+        fields -= self._means_over_own(fields).repeat(self.cardinalities)
+        return (tables + tables.T) / 2, fields
+
+    def _means_over_own(self, rows: FloatArray) -> FloatArray:
+        sizes = np.array(self.cardinalities).reshape(-1, *[1] * (rows.ndim - 1))
+        return np.add.reduceat(rows, self.starts[:-1], axis=0) / sizes
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """First state of each variable, and the number K of states."""
+        return np.concatenate([[0], np.cumsum(self.cardinalities)]).astype(np.int64)
+
+    @cached_property
+    def _columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """The design's column behind each state, and the feature that the state gives it (0 for none)."""
+        column, factor, start = [], [], 0
+        for k in self.cardinalities:
+            column += [start] * k if k <= 2 else range(start, start + k)
+            factor += {1: [0.0], 2: [-1.0, 1.0]}.get(k, [1.0] * k)
+            start += k if k > 2 else 1
+        return np.array(column), np.array(factor)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairwiseBySoftmax(PairwiseByRegressions):
+    r"""One softmax regression a node, :math:`P(x_i = a | x) \propto \exp(\sum_j W_{ij}(a, x_j) + \theta_i(a))`.
+
+    Each state's coefficients lie in a ball of radius :math:`\lambda`, by the definition of the width.
+    """
+
+    kind = "softmax-regressions"
+    _steps_factor: ClassVar[float] = _STEPS_OF_SOFTMAX
+
+    @property
+    def exposure(self) -> Exposure:
+        """How far one record reaches."""
+        return Exposure.of_softmax(self.cardinalities)
+
+    @property
+    def radius(self) -> float:
+        """The width."""
+        return self.width
+
+    @property
+    def reference(self) -> float:
+        r"""One less than k: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
+        return self._states - 1
+
+    @cached_property
+    def _nodes(self) -> np.ndarray:
+        return np.flatnonzero(np.array(self.cardinalities) > 1)
+
+    @property
+    def _regressed(self) -> np.ndarray:
+        return self._nodes.repeat(np.array(self.cardinalities)[self._nodes])
+
+    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        states = tuple(self.cardinalities[i] for i in self._nodes)
+        design = Design.with_constant(codes, self.cardinalities)
+        return SoftmaxRegressions(design, codes, counts, self.radius, self._nodes, states)
+
+    def _by_state(self, coefficients: FloatArray) -> FloatArray:
+        rows = np.zeros((self.starts[-1], coefficients.shape[1]))
+        rows[np.array(self.cardinalities).repeat(self.cardinalities) > 1] = coefficients
+        return rows
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairwiseByPairs(PairwiseByRegressions):
+    r"""One logistic regression for each pair of states of each node.
+
+    .. math:: P(x_i = a | x_i \in \{a, b\}, x)
+        = \sigma\Bigl(\sum_j W_{ij}(a, x_j) - W_{ij}(b, x_j) + \theta_i(a) - \theta_i(b)\Bigr),
+
+    whose coefficients :math:`U_{ab}` lie in a ball of radius :math:`2 \lambda`. As the rows of W add to 0,
+    :math:`W_{ij}(a, \cdot) = \frac{1}{k} \sum_b U_{ab}(j, \cdot)` with :math:`U_{ba} = -U_{ab}`.
+
+    For two states, -1 and +1, this is an Ising model's :math:`P(x_i = 1 | x) = \sigma(2 \sum_j A_{ij} x_j + 2 h_i)`
+    with :math:`W_{ij}(a, b) = A_{ij} a b` and :math:`\theta_i(a) = h_i a`, one regression a node.
+    """
+
+    kind = "pair-regressions"
+
+    @property
+    def exposure(self) -> Exposure:
+        """How far one record reaches."""
+        return Exposure.of_pairs(self.cardinalities)
+
+    @property
+    def radius(self) -> float:
+        """Twice the width."""
+        return 2 * self.width
+
+    @cached_property
+    def _pairs(self) -> np.ndarray:
+        """Node, the state that is +1 and the one that is -1, one row a regression."""
+        return np.array(
+            [(i, a, b) for i, k in enumerate(self.cardinalities) for a in range(k) for b in range(a)]
+        )
+
+    @property
+    def _regressed(self) -> np.ndarray:
+        return self._pairs[:, 0]
+
+    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        node, positive, negative = self._pairs.T
+        design = Design.with_constant(codes, self.cardinalities)
+        return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
+
+    def _by_state(self, coefficients: FloatArray) -> FloatArray:
+        rows = np.zeros((self.starts[-1], coefficients.shape[1]))
+        node, positive, negative = self._pairs.T
+        share = coefficients / np.array(self.cardinalities)[node, None]
+        np.add.at(rows, self.starts[node] + positive, share)
+        np.add.at(rows, self.starts[node] + negative, -share)
+        return rows

@@ -1,0 +1,1 @@
+"""Noisy ascent of the likelihood by clipped gradients."""

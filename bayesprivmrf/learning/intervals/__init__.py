@@ -1,0 +1,1 @@
+"""Intervals for what was learned, by simulation from the release."""

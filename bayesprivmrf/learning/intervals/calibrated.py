@@ -1,0 +1,301 @@
+r"""Intervals by the parametric bootstrap for maps that shrink: from a model whose map gives the estimate back.
+
+Maps that search a ball, or add noise to choices, make couplings too small, by a share that depends on their size. So
+records simulated from the released model are not like those that it was learnt from, and replicates tell of another
+model's errors. Here
+
+1. a model :math:`\theta_0` is found with :math:`\mathbb{E}\,\text{map}(\theta_0) \approx \hat\theta`, by a few rounds
+   of :math:`\theta_0 \leftarrow \theta_0 + (\hat\theta - \overline{\text{map}(\theta_0)}) / s` with the share s by
+   which the map answers to such steps (indirect inference: Gourieroux, Monfort and Renault 1993). What does not stand
+   out of the map's own errors is left at 0: errors of hundreds of pairs together would be another model;
+2. records are simulated from :math:`\theta_0`, which gives the mean answer m, and from models about it: what is not 0
+   is moved by as much as it may be off, and a few of those at 0 are moved at random as probes;
+3. a parameter that is not 0 has the interval :math:`\theta_0 + (\hat\theta - m - q_\pm) / s`. The quantiles q and the
+   share s are those of the moved models, whose answers vary with all other parameters as well, so that not knowing
+   these is a part of the width; s, and the shape of the errors, are shared by all parameters of a kind;
+4. one at 0 has the interval of all values whose answers are so small with a probability of at least half of what a
+   wrong interval may have, by the quantiles of the probes' answers: what the map hardly ever finds may be as large as
+   probes that it misses.
+
+That corrects bias and width for the map's answer, to first order in how far :math:`\theta_0` is from the truth, and
+takes parameters of a kind and a size to be found alike. It is post-processing of the release.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.learning.intervals.replicates import replicates_of
+from bayesprivmrf.learning.models.monomials import LearnedMonomials
+from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.base import LearnedNetwork
+
+__all__ = ["limits"]
+
+_ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
+_FEWEST = 8
+_LEAST_SLOPE = 0.2
+_QUANTILE_OF_ERRORS = 0.98
+_BIN_OF_MEAN, _BIN = 10, 40  # probes
+
+
+def limits(
+    learned: LearnedNetwork, prob: float, replicates: int, generator: np.random.Generator, total: float | None
+) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+    """Return lower and upper limits of all parameters, arrays in the order of the release's `parameters`.
+
+    Parameters
+    ----------
+    learned
+        With its map.
+    prob
+        Coverage, in (0, 1).
+    replicates
+        Of the last step; the search for the model takes half as many more.
+    generator
+        Of records and of noise.
+    total
+        How many records to simulate; by default the release's number.
+    """
+    space = _Space.of(learned)
+    estimate = space.vector(learned)
+    centre, errors = _centre(learned, space, estimate, replicates, generator, total)
+    still = _answers(learned, space, [centre] * max(_part(replicates, _STILL), 2), generator, total)
+    places = [_moved(space, centre, errors, generator) for _ in range(max(_part(replicates, _MOVED), 2))]
+    theta, answer = np.array(places), _answers(learned, space, places, generator, total)
+    middle = still.mean(axis=0)
+    low, high = np.zeros(estimate.size), np.zeros(estimate.size)
+    levels = (1 - prob) / 2, (1 + prob) / 2
+    for kind in np.unique(space.kinds[space.kinds >= 0]):
+        own = (space.kinds == kind) & (centre != 0)
+        if own.any():
+            steps = theta[:, own] - centre[own]
+            slope = _slope(steps, answer[:, own] - middle[own])
+            rest = answer[:, own] - slope * steps
+            rest -= rest.mean(axis=0)
+            spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
+            below, above = np.quantile(rest / spread, levels)
+            low[own] = centre[own] + (estimate[own] - middle[own] - above * spread) / slope
+            high[own] = centre[own] + (estimate[own] - middle[own] - below * spread) / slope
+        own = (space.kinds == kind) & (centre == 0)
+        if own.any():
+            reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
+            low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
+    return space.arrays(low), space.arrays(high)
+
+
+def _part(replicates: int, share: float) -> int:
+    return math.ceil(share * replicates)
+
+
+def _answers(
+    learned: LearnedNetwork,
+    space: _Space,
+    thetas: list[FloatArray],
+    generator: np.random.Generator,
+    total: float | None,
+) -> FloatArray:
+    """Return what the map makes of records from each model, one row each."""
+    draws = [replicates_of(space.model(learned, theta), 1, generator, total)[0] for theta in thetas]
+    return np.array([space.vector(draw) for draw in draws])
+
+
+def _slope(steps: FloatArray, answers: FloatArray) -> float:
+    """Return by what share the answers follow the steps."""
+    size = float((steps**2).sum())
+    return float(np.clip((steps * answers).sum() / size, _LEAST_SLOPE, 1.0)) if size > 0 else 1.0
+
+
+def _centre(
+    learned: LearnedNetwork,
+    space: _Space,
+    estimate: FloatArray,
+    replicates: int,
+    generator: np.random.Generator,
+    total: float | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the model whose map gives the estimate back, and the deviation of each parameter's error about it."""
+    count = max(_part(replicates, _ROUND), _FEWEST)
+    theta, last = estimate.copy(), None
+    slopes = np.ones(space.kinds.max() + 1)
+    kept = np.ones(estimate.size, dtype=bool)
+    spread = np.zeros(estimate.size)
+    for _ in range(_ROUNDS):
+        answers = _answers(learned, space, [theta] * count, generator, total)
+        mean = answers.mean(axis=0)
+        for kind in np.unique(space.kinds[space.kinds >= 0]):
+            own = np.flatnonzero(space.kinds == kind)
+            if last is None:
+                reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
+                kept[own] = _in_kept_groups(np.abs(estimate[own]) > reach, space.groups[own])
+            else:
+                own = own[kept[own]]
+                slopes[kind] = _slope(theta[own] - last[0][own], mean[own] - last[1][own])
+            for part in (kept, ~kept):
+                mine = (space.kinds == kind) & part
+                spread[mine] = (answers - mean)[:, mine].std() / slopes[kind] if mine.any() else 0.0
+        last = theta, mean
+        theta = np.where(kept, theta + (estimate - mean) / slopes[space.kinds], 0.0)
+    return theta, spread
+
+
+def _in_kept_groups(beyond: np.ndarray, groups: IntArray) -> np.ndarray:
+    """Whether any parameter of the same group is beyond."""
+    return np.isin(groups, groups[beyond])
+
+
+def _moved(
+    space: _Space, centre: FloatArray, errors: FloatArray, generator: np.random.Generator
+) -> FloatArray:
+    """Return the centre with what is not 0 moved by about its error, and a few groups at 0 by up to the largest."""
+    noise = space.noise(generator)
+    theta = centre + errors * noise * (centre != 0)
+    for kind in np.unique(space.kinds[space.kinds >= 0]):
+        own = space.kinds == kind
+        silent = np.unique(space.groups[own & (centre == 0)])
+        if silent.size:
+            probes = generator.choice(silent, size=min(-(-space.variables // 4), silent.size), replace=False)
+            is_probe = own & np.isin(space.groups, probes)
+            largest = max(float(np.abs(centre).max()), 4 * float(errors[own].max()))
+            theta[is_probe] = largest * generator.random() * noise[is_probe] / np.abs(noise[is_probe]).max()
+    return theta
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """The upper quantile of the map's answers to parameters, increasing, and straight beyond the last probes."""
+
+    x: FloatArray
+    y: FloatArray
+
+    @classmethod
+    def of(cls, still: FloatArray, theta: FloatArray, answer: FloatArray, level: float) -> _Reach:
+        """Return quantiles at 0 and about the mean answers to probes, both over probes of like size, and mirrored."""
+        from scipy.optimize import isotonic_regression
+
+        is_probe = theta != 0
+        size, value = np.abs(theta[is_probe]), (np.sign(theta) * answer)[is_probe]
+        order = np.argsort(size, kind="stable")
+        size, value = size[order], value[order]
+        at_zero = np.quantile(np.concatenate([still, -still]), level)
+        x, above, below = np.zeros(0), np.zeros(0), np.zeros(0)
+        if size.size:
+            parts = np.array_split(np.arange(size.size), max(size.size // _BIN_OF_MEAN, 1))
+            x = np.array([size[part].mean() for part in parts])
+            mean = isotonic_regression([value[part].mean() for part in parts]).x
+            rest = value - np.interp(size, np.append(0.0, x), np.append(0.0, mean))
+            wide = np.array_split(np.arange(size.size), max(size.size // _BIN, 1))
+            home = np.repeat(np.arange(len(wide)), [part.size for part in wide])
+            quantiles = np.array([np.quantile(rest[part], [1 - level, level]) for part in wide])
+            below, above = mean + quantiles[home[[part[len(part) // 2] for part in parts]]].T
+        x, y = np.concatenate([-x[::-1], [0.0], x]), np.concatenate([-below[::-1], [at_zero], above])
+        y, first = np.unique(isotonic_regression(y).x, return_index=True)
+        return cls(x[first], y)  # where the quantile stays the same, the least parameter with it
+
+    def lower(self, answer: FloatArray) -> FloatArray:
+        """Return the least parameters whose upper quantile reaches the answers."""
+        if self.x.size == 1:  # no answer to any probe: nothing is known
+            return np.full(answer.size, -np.inf)
+        slope = max((self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0]), _LEAST_SLOPE)
+        inner = np.interp(answer, self.y, self.x)
+        beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
+        return inner + beyond / slope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """The parameters of a release as one vector.
+
+    Parameters
+    ----------
+    rows, columns
+        Of the entries of the coupling matrix that the vector holds, each pair once; empty for monomials.
+    width
+        Of that matrix, or number of coefficients.
+    groups, kinds
+        Which pair, variable or monomial a parameter belongs to; and 0 for couplings and 1 for fields, or the order of
+        a monomial, -1 for what is not learnt.
+    variables
+        p.
+    centring
+        Projection that makes tables centred, shape (width, width); ``None`` where they are single numbers.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    width: int
+    groups: IntArray
+    kinds: IntArray
+    variables: int
+    centring: FloatArray | None
+
+    @classmethod
+    def of(cls, learned: LearnedNetwork) -> _Space:
+        variables = len(learned.domain.variables)
+        nothing = np.zeros(0, dtype=np.int64)
+        if isinstance(learned, LearnedMonomials):
+            orders = np.asarray(learned.sets.orders)
+            return cls(
+                rows=nothing,
+                columns=nothing,
+                width=orders.size,
+                groups=np.arange(orders.size),
+                kinds=np.where(orders > 0, orders, -1),
+                variables=variables,
+                centring=None,
+            )
+        cards = learned.domain.cardinalities if isinstance(learned, LearnedPairwise) else (1,) * variables
+        owner = np.arange(variables).repeat(cards)
+        rows, columns = np.nonzero(owner[:, None] < owner)
+        groups = np.concatenate([owner[rows] * variables + owner[columns], variables**2 + owner])
+        is_table = isinstance(learned, LearnedPairwise)
+        is_free = np.array(learned.domain.cardinalities) > 1
+        eligible = np.multiply.outer(is_free, is_free) & getattr(learned.map, "eligible", True)
+        kinds = np.concatenate(
+            [np.where(eligible[owner[rows], owner[columns]], 0, -1), np.where(is_free[owner], 1, -1)]
+        )
+        same = owner[:, None] == owner
+        return cls(
+            rows=rows,
+            columns=columns,
+            width=owner.size,
+            groups=groups,
+            kinds=kinds,
+            variables=variables,
+            centring=np.eye(owner.size) - same / same.sum(axis=1) if is_table else None,
+        )
+
+    def vector(self, learned: Any) -> FloatArray:
+        """Return the parameters of a release of this kind."""
+        if isinstance(learned, LearnedMonomials):
+            return np.array(learned.coefficients)
+        return np.concatenate([learned.coupling_matrix[self.rows, self.columns], learned.field_vector])
+
+    def arrays(self, vector: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the vector in the form of the release's parameters."""
+        if not self.rows.size and vector.size == self.width:
+            return (vector,)
+        matrix = np.zeros((self.width, self.width))
+        matrix[self.rows, self.columns] = matrix[self.columns, self.rows] = vector[: self.rows.size]
+        return matrix, vector[self.rows.size :]
+
+    def model(self, learned: Any, vector: FloatArray) -> Any:
+        """Return the release with other parameters."""
+        from dataclasses import replace
+
+        return replace(learned, **dict(zip(learned.parameters, self.arrays(vector), strict=True)))
+
+    def noise(self, generator: np.random.Generator) -> FloatArray:
+        """Return standard normal numbers, centred as tables are."""
+        if self.centring is None:
+            return generator.standard_normal(self.groups.size)
+        matrix = self.centring @ generator.standard_normal((self.width, self.width)) @ self.centring
+        fields = self.centring @ generator.standard_normal(self.width)
+        return np.concatenate([matrix[self.rows, self.columns], fields])

@@ -1,0 +1,181 @@
+"""A learnt t-wise model: the coefficients of products of two-state variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+__all__ = ["LearnedMonomials", "by_monomial", "effect_scales"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedMonomials(LearnedNetwork):
+    r"""A learnt binary t-wise model, :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`.
+
+    A variable's first declared state is -1, its second +1. Single variables are fields, pairs are couplings.
+
+    Parameters
+    ----------
+    sets
+        The sets I, closed under subsets.
+    coefficients
+        h, nats, shape (K,), the empty set's first, which changes nothing and is 0.
+
+    Raises
+    ------
+    ModelError
+        A variable has not two states, or the coefficients do not fit the sets or are not finite.
+    """
+
+    sets: Monomials
+    coefficients: FloatArray
+
+    kind = "learned-monomials"
+    parameters = ("coefficients",)
+
+    def __post_init__(self) -> None:
+        h = np.array(self.coefficients, dtype=float)
+        if any(states != 2 for states in self.domain.cardinalities):
+            raise ModelError(
+                "a model of monomials must have two states a variable; use a pairwise model for more."
+            )
+        if self.sets.variables != len(self.domain.variables) or h.shape != (len(self.sets),):
+            raise ModelError(
+                f"`coefficients` must hold one number for each of {len(self.sets)} sets, got {h.shape}."
+            )
+        if not np.isfinite(h).all():
+            raise ModelError("`coefficients` must be finite, got NaN or infinity in some entry.")
+        h[0] = 0.0
+        h.flags.writeable = False
+        object.__setattr__(self, "coefficients", h)
+
+    @property
+    def order(self) -> int:
+        """Size t of the largest sets."""
+        return self.sets.order
+
+    @cached_property
+    def monomials(self) -> pd.Series:
+        """Coefficients h by tuples of variables in declared order, by size; the empty set is left out."""
+        return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[1:]
+
+    @property
+    def couplings(self) -> xr.DataArray:
+        """Couplings of a model of pairs, dimensions ``variable`` and ``other``, as `LearnedIsing` has them.
+
+        Raises
+        ------
+        ModelError
+            The order is above 2: how two variables are coupled then depends on others.
+        """
+        return self._as_ising.couplings
+
+    @property
+    def fields(self) -> xr.DataArray:
+        """Fields of a model of pairs, dimension ``variable``, as `LearnedIsing` has them.
+
+        Raises
+        ------
+        ModelError
+            The order is above 2.
+        """
+        return self._as_ising.fields
+
+    @cached_property
+    def _as_ising(self) -> LearnedIsing:
+        if self.order > 2:
+            raise ModelError(
+                "`couplings` and `fields` are those of a model of pairs, but this one was learnt with an order of "
+                f"{self.order}; use `monomials`, which has the coefficients of all sets."
+            )
+        p = self.sets.variables
+        A, h = np.zeros((p, p)), np.zeros(p)
+        for members, coefficient in zip(self.sets, self.coefficients.tolist(), strict=True):
+            if len(members) == 1:
+                h[members] = coefficient
+            elif members:
+                A[members] = A[members[::-1]] = coefficient
+        return LearnedIsing(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )
+
+    @property
+    def width(self) -> float:
+        r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
+        size = np.abs(self.coefficients)
+        sums = np.zeros(self.sets.variables)
+        for k, level in enumerate(self.sets.levels):
+            start, stop = self.sets.offsets[k : k + 2]
+            for column in level.T:
+                np.add.at(sums, column, size[start:stop])
+        return float(sums.max())
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The model: one clique for each largest set whose coefficient is not zero, one for each lonely variable."""
+        names = self.domain.variables
+        used = np.flatnonzero(self.coefficients)[::-1]  # larger sets first
+        members = list(self.sets)
+        cliques = [tuple(names[v] for v in members[place]) for place in used]
+        return ModelSpecification(domain=self.domain, cliques=(*cliques, *((name,) for name in names)))
+
+    @property
+    def potentials(self) -> CliqueTables:
+        """Log potentials, nats; each monomial is in the first table that holds its variables."""
+        model = self.specification
+        effects = Effects.of(model.cardinalities, model.scopes)
+        places = [self.sets.positions[subset] for subset in effects.subsets]
+        return model.tables(effects.potentials(self.coefficients[places] * effect_scales(effects)))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        present = np.bincount(self.sets.orders[self.coefficients != 0], minlength=self.sets.order + 1)
+        several = [f"{count:,} of {k}" for k, count in enumerate(present) if k >= 2]
+        shown = f"{', '.join(several)} variables" if several else "none"
+        return [
+            ("interactions", shown) if name == "couplings" else (name, text)
+            for name, text in super()._facts()
+        ]
+
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of variables that share a monomial, and the coefficient that is largest in size."""
+        size = np.where(self.sets.orders >= 2, np.abs(self.coefficients), 0.0)
+        members = list(self.sets)
+        found: dict[tuple[int, int], float] = {}
+        for place in np.argsort(size, kind="stable")[np.count_nonzero(size == 0) :]:
+            found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
+        return ((i, j, weight) for (i, j), weight in found.items())
+
+
+def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: str) -> pd.Series:
+    """Return numbers by tuples of variables; the index holds the tuples themselves."""
+    import pandas as pd
+
+    keys = np.empty(len(sets), dtype=object)
+    keys[:] = [tuple(variables[v] for v in members) for members in sets]
+    return pd.Series(np.array(numbers), index=pd.Index(keys, tupleize_cols=False, name="monomial"), name=name)
+
+
+def effect_scales(effects: Effects) -> FloatArray:
+    r"""Coordinates :math:`\beta_S = 2^{|S|/2} h_S`: the zero-sum basis of two states is :math:`(-1, 1)/\sqrt 2`."""
+    return 2.0 ** (effects.orders / 2)

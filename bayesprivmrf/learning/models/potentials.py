@@ -1,0 +1,174 @@
+"""A declared model whose potentials were learnt from whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.pair_arrays import pair_arrays
+from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.privacy import PrivacyGuarantee
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["LearnedPotentials", "Trials"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedPotentials(LearnedNetwork):
+    r"""Learnt potentials of declared cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    tables
+        θ, nats; minus infinity at impossible cells and nowhere else.
+
+    Raises
+    ------
+    ModelError
+        The tables are not those of the model, or not finite where a cell is possible.
+    """
+
+    model: ModelSpecification
+    tables: CliqueTables
+
+    kind = "learned-potentials"
+
+    def __post_init__(self) -> None:
+        model = self.model
+        if self.domain != model.domain or self.tables.domain != model.domain:
+            raise ModelError(
+                "`domain` and `tables` must be those of `model`; make tables with `model.tables`."
+            )
+        if self.tables.cliques != model.cliques:
+            raise ModelError("`tables` must be those of `model`; make them with `model.tables`.")
+        flat = self.tables.flat
+        impossible = np.zeros(model.size, dtype=bool) if model.possible is None else ~model.possible
+        if not (np.isneginf(flat) == impossible).all() or not np.isfinite(flat[~impossible]).all():
+            raise ModelError("`tables` must be finite at possible cells and minus infinity at the others.")
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The declared model."""
+        return self.model
+
+    @property
+    def potentials(self) -> CliqueTables:
+        """Log potentials, nats, one table a clique."""
+        return self.tables
+
+    @property
+    def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
+        """Couplings of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.couplings
+
+    @property
+    def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
+        """Fields of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.fields
+
+    @cached_property
+    def _as_pairs(self) -> LearnedIsing | LearnedPairwise:
+        model = self.model
+        largest = max(map(len, model.scopes))
+        if largest > 2 or model.possible is not None:
+            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
+            raise ModelError(
+                f"`couplings` and `fields` are those of a model of pairs where every cell is possible, but this one "
+                f"has {seen}; use `potentials`, one table a clique, or `graph()`."
+            )
+        effects = Effects.of(model.cardinalities, model.scopes)
+        A, h = pair_arrays(effects, effects.coordinates(self.tables.flat))
+        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
+        return form(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )
+
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of variables with a joint effect, and its largest entry in size.
+
+        Impossible cells are filled with the mean of their table.
+        """
+        effects = Effects.of(self.model.cardinalities, self.model.scopes)
+        filled = np.concatenate(
+            [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
+        )
+        found: dict[tuple[int, int], float] = {}
+        for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
+            for pair in combinations(subset, 2):
+                found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
+        return ((i, j, weight) for (i, j), weight in found.items())
+
+
+def _filled(table: np.ndarray) -> np.ndarray:
+    finite = np.isfinite(table)
+    return np.where(finite, table, table[finite].mean()).ravel()
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Trials:
+    """Every model of a search over settings, released together.
+
+    Parameters
+    ----------
+    settings
+        What was tried, in order.
+    releases
+        One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
+    guarantee
+        Of the search as a whole.
+    one_alone
+        What a single trial, run by itself, would have promised. No choice among several satisfies it.
+    """
+
+    settings: tuple[Mapping[str, Any], ...]
+    releases: tuple[LearnedPotentials, ...]
+    guarantee: PrivacyGuarantee
+    one_alone: PrivacyGuarantee
+
+    def best(self, score: Callable[[LearnedPotentials], float]) -> LearnedPotentials:
+        """Return the release of the highest score, the first of several.
+
+        A score that looks at protected records spends budget that no guarantee here counts: use one of public
+        knowledge, or of records that are not protected.
+        """
+        return max(self.releases, key=score)
+
+    def __len__(self) -> int:
+        return len(self.releases)
+
+    def __repr__(self) -> str:
+        simulated = any(release.provenance.simulated for release in self.releases)
+        mark = " (SIMULATED: protects nobody)" if simulated else ""
+        statement = self.releases[0].privacy_statement() if simulated else self.guarantee.sentence()
+        return f"Trials{mark}\n  trials     {len(self)}\n  privacy    {statement}"

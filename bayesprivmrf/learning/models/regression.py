@@ -1,0 +1,126 @@
+"""A learnt logistic regression of one two-state variable on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import Domain
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release.base import Provenance, Released
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LearnedRegression"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedRegression(Released):
+    r"""Log-odds of the target's second state, :math:`c + \sum_j w_j(x_j)`, each :math:`w_j` adding to 0.
+
+    There are no intervals. The bootstrap would simulate records, and a regression has no law of the variables that
+    explain. `PrivateFrankWolfe` learns all of them, with intervals.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    target
+        The variable that is explained.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+    intercept
+        c, nats.
+    effects
+        w, nats, states of all variables after another in declared order; the target's are 0.
+    total
+        Number of records: public, noisy, or ``None`` where it was not paid for.
+    details
+        Public numbers about the release.
+
+    Raises
+    ------
+    ModelError
+        The target is not declared, or the effects do not fit the states, or are not finite.
+    """
+
+    domain: Domain
+    target: Variable
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+    intercept: float
+    effects: FloatArray
+    total: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    kind = "learned-regression"
+
+    def __post_init__(self) -> None:
+        self.domain.index(self.target)
+        effects = np.array(self.effects, dtype=float)
+        if (
+            effects.shape != (sum(self.domain.cardinalities),)
+            or not np.isfinite([*effects, self.intercept]).all()
+        ):
+            raise ModelError(
+                f"`effects` must be one finite number a state, got an array of shape {effects.shape}."
+            )
+        effects.flags.writeable = False
+        object.__setattr__(self, "effects", effects)
+
+    @property
+    def coefficients(self) -> pd.Series:
+        """Effects by variable and state, nats; the target's are left out."""
+        import pandas as pd
+
+        keys = [
+            (v, label)
+            for v, labels in zip(self.domain.variables, self.domain.states, strict=True)
+            for label in labels
+        ]
+        kept = [place for place, (variable, _) in enumerate(keys) if variable != self.target]
+        index = pd.MultiIndex.from_tuples([keys[place] for place in kept], names=["variable", "state"])
+        return pd.Series(self.effects[kept], index=index, name="log odds")
+
+    def probability(self, states: Mapping[Variable, Label]) -> float:
+        """Return the probability of the target's second state given a state of each other variable.
+
+        Raises
+        ------
+        ArgumentError
+            It is no mapping, or a variable is missing.
+        ModelError
+            A variable or a state is not declared.
+        """
+        if not isinstance(states, Mapping):
+            raise ArgumentError(
+                f"`states` must map each variable to one state, got a {type(states).__name__}; "
+                "call it for one row after another, as a dict."
+            )
+        missing = [v for v in self.domain.variables if v != self.target and v not in states]
+        if missing:
+            raise ArgumentError(
+                f"`states` must name every variable but the target, got none for {missing[0]!r}."
+            )
+        starts = np.concatenate([[0], np.cumsum(self.domain.cardinalities)])
+        log_odds = self.intercept
+        for variable, label in states.items():
+            log_odds += self.effects[starts[self.domain.index(variable)] + self.domain.code(variable, label)]
+        return float(np.exp(-np.logaddexp(0.0, -log_odds)))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("target", repr(self.target)),
+            ("intercept", f"{self.intercept:.3g}"),
+            ("largest", f"{np.abs(self.effects).max():.3g} nats"),
+            ("privacy", self.privacy_statement()),
+        ]

@@ -1,0 +1,207 @@
+r"""Coefficients of a t-wise model fitted to noisy parities, and maximum likelihood with a plain penalty.
+
+By default they are the mode of `bayesprivmrf.learning.parities.mode`. Beyond 1600 coefficients its matrices are too
+large. Then a ridge takes the place of the prior: half of :math:`s / \tau_k^2` times the square of each coefficient
+beside a likelihood of one record, :math:`s = v + 1/N` being the error variance of a mean and :math:`\tau_k^2` what
+the mean square of the :math:`K_k` means of that order exceeds their errors by, :math:`s (1 + \sqrt{2 / K_k})`, and at
+least s / 100. As :math:`E_h \chi_I \approx h_I` for small coefficients this is the same where they are small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.learning.parities.mode import posterior_mode
+from bayesprivmrf.learning.parities.moments import ParityMoments, Point, parity_moments
+from bayesprivmrf.learning.parities.sums import noisy_parity_sums
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import NoiseLaw, NoNoise
+
+__all__ = ["MonomialsByParities", "default_ridges", "fit_parities"]
+
+_FLOOR = 0.01  # of a ridge's squared deviation, in error variances
+_DENSE = 1600  # coefficients up to which covariances are factorised
+_ITERATIONS = 1000
+_DIVERGED = 300.0  # nats: no finite maximum is there
+_NEWTON_ROUNDS, _HALVINGS = 200, 40
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MonomialsByParities:
+    """The map from records to coefficients through noisy sums of parities, as public settings.
+
+    Parameters
+    ----------
+    sets
+        The monomials.
+    law
+        Noise of each sum.
+    has_total
+        Whether the number of records is given; otherwise it is the noisy sum of the empty set.
+    ridge
+        See `bayesprivmrf.learning.ReleasedParities.fit`.
+    total_law
+        Noise of the number of records where it is given.
+    """
+
+    sets: Monomials
+    law: NoiseLaw
+    has_total: bool
+    ridge: float | None = None
+    total_law: NoiseLaw = NoNoise()  # noqa: RUF009 -- frozen
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
+    ) -> tuple[FloatArray]:
+        """Return the coefficients alone, shape (K,).
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes 0 and 1, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used.
+        source
+            Of noise.
+        """
+        spins = 2 * codes.astype(np.int8) - np.int8(1)
+        known = np.array([round(total)]) if self.has_total else None
+        return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
+
+    def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
+        """Return the coefficients from noisy sums, shape (K,), and how the search ended."""
+        records = max(float(sums[0]), 1.0)
+        means = sums / records
+        if self.ridge is not None:
+            return fit_parities(self.sets, means, np.full(len(self.sets), float(self.ridge)))
+        noise = self.law.variance / records**2
+        if len(self.sets) - 1 > _DENSE:
+            return fit_parities(self.sets, means, default_ridges(self.sets, means, noise, records))
+        total_noise = (self.total_law if self.has_total else self.law).variance / records**2
+        return posterior_mode(self.sets, means, noise, total_noise, records)
+
+
+def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: float) -> FloatArray:
+    r"""Return :math:`s / \tau_k^2` of each set, shape (K,), as the module has it for many coefficients.
+
+    Parameters
+    ----------
+    sets
+        The sets.
+    means
+        :math:`\hat q`, shape (K,).
+    variance
+        Of the noise of a mean.
+    total
+        N, records.
+    """
+    error = variance + 1 / total
+    ridges = np.zeros(len(sets))
+    for k in range(1, sets.order + 1):
+        level = slice(*sets.offsets[k : k + 2])
+        if len(sets.levels[k]):
+            chance = error * (1 + math.sqrt(2 / len(sets.levels[k])))
+            signal = float(np.mean(means[level] ** 2)) - chance
+            ridges[level] = error / max(signal, _FLOOR * error)
+    return ridges
+
+
+def fit_parities(
+    sets: Monomials, means: FloatArray, ridges: FloatArray, tolerance: float = 1e-7
+) -> tuple[FloatArray, dict[str, Any]]:
+    r"""Return the coefficients that maximise :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
+
+    Parameters
+    ----------
+    sets
+        The sets I, closed under subsets.
+    means
+        :math:`\hat q`, shape (K,), the empty set's first, which is not looked at.
+    ridges
+        λ, nats a record, shape (K,), at least 0.
+    tolerance
+        Converged when no mean misses its condition by more than ten times this.
+
+    Returns
+    -------
+    coefficients, details
+        Shape (K,), 0 for the empty set; iterations and the status: ``"converged"``, ``"iteration limit"``, or
+        ``"diverged"`` where a coefficient passed 300 nats. Without ridges, and with means that no distribution has,
+        there is no maximum: the search ends in one of the latter two.
+
+    Raises
+    ------
+    ModelTooLargeError
+        Exact inference in the model does not fit.
+    """
+    moments = parity_moments(
+        sets, np.random.default_rng(0)
+    )  # draws nothing: covariances are asked of exact ones
+    wanted, weights = np.asarray(means, dtype=float)[1:], ridges[1:]
+    search = _by_newton if moments.is_exact and wanted.size <= _DENSE else _by_gradients
+    h, gradient, iterations = search(moments, wanted, weights, tolerance)
+    status = "iteration limit"
+    if np.abs(gradient).max(initial=0.0) <= 10 * tolerance:
+        status = "converged"
+    elif np.abs(h).max(initial=0.0) >= _DIVERGED:
+        status = "diverged"
+    return np.concatenate([[0.0], h]), {"iterations": iterations, "status": status}
+
+
+def _by_newton(
+    moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
+) -> tuple[FloatArray, FloatArray, int]:
+    """Return coefficients, gradient there and rounds of Newton's method, each step halved until the value falls."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    def value(h: FloatArray, point: Point) -> float:
+        return point.log_partition - float(h @ wanted) + 0.5 * float(h @ (weights * h))
+
+    h, rounds = np.zeros(wanted.size), 0
+    point = moments.at(h)
+    gradient, here = point.means - wanted, value(h, point)
+    while rounds < _NEWTON_ROUNDS and np.abs(gradient).max(initial=0.0) > tolerance:
+        rounds += 1
+        step = cho_solve(cho_factor(point.positive_covariance() + np.diag(weights)), gradient)
+        slope, share = float(step @ gradient), min(1.0, 8.0 / max(float(np.abs(step).max()), 1e-300))
+        for _ in range(_HALVINGS):
+            found = moments.at(h - share * step)
+            there = value(h - share * step, found)
+            # near the end the value no longer tells
+            if there <= here - 1e-4 * share * slope or share * slope < 1e-13 * max(abs(here), 1.0):
+                break
+            share /= 2
+        else:
+            break
+        h, point, here = h - share * step, found, there
+        gradient = point.means - wanted + weights * h
+        if np.abs(h).max() >= _DIVERGED:
+            break
+    return h, gradient, rounds
+
+
+def _by_gradients(
+    moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
+) -> tuple[FloatArray, FloatArray, int]:
+    """Return coefficients, gradient there and rounds of a quasi-Newton search, held to 300 nats."""
+    from scipy.optimize import minimize
+
+    def objective(h: FloatArray) -> tuple[float, FloatArray]:
+        point, pull = moments.at(h), weights * h
+        return point.log_partition + float(h @ (0.5 * pull - wanted)), point.means - wanted + pull
+
+    found = minimize(
+        objective,
+        np.zeros(wanted.size),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-_DIVERGED, _DIVERGED)] * wanted.size,
+        options={"maxiter": _ITERATIONS, "maxcor": 30, "maxls": 40, "ftol": 0.0, "gtol": tolerance},
+    )
+    return found.x, np.asarray(found.jac), int(found.nit)

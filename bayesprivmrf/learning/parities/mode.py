@@ -1,0 +1,225 @@
+r"""The mode of the coefficients of a t-wise model, given noisy expectations of parities and their law.
+
+With :math:`\mu(h)` and :math:`\Sigma(h)` the mean and covariance of one record's parities, N records and V the
+covariance of the noise on the means, the noisy means are about
+
+.. math:: \hat q \sim \mathcal N\bigl(\mu(h),\, \Sigma / N + V\bigr), \qquad
+    V = v I + v_0\, \hat q \hat q^\top .
+
+v is the variance of the noise on a sum, :math:`v_0` that of the noise on the number of records, both over
+:math:`N^2`: a mean is a sum over a number, :math:`(S_I + e_I) / (N + e_0) - S_I/N \approx (e_I - \hat q_I e_0) / N`.
+With independent normal priors of mean 0 and variances :math:`1/D_{II}` on the coefficients, and :math:`\Sigma` taken
+as known where it is, the mode solves
+
+.. math:: \Sigma\, (\Sigma / N + V)^{-1} (\hat q - \mu(h)) = D h .
+
+**It is finite, whatever the noise.** Maximum likelihood is not: noise can leave moments that no distribution has, as
+where a cell of eight records gets a count below zero, and a likelihood that takes them for means of N records, even
+with a ridge that is weighed by the curvature at independence, then follows them for many nats, for the curvature
+vanishes along the direction in which the cell becomes rarer. Here the left-hand side is bounded: no mean is beyond
+:math:`\pm 1`, no eigenvalue of Σ above the number d of coefficients, none of :math:`(\Sigma / N + V)^{-1}` above
+:math:`1/v`. So :math:`h \mapsto D^{-1} \Sigma (\Sigma/N + V)^{-1} (\hat q - \mu)`, which is continuous, maps a large
+enough ball into itself and has a fixed point by Brouwer's theorem. (:math:`D_{II}` may depend on h, as below, while
+it is bounded from below.)
+
+**The priors are read off the release.** Most coefficients are next to 0 and a few are not, so each has a precision
+of its own: a Cauchy prior of scale :math:`\tau_k` for the sets of k variables is a normal one whose precision has the
+law Gamma(1/2, :math:`\tau_k^2 / 2`). With C the inverse of :math:`H = \Sigma (\Sigma/N + V)^{-1} \Sigma + D`, the
+covariance of what is left to know, variational Bayes has its mean, and the likeliest scale, in closed form:
+
+.. math:: D_{II} = \frac{2}{\tau_k^2 + h_I^2 + C_{II}}, \qquad \tau_k^2 \sum_{|I| = k} D_{II} = K_k .
+
+MacKay's (1992) step
+:math:`\tau_k^2 \leftarrow \tau_k^2 \sum_I D_{II} h_I^2 / \sum_I (1 - D_{II} C_{II})` has the same fixed point, as
+:math:`\sum_I D_{II} (h_I^2 + C_{II}) = 2 K_k - \tau_k^2 \sum_I D_{II}`, and gets there sooner. The squared scale is
+held between a millionth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that
+`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where triples are hardly more than noise, so
+their prior says, and the pairs are estimated as if no triples were in the model.
+
+**The search.** Orders are brought in one after the other, each with :math:`\tau_k^2 = 1 / D_{II} = s` at first. Where
+all is noise hardly any scale is likelier than another, so an order is left out if nothing in it stands out as it
+enters: the scores of its coefficients, given those of the smaller sets, over their standard deviations, have no
+discovery at a rate of false ones of a tenth (Benjamini and Hochberg 1995), nor a sum of squares that is two standard
+errors beyond what chance makes it. A round weighs Σ, D and H anew and takes the step
+:math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and
+shorter where the last two point in opposite directions. After twenty rounds D is kept, so that the equation above is
+what is solved to the end; with covariances of draws (`bayesprivmrf.learning.parities.moments`) all weights are, after
+twelve.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.learning.parities.moments import ParityMoments, parity_moments
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+__all__ = ["posterior_mode"]
+
+_LEAST = 1e-6  # squared scale of a prior, in error variances
+_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0  # and standard errors of a sum of squares
+_PRIOR_DEVIATION = 2.0  # of 2^(k/2) h, nats
+_STAGE, _ROUNDS = 12, 100  # rounds of each order but the last, and of that
+_WEIGHED = 12  # rounds in which covariances are drawn
+_PRIORS = 20  # rounds that weigh the priors anew
+_SETTLED = 0.02  # relative change of a squared scale
+_MOVED = 1e-5  # nats
+_LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
+
+
+def posterior_mode(
+    sets: Monomials, means: FloatArray, noise: float, total_noise: float, total: float
+) -> tuple[FloatArray, dict[str, Any]]:
+    r"""Return the mode of the module's posterior, and how the search ended.
+
+    Parameters
+    ----------
+    sets
+        The sets I, closed under subsets.
+    means
+        :math:`\hat q`, shape (K,), the empty set's first, which is not looked at.
+    noise, total_noise
+        v and :math:`v_0`.
+    total
+        N, records.
+
+    Returns
+    -------
+    coefficients, details
+        Shape (K,), 0 for the empty set; iterations, the priors' scales by order, nats, and the status:
+        ``"converged"``; ``"approximate"``, the same with covariances of draws; or ``"iteration limit"``.
+
+    Raises
+    ------
+    ModelTooLargeError
+        Exact inference in the model does not fit.
+    """
+    generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
+    parity_moments(sets, generator)  # refuses what would not fit
+    search = _Search(np.asarray(means, dtype=float)[1:], noise, total_noise, total)
+    moments, has_ended = None, False
+    for k in range(1, sets.order + 1):
+        family = Monomials(variables=sets.variables, levels=sets.levels[: k + 1])
+        moments = parity_moments(family, generator)
+        has_ended = search.stage(moments, family.orders[1:], _ROUNDS if k == sets.order else _STAGE)
+    assert moments is not None
+    well = "converged" if moments.is_exact else "approximate"
+    return np.concatenate([[0.0], search.h]), {
+        "iterations": search.rounds,
+        "status": well if has_ended else "iteration limit",
+        "prior_scales": [math.sqrt(variance) for variance in search.priors],
+    }
+
+
+class _Search:
+    """Where the search for the mode is.
+
+    Parameters
+    ----------
+    means, noise, total_noise, total
+        As for `posterior_mode`, but for the empty set's mean.
+    """
+
+    def __init__(self, means: FloatArray, noise: float, total_noise: float, total: float) -> None:
+        self.means, self.noise, self.total_noise, self.total = means, noise, total_noise, total
+        self.error = noise + 1 / total
+        self.h = np.zeros(0)
+        self.precisions = np.zeros(0)
+        self.priors: list[float] = []
+        self.silent: list[int] = []  # orders in which nothing stands out of the errors
+        self.rounds = 0
+
+    def stage(self, moments: ParityMoments, orders: IntArray, limit: int) -> bool:
+        """Bring in the sets of one more order, and return whether the search came to an end."""
+        from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+        size, means = orders.size, self.means[: orders.size]
+        self.priors.append(min(self.error, self._largest(len(self.priors) + 1)))
+        fresh = np.zeros(size - self.h.size)
+        self.h = np.concatenate([self.h, fresh])
+        self.precisions = np.concatenate([self.precisions, fresh + 1 / self.priors[-1]])
+        noises = self.noise * np.eye(size) + self.total_noise * np.multiply.outer(means, means)
+        factor, inner, root, damped, settled = noises, noises, noises, 1.0, False
+        last, entered = np.zeros(size), slice(size - fresh.size, size)
+        for place in range(limit):
+            point = moments.at(self.h)
+            is_weighed = moments.is_exact or place < _WEIGHED
+            if is_weighed:
+                covariance = point.positive_covariance()
+                factor = cholesky(covariance / self.total + noises, lower=True)
+                inner = solve_triangular(factor, covariance, lower=True)
+                information = inner.T @ inner
+                if place == 0:
+                    score = inner.T @ solve_triangular(factor, means - point.means, lower=True)
+                    if not self._stands_out(information, score, entered):
+                        self.silent.append(len(self.priors))
+                        self.priors[-1] = _LEAST * self.error
+                        self.precisions[entered] = 1 / self.priors[-1]
+                root = cholesky(information + np.diag(self.precisions), lower=True)
+                if 0 < place < _PRIORS:
+                    left = (solve_triangular(root, np.eye(size), lower=True) ** 2).sum(axis=0)
+                    if not settled:
+                        settled = self._weigh(left, orders) and place > 2
+                    self._sharpen(left, orders)
+                    root = cholesky(information + np.diag(self.precisions), lower=True)
+            pull = inner.T @ solve_triangular(factor, means - point.means, lower=True)
+            step = cho_solve((root, True), pull - self.precisions * self.h)
+            step[np.isin(orders, self.silent)] = 0.0
+            moved = float(np.abs(step).max(initial=0.0))
+            damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)
+            self.h = self.h + step * min(damped, _LARGEST_STEP / max(moved, 1e-300))
+            self.h[np.isin(orders, self.silent)] = 0.0
+            last = step
+            self.rounds += 1
+            if moved < _MOVED and (settled or place >= _PRIORS or not is_weighed):
+                return True
+        return False
+
+    def _stands_out(self, information: FloatArray, score: FloatArray, entered: slice) -> bool:
+        """Whether the scores of the sets just brought in, given the others, are more than errors make them."""
+        from scipy.linalg import cho_factor, cho_solve
+        from scipy.stats import norm
+
+        before = slice(0, entered.start)
+        precisions = self.precisions[before]
+        shared, score, covariance = information[before, entered], score.copy(), information[entered, entered]
+        score[before] -= precisions * self.h[before]
+        if precisions.size:
+            share = cho_solve(cho_factor(information[before, before] + np.diag(precisions)), shared)
+            covariance = covariance - shared.T @ share
+            score[entered] -= share.T @ score[before]
+        deviation = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
+        z, correlation = score[entered] / deviation, covariance / np.multiply.outer(deviation, deviation)
+        chance = z.size + _BEYOND_CHANCE * math.sqrt(2 * float((correlation**2).sum()))
+        tails = np.sort(2 * norm.sf(np.abs(z)))
+        allowed = _FALSE_DISCOVERY_RATE * np.arange(1, z.size + 1) / z.size
+        return bool(float(z @ z) > chance or (tails <= allowed).any())
+
+    def _weigh(self, left: FloatArray, orders: IntArray) -> bool:
+        """Weigh the priors' scales anew, given the diagonal of C, and return whether they stayed what they were."""
+        told, found = 1 - left * self.precisions, self.precisions * self.h**2
+        is_settled = True
+        for k, variance in enumerate(self.priors, start=1):
+            if k in self.silent:
+                continue
+            own = orders == k
+            scaled = variance * float(found[own].sum()) / max(float(told[own].sum()), 1e-9)
+            scaled = min(max(scaled, _LEAST * self.error), self._largest(k))
+            is_settled &= abs(math.log(scaled / variance)) < _SETTLED
+            self.priors[k - 1] = scaled
+        return is_settled
+
+    def _sharpen(self, left: FloatArray, orders: IntArray) -> None:
+        """Find the precision of each coefficient anew, given the diagonal of C."""
+        largest = np.array([self._largest(k) for k in range(1, len(self.priors) + 1)])
+        squares = np.array(self.priors)[orders - 1] + self.h**2 + left
+        self.precisions = np.maximum(2 / squares, 1 / largest[orders - 1])
+
+    @staticmethod
+    def _largest(order: int) -> float:
+        return _PRIOR_DEVIATION**2 / 2.0**order

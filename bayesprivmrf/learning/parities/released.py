@@ -1,0 +1,175 @@
+"""Released parities: noisy expectations of products of two-state variables, and models fitted to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning.models.monomials import LearnedMonomials, by_monomial
+from bayesprivmrf.learning.parities.fit import MonomialsByParities
+from bayesprivmrf.model import Domain
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import DiscreteGaussian, NoiseLaw, NoNoise, PrivacyGuarantee
+from bayesprivmrf.release.base import Provenance, Released
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ReleasedParities"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ReleasedParities(Released):
+    r"""Noisy sums of the parities :math:`\chi_I(x) = \prod_{i \in I} x_i` over the records.
+
+    A variable's first declared state is -1, its second +1.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    sets
+        The sets I; the empty one's sum is the number of records.
+    sums
+        Records, shape (K,): whole numbers with the noise of `law`; without a law, the number of records times the
+        expectations under a distribution that was fitted privately.
+    law
+        Noise of each sum but the empty set's, or ``None``.
+    total_law
+        Noise of the number of records, which is the sum of the empty set.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+    details
+        Public numbers about it: the method, rounds, noise scales.
+    """
+
+    domain: Domain
+    sets: Monomials
+    sums: FloatArray
+    law: NoiseLaw | None
+    total_law: NoiseLaw
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    kind = "released-parities"
+
+    def __post_init__(self) -> None:
+        sums = np.array(self.sums, dtype=float)
+        if self.sets.variables != len(self.domain.variables) or sums.shape != (len(self.sets),):
+            raise ModelError(
+                f"`sums` must hold one number for each of {len(self.sets)} sets, got {sums.shape}."
+            )
+        if not np.isfinite(sums).all():
+            raise ModelError("`sums` must be finite, got NaN or infinity in some entry.")
+        sums.flags.writeable = False
+        object.__setattr__(self, "sums", sums)
+
+    @property
+    def total(self) -> float:
+        """Number of records, public or noisy, at least 1."""
+        return max(float(self.sums[0]), 1.0)
+
+    @property
+    def has_total(self) -> bool:
+        """Whether the number of records is public or was measured by itself, not as one of the sums."""
+        return self.total_law != self.law
+
+    @property
+    def means(self) -> FloatArray:
+        """Sums over the total, shape (K,): unbiased but for the total's noise, and possibly beyond -1 and 1."""
+        return self.sums / self.total
+
+    @cached_property
+    def values(self) -> pd.Series:
+        """Expectation of each parity by tuples of variables, by size; the empty set is left out."""
+        return by_monomial(self.domain.variables, self.sets, self.means, "expectation").iloc[1:]
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of the noise of each value, given the total; NaN where the noise has no law in closed form."""
+        return math.nan if self.law is None else self.law.standard_deviation / self.total
+
+    def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
+        """Fit a t-wise model; post-processing, it spends no budget.
+
+        By default the mode of the coefficients given the released values, their noise as the release states it and
+        the records' sampling, with a prior for each size of monomials that is read off the release. It is finite
+        whatever the noise: `bayesprivmrf.learning.parities.mode` has the equations.
+
+        Parameters
+        ----------
+        order
+            Largest monomials of the model; those of the release by default, 2 for a pairwise (Ising) model.
+        ridge
+            A plain penalty instead, at least 0: the coefficients maximise the likelihood of a record less half of
+            this times their squares, nats. 0 is maximum likelihood, which has no finite solution where noise made a
+            rare event impossible. It is 0 by default where the values are those of a distribution of full support
+            already, as for ``"pmw"``.
+
+        Returns
+        -------
+        LearnedMonomials
+            With the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where the curvature
+            came from draws, as in models too wide to list all states; ``"iteration limit"``, or ``"diverged"`` of a
+            plain penalty without a maximum.
+
+        Raises
+        ------
+        ArgumentError
+            The order is not one of the release's, or the ridge is out of range.
+        ModelTooLargeError
+            Exact inference does not fit, as for 26 variables and all their pairs: with the remedy.
+        """
+        order = self.sets.order if order is None else order
+        if (
+            isinstance(order, bool)
+            or not isinstance(order, int | np.integer)
+            or not 1 <= order <= self.sets.order
+        ):
+            raise ArgumentError(
+                f"`order` must be a whole number from 1 to the release's, {self.sets.order}, got {order!r}."
+            )
+        if ridge is not None and not (ridge >= 0 and math.isfinite(ridge)):
+            raise ArgumentError(f"`ridge` must be at least 0 and finite, or None, got {ridge!r}.")
+        if ridge is None and self.details.get("method") == "pmw":
+            ridge = 0.0
+        fitting = MonomialsByParities(
+            sets=Monomials(variables=self.sets.variables, levels=self.sets.levels[: order + 1]),
+            law=NoNoise() if self.law is None else self.law,
+            has_total=self.has_total,
+            ridge=ridge,
+            total_law=self.total_law if self.has_total else NoNoise(),
+        )
+        coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
+        paid = self.total_law if self.has_total and isinstance(self.total_law, DiscreteGaussian) else None
+        return LearnedMonomials(
+            domain=self.domain,
+            sets=fitting.sets,
+            coefficients=coefficients,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            total=self.total,
+            total_noise=paid,
+            map=None if self.law is None else fitting,
+            details={**self.details, **details},
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"
+        return [
+            ("mechanism", f"{self.provenance.mechanism}, {self.details.get('method', 'unknown method')}"),
+            ("variables", f"{len(self.domain.variables)}"),
+            ("parities", f"{len(self.sets) - 1:,} of order up to {self.sets.order}; {noise}"),
+            ("records", f"about {self.total:,.0f}"),
+            ("privacy", self.privacy_statement()),
+        ]

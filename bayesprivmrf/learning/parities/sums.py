@@ -1,0 +1,134 @@
+"""Sums of products of -1 and +1 over records, by matrix products of whole numbers, and Walsh-Hadamard transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import NoiseLaw
+
+__all__ = ["noisy_parity_sums", "parity_rows", "parity_sums", "walsh_hadamard"]
+
+_BLOCK = 1 << 22  # numbers of a block of records' products
+_EXACT_IN_SINGLE = 2**24
+
+
+def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> IntArray:
+    r"""Return :math:`S_I = \sum_m c_m \chi_I(x^m)` for each monomial, exact.
+
+    Parameters
+    ----------
+    spins
+        Distinct records as -1 and +1, int8 of shape (rows, p).
+    counts
+        :math:`c_m`, how many records each row stands for, shape (rows,); their sum is below 2^53.
+    monomials
+        Which sets I.
+
+    Returns
+    -------
+    ndarray
+        Whole numbers, records, shape (K,).
+
+    Notes
+    -----
+    The products of k variables are those of k - 1, times the records: :math:`S_{J \cup \{i\}}` is entry (J, i) of one
+    matrix product. All partial sums are whole numbers of at most :math:`\sum_m c_m` over a block of rows, so single
+    precision is exact while that is at most 2^24, and double precision below 2^53. Time is n K' p and memory a block,
+    where K' is the number of sets of up to t - 1 variables.
+    """
+    sums = np.zeros(len(monomials), dtype=np.int64)
+    for products, block, weights in _blocks(spins, counts, monomials):
+        sums[0] += int(weights.sum())
+        weighted = (block * weights.astype(block.dtype)).T
+        for k, level in enumerate(monomials.levels[1:], start=1):
+            start, stop = monomials.offsets[k : k + 2]
+            if stop > start:
+                table = products[k - 1] @ weighted
+                sums[start:stop] += table[monomials.parents[k - 1], level[:, -1]].astype(np.int64)
+    return sums
+
+
+def parity_rows(spins: np.ndarray, monomials: Monomials, order: int | None = None) -> list[np.ndarray]:
+    r"""Return :math:`\chi_I` of each record for the sets of each size, a matrix (K_k, records) a size.
+
+    Parameters
+    ----------
+    spins
+        Records as -1 and +1, shape (p, records); the result has their type.
+    monomials
+        Which sets.
+    order
+        Largest size wanted; all by default.
+    """
+    products = [np.ones((1, spins.shape[1]), dtype=spins.dtype)]
+    for k, level in enumerate(monomials.levels[1 : None if order is None else order + 1], start=1):
+        products.append(products[-1][monomials.parents[k - 1]] * spins[level[:, -1]])
+    return products
+
+
+def noisy_parity_sums(
+    spins: np.ndarray,
+    counts: IntArray,
+    monomials: Monomials,
+    law: NoiseLaw,
+    source: NoiseSource,
+    total: IntArray | None = None,
+) -> IntArray:
+    """Return the sums with independent noise, the empty set's first.
+
+    Parameters
+    ----------
+    spins, counts, monomials
+        As for `parity_sums`.
+    law
+        The noise of each sum; see `bayesprivmrf.privacy.parities` for their joint sensitivity.
+    source
+        Where it comes from.
+    total
+        Number of records, shape (1,), where it is public or was paid for already: it then stands for the empty
+        set's sum, and no noise is drawn for it.
+    """
+    sums = parity_sums(spins, counts, monomials)
+    if total is None:
+        return source.add(sums, law)
+    return np.concatenate([total, source.add(sums[1:], law)])
+
+
+def walsh_hadamard(values: FloatArray) -> FloatArray:
+    r"""Return :math:`\hat f(I) = \sum_s f(s) (-1)^{|I \cap s|}` for a function of p bits, shape (2^p,).
+
+    With bit i of s set where :math:`x_i = -1`, the transform of a distribution holds the expectation of each parity,
+    at `Monomials.masks`; twice the transform is 2^p times the function. Takes p 2^p additions.
+
+    Examples
+    --------
+    >>> walsh_hadamard(np.array([0.5, 0.25, 0.25, 0.0]))  # P(-1) is 1/4 for both, never at once
+    array([1. , 0.5, 0.5, 0. ])
+    """
+    result = np.array(values, dtype=float)
+    half = 1
+    while half < result.size:
+        pairs = result.reshape(-1, 2, half)
+        low = pairs[:, 0] + pairs[:, 1]
+        pairs[:, 1] = pairs[:, 0] - pairs[:, 1]
+        pairs[:, 0] = low
+        half *= 2
+    return result
+
+
+def _blocks(
+    spins: np.ndarray, counts: IntArray, monomials: Monomials
+) -> Iterator[tuple[list[np.ndarray], np.ndarray, IntArray]]:
+    """Products of up to t - 1 variables, records and counts, block by block, in the narrowest exact type."""
+    width = monomials.offsets[max(monomials.order, 1)]
+    rows = max(_BLOCK // max(width, monomials.variables), 1)
+    for start in range(0, len(spins), rows):
+        weights = counts[start : start + rows]
+        kind = np.float32 if int(weights.sum()) <= _EXACT_IN_SINGLE else np.float64
+        block = np.ascontiguousarray(spins[start : start + rows].T, dtype=kind)
+        yield parity_rows(block, monomials, monomials.order - 1), block, weights

@@ -1,0 +1,1 @@
+"""SelectMeasure after its noise is given: choice, measurement, fit and interval."""

@@ -1,0 +1,287 @@
+r"""Maximum likelihood of a pairwise model from noisy expectations of its effects, exact or by Gibbs sampling.
+
+In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` the model is
+:math:`\log p(x) = \beta^\top \phi(x) - A(\beta)`, a record's :math:`\phi` being the contrasts of single variables and
+their products over the pairs. From noisy means :math:`t` of :math:`\phi` the estimate minimises
+
+.. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
+    \lambda_s = \frac{v_s}{F_s \tau^2} .
+
+:math:`F_s` is the variance of :math:`\phi_s` in one record and :math:`v_s` the error variance of :math:`t_s`, noise
+and sampling together. Near its minimum the first part is :math:`\tfrac12 F_s (\beta_s - \hat\beta_s)^2`, while the
+estimate's error has variance :math:`v_s / F_s^2`; a normal prior of standard deviation :math:`\tau` beside a
+likelihood of that precision, on the scale of the first part, is the penalty. It keeps every minimum finite.
+
+Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact elimination. *Gibbs*: Newton steps with
+means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,
+so that what is left of the draws' noise is that of all their draws together. Which one is a matter of the chosen
+graph and the alphabets alone, which are public: `is_narrow`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.chains.gibbs import Chains, mixing_of
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.marginals import forecast, marginal_engine
+from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
+
+LARGEST_WORK = 1e8
+"""Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
+
+_ITERATIONS = 500
+_TOLERANCE = 1e-6
+_LARGEST_STEP = 0.5  # nats, of a coordinate in one Newton step
+_NEWTON_ROUNDS = 4
+_DRAWS = 1 << 14
+_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 64
+_DENSE = 1500  # coordinates up to which the covariance is factorised
+_SPARE = 20  # draws for each record that the means are worth
+_CELLS = 1 << 26  # numbers in the matrix of features from which the covariance is estimated
+
+type Inference = Literal["exact", "gibbs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFit:
+    """A fitted pairwise model.
+
+    Parameters
+    ----------
+    effects
+        The coordinates: pairs, and every variable by itself.
+    coordinates
+        β, shape (d,), nats.
+    inference
+        ``"exact"`` or ``"gibbs"``.
+    status
+        ``"converged"``, or ``"approximate"`` where sampling was used; ``"not trusted"`` where the search did not
+        end, or the chains did not mix.
+    details
+        Numbers on the way.
+    """
+
+    effects: Effects
+    coordinates: FloatArray
+    inference: Inference
+    status: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether exact inference in a model takes at most `LARGEST_WORK` multiplications."""
+    try:
+        return forecast(cardinalities, scopes).multiplications <= LARGEST_WORK
+    except ModelTooLargeError:
+        return False
+
+
+def fit_means(
+    effects: Effects,
+    means: FloatArray,
+    ridges: FloatArray,
+    worth: float,
+    generator: np.random.Generator,
+    *,
+    start: FloatArray | None = None,
+    inference: Inference | None = None,
+) -> PairFit:
+    """Return the estimate from noisy means.
+
+    Parameters
+    ----------
+    effects
+        The model's coordinates.
+    means, ridges
+        t and λ, shape (d,).
+    worth
+        How many exact records would tell as much as the means: rules how many draws are made.
+    generator
+        For Gibbs sampling.
+    start
+        β to begin at; 0 by default.
+    inference
+        By `is_narrow` unless given.
+    """
+    if inference is None:
+        inference = "exact" if is_narrow(effects.cardinalities, effects.scopes) else "gibbs"
+    begin = np.zeros(effects.size) if start is None else start
+    if inference == "exact":
+        return _exactly(effects, means, ridges, begin)
+    return _by_sampling(effects, means, ridges, begin, worth, generator)
+
+
+def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequence[FloatArray]) -> FloatArray:
+    r"""Return the coordinates of :math:`\theta_{ij} = \log b_{ij} / (b_i b_j)`, :math:`\theta_i = \log b_i`.
+
+    With these potentials the tables b are a fixed point of loopy belief propagation (pseudo-moment matching): the
+    exact answer on trees, and a start elsewhere.
+
+    Parameters
+    ----------
+    effects
+        With the pairs' scopes first, then one of each variable.
+    tables, singles
+        b, positive, each of sum one: one table a pair, one a variable.
+    """
+    scopes = effects.scopes[: len(tables)]
+    parts = [
+        np.log(table) - np.log(singles[i])[:, None] - np.log(singles[j])
+        for (i, j), table in zip(scopes, tables, strict=True)
+    ]
+    flat = np.concatenate([part.ravel() for part in parts] + [np.log(b) for b in singles] + [np.zeros(0)])
+    return effects.coordinates(flat)
+
+
+def _exactly(effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray) -> PairFit:
+    from scipy.optimize import minimize
+
+    engine = marginal_engine(effects.cardinalities, effects.scopes)
+
+    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
+        log_partition, marginals = engine.marginals(effects.potentials(beta))
+        pull = ridges * beta
+        return float(log_partition - means @ beta + 0.5 * pull @ beta), effects.pull_back(
+            marginals
+        ) - means + pull
+
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _ITERATIONS, "maxcor": 30, "maxls": 40, "ftol": 0.0, "gtol": _TOLERANCE},
+    )
+    ended = bool(np.isfinite(found.x).all() and np.abs(found.jac).max(initial=0.0) <= 10 * _TOLERANCE)
+    return PairFit(
+        effects=effects,
+        coordinates=np.nan_to_num(found.x),
+        inference="exact",
+        status="converged" if ended else "not trusted",
+        details={"iterations": int(found.nit)},
+    )
+
+
+def _by_sampling(
+    effects: Effects,
+    means: FloatArray,
+    ridges: FloatArray,
+    start: FloatArray,
+    worth: float,
+    generator: np.random.Generator,
+) -> PairFit:
+    chains = Chains(effects.cardinalities, effects.scopes, generator)
+    features = features_of(effects)
+    lanes = chains.codes.shape[1]
+    draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
+    beta, sample, step = start.copy(), np.zeros((0, effects.size), dtype=np.float32), np.zeros_like
+    chains.advance(effects.potentials(beta), 1, 100)
+    for _ in range(_NEWTON_ROUNDS):
+        sample = features(_rows(chains.advance(effects.potentials(beta), draws + 10)[10:]))
+        step = _newton(sample, ridges)
+        beta += step(means - sample.mean(axis=0) - ridges * beta)
+    wanted = _SPARE * worth / (4 * draws * lanes)
+    rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
+    iterates, gradients = np.zeros(effects.size), np.zeros(effects.size)
+    for _ in range(rounds):
+        potentials = effects.potentials(beta)
+        chains.advance(potentials, 1, 5)
+        gradient = means - effects.pull_back(chains.marginals(potentials, 4 * draws)) - ridges * beta
+        beta += step(gradient)
+        iterates += beta / rounds
+        gradients += gradient / rounds
+    codes = chains.advance(effects.potentials(beta), draws)
+    mixing = mixing_of(codes, chains.cards, chains.scopes, effects.potentials(beta))
+    # sweeps depend on each other, so a mean of draws may be off by a few times its deviation if they did not
+    deviation = sample.std(axis=0) / math.sqrt(4 * draws * lanes * rounds)
+    off = float((np.abs(gradients) / np.maximum(deviation, 1e-12)).max(initial=0.0))
+    trusted = (
+        mixing.trusted
+        and off <= 4 * math.sqrt(2 * math.log(effects.size + 2))
+        and np.isfinite(iterates).all()
+    )
+    return PairFit(
+        effects=effects,
+        coordinates=np.nan_to_num(iterates),
+        inference="gibbs",
+        status="approximate" if trusted else "not trusted",
+        details={"draws": 4 * draws * lanes * rounds, "energy_rhat": mixing.energy_rhat, "gradient": off},
+    )
+
+
+def _rows(codes: np.ndarray) -> np.ndarray:
+    return codes.transpose(0, 2, 1).reshape(-1, codes.shape[1])
+
+
+def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the map from codes (rows, p) to φ, float32 of shape (rows, d)."""
+    cards = effects.cardinalities
+    first = np.cumsum([0, *(k - 1 for k in cards)])
+    left, right = [], []
+    for subset in effects.subsets:
+        i = first[subset[0]] + np.arange(cards[subset[0]] - 1)
+        j = first[subset[-1]] + np.arange(cards[subset[-1]] - 1)
+        is_pair = len(subset) == 2
+        left.append(np.repeat(i, len(j)) if is_pair else i)
+        right.append(np.tile(j, len(i)) if is_pair else i)
+    lefts = np.concatenate([np.zeros(0, dtype=np.int64), *left])
+    rights = np.concatenate([np.zeros(0, dtype=np.int64), *right])
+    singles = effects.orders == 1
+    bases = [contrasts(k).astype(np.float32) for k in cards]
+
+    def phi(codes: np.ndarray) -> np.ndarray:
+        single = np.concatenate([basis[codes[:, v]] for v, basis in enumerate(bases)], axis=1)
+        result = single[:, lefts]
+        result[:, ~singles] *= single[:, rights[~singles]]
+        return result
+
+    return phi
+
+
+def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    r"""Return the map from a gradient to :math:`(\hat\Sigma + \lambda)^{-1} g`, held to a largest entry.
+
+    The sample covariance is drawn to its diagonal by the share d / (d + rows), for with fewer rows than coordinates
+    it is singular. It is factorised, or where that is too much, conjugate gradients multiply by the sample.
+    """
+    rows, size = sample.shape
+    centred = sample - sample.mean(axis=0)
+    share = size / (size + rows)
+    diagonal = share * centred.var(axis=0) + ridges + 1e-9
+    solve = _factorised if size <= _DENSE else _iterated
+    solved = solve(centred, (1 - share) / rows, diagonal)
+
+    def step(gradient: FloatArray) -> FloatArray:
+        found = solved(gradient)
+        return found * min(1.0, _LARGEST_STEP / max(float(np.abs(found).max(initial=0.0)), 1e-12))
+
+    return step
+
+
+def _factorised(
+    sample: np.ndarray, weight: float, diagonal: FloatArray
+) -> Callable[[FloatArray], FloatArray]:
+    from scipy.linalg import cho_factor, cho_solve
+
+    factor = cho_factor(weight * (sample.T @ sample).astype(np.float64) + np.diag(diagonal))
+    return lambda gradient: cho_solve(factor, gradient)
+
+
+def _iterated(sample: np.ndarray, weight: float, diagonal: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    def product(vector: np.ndarray) -> np.ndarray:
+        return weight * (sample.T @ (sample @ vector.astype(np.float32))) + diagonal * vector
+
+    size = diagonal.size
+    operator: Any = LinearOperator((size, size), matvec=product, dtype=np.float64)  # type: ignore[call-arg]
+    return lambda gradient: cg(operator, gradient, rtol=1e-2, maxiter=50)[0]

@@ -1,0 +1,357 @@
+r"""Choose the pairs of variables that depend on each other most, and measure those alone, all in whole numbers.
+
+Three steps, each on what the ones before it let out and on fresh noise:
+
+1. every variable by itself: its table of counts, or for two states the sum of spins :math:`S_i = \sum x_i`;
+2. the pairs: the best of one noisy ranking of all candidates by a dependence score;
+3. the chosen pairs: their tables of counts, or for two states the sums of products :math:`S_{ij} = \sum x_i x_j`.
+
+**The score.** Step 1 gives every variable public shares :math:`q_i(a) = Q_i(a)/D`, whole numbers :math:`Q_i(a) \ge 1`
+of sum :math:`D`. The score is the L1 norm of the centred table of the pair,
+
+.. math:: T_{ij} = \sum_{a,b} \Bigl| \sum_{r} \bigl(D\,1[x_{ri}=a] - Q_i(a)\bigr)
+    \bigl(D\,1[x_{rj}=b] - Q_j(b)\bigr) \Bigr|,
+    \qquad u_{ij} = \Bigl\lfloor T_{ij} / d_{ij} \Bigr\rfloor .
+
+One record's table is an outer product, whose L1 norm is that of its factors multiplied:
+:math:`\sum_a |D\,1[x=a] - Q(a)| = (D - Q(x)) + (D - Q(x)) = 2 (D - Q(x)) \le L_i = 2 (D - \min_a Q_i(a))`. A norm
+moves by no more than what is added to its argument, so adding or removing a record moves :math:`T_{ij}` by at most
+:math:`L_i L_j`, up or down, and replacing one by at most twice that. With
+:math:`d_{ij} = \lceil L_i L_j / M \rceil` it moves :math:`u_{ij}` by at most :math:`M` (:math:`2M`), because
+:math:`T' \le T + d M` gives :math:`\lfloor T'/d \rfloor \le \lfloor T/d \rfloor + M`. Some pairs may rise while
+others fall, so the range of the changes is :math:`2M` (:math:`4M`): `score_range`. For two states of equal shares
+:math:`T_{ij} = D^2 |S_{ij}|`, and u is :math:`|S_{ij}|` in steps of 1/M. Nothing depends on the number of records.
+
+**The choice.** The m best of all candidates in one ranking, not k for each variable: m choices instead of 2 m find
+each edge of a graph with m edges (docs/select_measure.md has the measurements).
+
+**The measurements.** Under add-or-remove-one a record has one cell of each table, or an entry of size one in each
+sum: L2 sensitivity 1 each, :math:`\sqrt m` for m. Under replace-one a table moves by :math:`\sqrt 2`; of the sums of
+products those pairs move, by 2, of which just one variable flips. Flips of a set F move at most
+:math:`|F| (p - |F|) \le \lfloor p/2 \rfloor \lceil p/2 \rceil` pairs, and no more than m, so the joint L2 sensitivity
+is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by bipartite graphs and by the complete
+one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+
+__all__ = [
+    "Measured",
+    "MeasurementPlan",
+    "PairSums",
+    "all_pairs",
+    "dependence_scores",
+    "pair_sums",
+    "pairs_sensitivity",
+    "public_shares",
+    "score_range",
+    "select_and_measure",
+    "singles_sensitivity",
+]
+
+STEPS = 1024
+"""M: a score's steps for one record."""
+
+_LARGEST_DENOMINATOR = 1 << 14
+
+_CHUNK_CELLS = (
+    1 << 24
+)  # indicators expanded at a time; also the rows over which float32 sums of ones stay exact
+
+type Form = Literal["moments", "tables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementPlan:
+    """Everything public about the three steps.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of states of each variable, shape (p,).
+    form
+        ``"moments"`` for sums of spins and of their products, which needs two states everywhere; ``"tables"``.
+    candidates
+        Pairs of variables that may be chosen, shape (P, 2), each ascending; none with a variable of one state.
+    count
+        How many are chosen, at most P; if P itself, no budget is spent on a choice.
+    one_way, two_way
+        Laws of the noise on each entry of steps 1 and 3.
+    selection_scale
+        Scale of the choice, in score steps; ``None`` where all candidates are measured.
+    """
+
+    cardinalities: tuple[int, ...]
+    form: Form
+    candidates: IntArray
+    count: int
+    one_way: DiscreteGaussian
+    two_way: DiscreteGaussian
+    selection_scale: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; `from_dict` is the inverse."""
+        complete = all_pairs(self.cardinalities)
+        return {
+            "cardinalities": list(self.cardinalities),
+            "form": self.form,
+            "candidates": None if np.array_equal(self.candidates, complete) else self.candidates.tolist(),
+            "count": self.count,
+            "one_way": self.one_way.as_dict(),
+            "two_way": self.two_way.as_dict(),
+            "selection_scale": self.selection_scale,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MeasurementPlan:
+        """Return the plan that `as_dict` described."""
+        cards, pairs = tuple(values["cardinalities"]), values["candidates"]
+        known = np.array(pairs, dtype=np.int64).reshape(-1, 2) if pairs is not None else all_pairs(cards)
+        laws = {name: DiscreteGaussian(values[name]["scale"]) for name in ("one_way", "two_way")}
+        kept = {name: values[name] for name in ("form", "count", "selection_scale")}
+        return cls(cardinalities=cards, candidates=known, **laws, **kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was let out: noisy numbers, and which pairs were chosen.
+
+    Parameters
+    ----------
+    one_way
+        Noisy sums of spins, shape (p,); or noisy tables of all variables, one after the other.
+    pairs
+        Chosen pairs, shape (m, 2), in the order of the candidates.
+    two_way
+        Noisy sums of products, shape (m,); or noisy tables of the chosen pairs, one after the other in C order.
+    """
+
+    one_way: IntArray
+    pairs: IntArray
+    two_way: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSums:
+    """Exact counts of single states and of pairs of states but the first: sensitive.
+
+    Parameters
+    ----------
+    records
+        Their number.
+    single
+        Records in each state, all variables one after the other, shape (sum of K,).
+    joint
+        Records in each two states, first states left out, shape (sum of (K - 1), sum of (K - 1)).
+    """
+
+    records: int
+    single: IntArray
+    joint: IntArray
+
+    def __repr__(self) -> str:
+        return "PairSums(sensitive)"
+
+
+def all_pairs(cardinalities: Sequence[int]) -> IntArray:
+    """Pairs of all variables of two states or more, ascending."""
+    free = np.flatnonzero(np.asarray(cardinalities) > 1)
+    i, j = np.triu_indices(free.size, 1)
+    return np.column_stack([free[i], free[j]]).astype(np.int64)
+
+
+def score_range(adjacency: Adjacency) -> float:
+    """Return the range of changes of the scores, steps: 2 M, or 4 M under replace-one; see the module."""
+    return 2.0 * STEPS if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 4.0 * STEPS
+
+
+def pairs_sensitivity(variables: int, pairs: int, form: Form, adjacency: Adjacency) -> float:
+    """Return the joint L2 sensitivity of m pairs' sums of products or tables, records, rounded up; see the module."""
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        squared = pairs
+    elif form == "tables":
+        squared = 2 * pairs
+    else:
+        squared = 4 * min(pairs, (variables // 2) * (variables - variables // 2))
+    return _root_up(squared)
+
+
+def singles_sensitivity(cardinalities: Sequence[int], form: Form, adjacency: Adjacency) -> float:
+    """Return the joint L2 sensitivity of step 1, records, rounded up.
+
+    Under add-or-remove-one every sum of spins or table moves by 1; under replace-one a sum of spins by 2, a table by
+    the root of 2 unless its variable has one state; all of them at once for records that differ everywhere.
+    """
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return _root_up(len(cardinalities))
+    return _root_up(4 * len(cardinalities) if form == "moments" else 2 * sum(k > 1 for k in cardinalities))
+
+
+def _root_up(squared: int) -> float:
+    root = math.isqrt(squared)
+    return float(root) if root * root == squared else math.nextafter(math.sqrt(squared), math.inf)
+
+
+def select_and_measure(
+    codes: np.ndarray, counts: IntArray, total: float, plan: MeasurementPlan, source: NoiseSource
+) -> Measured:
+    """Carry out the three steps on records.
+
+    Parameters
+    ----------
+    codes
+        Rows of states' codes, shape (rows, p).
+    counts
+        How many records each row stands for, shape (rows,).
+    total
+        Number of records as far as it may be used: public, or noisy and positive.
+    plan
+        Public.
+    source
+        Of all noise.
+    """
+    sums = pair_sums(codes, counts, plan.cardinalities)
+    first = np.cumsum([0, *plan.cardinalities])[:-1]
+    is_sum = plan.form == "moments"
+    exact = 2 * sums.single[first + 1] - sums.records if is_sum else sums.single
+    one_way = source.add(exact, plan.one_way)
+    chosen = np.arange(len(plan.candidates))
+    if plan.selection_scale is not None:
+        shares = public_shares(one_way, total, plan)
+        scores = dependence_scores(sums, plan.cardinalities, shares)[tuple(plan.candidates.T)]
+        best = source.choose_several(scores[None, :], plan.selection_scale, plan.count)[0]
+        chosen = np.sort(best)
+    pairs = plan.candidates[chosen]
+    exact = _products(sums, pairs) if is_sum else _tables(sums, pairs, plan.cardinalities)
+    return Measured(one_way=one_way, pairs=pairs, two_way=source.add(exact, plan.two_way))
+
+
+def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> PairSums:
+    """Count single states and pairs of states by products of indicator matrices, exactly.
+
+    Float32 sums of zeros and ones are exact below 2^24 terms, float64 sums of counts below 2^53.
+    """
+    cards = np.asarray(cardinalities)
+    width = int((cards - 1).sum())
+    is_plain = bool((counts == 1).all())
+    kind = np.float32 if is_plain else np.float64
+    joint = np.zeros((width, width), dtype=np.int64)
+    rows = max(_CHUNK_CELLS // max(width, 1), 1)
+    single = np.zeros(int(cards.sum()), dtype=np.int64)
+    first = np.cumsum([0, *cards])[:-1]
+    for start in range(0, len(codes), rows):
+        part, weight = codes[start : start + rows], counts[start : start + rows]
+        inside = _indicators(part, cards, kind)
+        weighted = inside if is_plain else inside * weight[:, None]
+        joint += (inside.T @ weighted).astype(np.int64)
+    later = np.delete(np.arange(single.size), first)
+    single[later] = joint.diagonal()
+    records = int(counts.sum())
+    single[first] = records - (np.add.reduceat(single, first) if first.size else 0)
+    return PairSums(records=records, single=single, joint=joint)
+
+
+def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
+    """Indicators of all states but the first, shape (rows, sum of (K - 1))."""
+    if (cards == 2).all():
+        return codes.astype(kind)
+    columns = [codes[:, v, None] == np.arange(1, k) for v, k in enumerate(cards) if k > 1]
+    return np.concatenate(columns, axis=1).astype(kind) if columns else np.zeros((len(codes), 0), dtype=kind)
+
+
+def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> list[IntArray]:
+    """Return whole shares of every variable's states from noisy numbers: at least 1 each, of sum D."""
+    shares, start = [], 0
+    denominator = _denominator(plan.cardinalities)
+    for variable, states in enumerate(plan.cardinalities):
+        if plan.form == "moments":
+            sum_of_spins = float(one_way[variable])
+            noisy = np.array([total - sum_of_spins, total + sum_of_spins])
+        else:
+            noisy = one_way[start : start + states].astype(float)
+            start += states
+        shares.append(_whole_shares(noisy, denominator))
+    return shares
+
+
+def _denominator(cardinalities: Sequence[int]) -> int:
+    """Return D: 1024, or for variables of very many states the least power of two of four steps a state.
+
+    Up to 2^14, so that scores of 2^32 records, at most 4 D^2 for each, stay within 64 bits; memory refuses a pair of
+    so many states long before it runs out of shares.
+    """
+    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), _LARGEST_DENOMINATOR))
+
+
+def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
+    """Noisy counts as shares of sum D in whole numbers, none below 1."""
+    positive = np.maximum(noisy, 0.0)
+    spare = denominator - noisy.size
+    scaled = spare * (
+        positive / positive.sum() if positive.sum() > 0 else np.full(noisy.size, 1 / noisy.size)
+    )
+    shares = np.floor(scaled).astype(np.int64)
+    rest = spare - int(shares.sum())
+    shares[np.argsort(shares - scaled, kind="stable")[:rest]] += 1
+    return shares + 1
+
+
+def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequence[IntArray]) -> IntArray:
+    """Return u of the module's docstring, shape (p, p); 0 where a variable has one state, and on the diagonal."""
+    cards = np.asarray(cardinalities)
+    free = np.flatnonzero(cards > 1)
+    u = np.zeros((cards.size, cards.size), dtype=np.int64)
+    if free.size < 2:
+        return u
+    D = int(shares[0].sum())
+    first = np.cumsum([0, *cards])[:-1]
+    later = np.delete(np.arange(sums.single.size), first)
+    n, Q = sums.single[later], np.concatenate(shares)[later]
+    cross = np.multiply.outer(D * n, Q)
+    T = D * D * sums.joint - cross - cross.T + sums.records * np.multiply.outer(Q, Q)
+    starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
+    # centred tables sum to zero: their first rows and columns are minus these sums
+    rows = np.add.reduceat(T, starts, axis=0)
+    both = np.add.reduceat(rows, starts, axis=1)
+    norm = np.add.reduceat(np.add.reduceat(np.abs(T), starts, axis=0), starts, axis=1) + np.abs(both)
+    border = np.add.reduceat(np.abs(rows), starts, axis=1)
+    norm += border + border.T
+    bound = np.array([2 * (D - int(shares[v].min())) for v in free.tolist()], dtype=np.int64)
+    unit = -(-np.multiply.outer(bound, bound) // STEPS)
+    u[np.ix_(free, free)] = norm // unit
+    np.fill_diagonal(u, 0)
+    return u
+
+
+def _products(sums: PairSums, pairs: IntArray) -> IntArray:
+    """Sums of products of spins: n - 2 n_i - 2 n_j + 4 n_ij with counts of second states."""
+    i, j = pairs.T
+    n = sums.joint.diagonal()
+    return sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
+
+
+def _tables(sums: PairSums, pairs: IntArray, cardinalities: Sequence[int]) -> IntArray:
+    """Tables of pairs, one after the other in C order."""
+    cards = np.asarray(cardinalities)
+    first, reduced = np.cumsum([0, *cards])[:-1], np.cumsum([0, *(cards - 1)])[:-1]
+    tables = [np.zeros(0, dtype=np.int64)]
+    for i, j in pairs.tolist():
+        table = np.empty((cards[i], cards[j]), dtype=np.int64)
+        table[1:, 1:] = sums.joint[
+            reduced[i] : reduced[i] + cards[i] - 1, reduced[j] : reduced[j] + cards[j] - 1
+        ]
+        table[1:, 0] = sums.single[first[i] + 1 : first[i] + cards[i]] - table[1:, 1:].sum(axis=1)
+        table[0] = sums.single[first[j] : first[j] + cards[j]] - table[1:].sum(axis=0)
+        tables.append(table.ravel())
+    return np.concatenate(tables)

@@ -1,0 +1,1 @@
+"""Reading records: columns, codes of declared states, counts."""

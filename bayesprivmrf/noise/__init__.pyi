@@ -1,0 +1,17 @@
+from .laws import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoiseLaw, NoNoise, noise_from_dict
+from .secure import SecureNoise, noise_source
+from .source import NoiseSource, SimulatedNoise
+
+__all__ = [
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Laplace",
+    "NoNoise",
+    "NoiseLaw",
+    "NoiseSource",
+    "SecureNoise",
+    "SimulatedNoise",
+    "noise_from_dict",
+    "noise_source",
+]

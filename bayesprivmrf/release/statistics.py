@@ -1,0 +1,333 @@
+"""Frozen releases: what left the protected side, and everything inference may know of how it was made."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.release.base import Provenance, Released
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["NoisyStatistics", "Provenance", "load_release"]
+
+_PUBLISHED = "tables published elsewhere"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoisyStatistics(Released):
+    """Noisy contingency tables, one a clique, with the law of their noise.
+
+    Parameters
+    ----------
+    specification
+        The declared model.
+    tables
+        Noisy counts y, records; shape and order as declared. Impossible cells are 0.
+    noise
+        The noise law of each table; cells are independent.
+    guarantee
+        What is promised; None where nothing is (exact or foreign tables).
+    total
+        The public number of records N under replace-one neighbours, otherwise None.
+    provenance
+        How the release was made.
+
+    Raises
+    ------
+    ModelError
+        Tables and noise laws do not fit the model.
+    PrivacyError
+        A guarantee stands beside a table without noise, or beside a total that it says is protected.
+    """
+
+    specification: ModelSpecification
+    tables: CliqueTables
+    noise: tuple[NoiseLaw, ...]
+    guarantee: PrivacyGuarantee | None
+    provenance: Provenance
+    total: int | None = None
+
+    kind = "noisy-statistics"
+
+    def __post_init__(self) -> None:
+        model = self.specification
+        if self.tables.cliques != model.cliques or self.tables.domain != model.domain:
+            raise ModelError(
+                "`tables` must be those of `specification`; make them with `specification.tables`."
+            )
+        if len(self.noise) != len(model.cliques):
+            raise ModelError(
+                f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
+            )
+        self._refuse_what_contradicts_the_guarantee()
+        if not np.isfinite(self.tables.flat).all():
+            raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
+        for clique, law in zip(model.cliques, self.noise, strict=True):
+            if law.is_discrete and not np.array_equal(self.tables[clique], np.rint(self.tables[clique])):
+                raise ModelError(
+                    f"the table of {clique!r} must be of whole numbers under {law.name} noise; "
+                    "state the continuous law if that is what was added."
+                )
+        if model.possible is not None and self.tables.flat[~model.possible].any():
+            flat = np.where(model.possible, self.tables.flat, 0)
+            object.__setattr__(self, "tables", model.tables(flat))
+
+    def _refuse_what_contradicts_the_guarantee(self) -> None:
+        if self.guarantee is None:
+            return
+        for clique, law in zip(self.specification.cliques, self.noise, strict=True):
+            if not law.variance > 0:
+                raise PrivacyError(
+                    f"`guarantee` must be None where a table has no noise, got one beside the exact table of "
+                    f"{clique!r}; state the noise that was added, or leave the guarantee out."
+                )
+        if self.total is not None and self.guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            raise PrivacyError(
+                "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records; "
+                "leave it out, or state a replace-one guarantee if that is what was promised."
+            )
+
+    @classmethod
+    def from_tables(
+        cls,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        tables: Mapping[Any, Any],
+        *,
+        noise: NoiseLaw | Mapping[Any, NoiseLaw],
+        guarantee: PrivacyGuarantee | None = None,
+        total: int | None = None,
+    ) -> NoisyStatistics:
+        """Release of noisy tables that somebody else published.
+
+        Parameters
+        ----------
+        network
+            The declared model; `tables` must hold exactly its measured cliques.
+        tables
+            Noisy counts by clique: arrays whose axes are the variables of the key, in its order.
+        noise
+            The law of the noise in every table, or one by clique.
+        guarantee
+            What the publisher promised, if anything.
+        total
+            The number of records, where it is public.
+
+        Raises
+        ------
+        ModelError
+            Tables and noise laws do not fit the model.
+        PrivacyError
+            The guarantee contradicts the noise or the total.
+        """
+        model = ModelSpecification.from_pgmpy(network)
+        arrays = [np.asarray(_entry(tables, c, "tables").transpose(_axes(tables, c))) for c in model.cliques]
+        for key in tables:
+            if not any(set(_as_clique(key)) == set(clique) for clique in model.cliques):
+                raise ModelError(
+                    f"`tables` holds {key!r}, which is not a measured clique of the network; "
+                    f"those are {', '.join(map(repr, model.cliques))}."
+                )
+        for clique, array in zip(model.cliques, arrays, strict=True):
+            if array.dtype.kind not in "iuf":
+                raise ModelError(f"the table of {clique!r} must be numeric, got dtype {array.dtype}.")
+        laws = tuple(_law(noise, clique) for clique in model.cliques)
+        return cls(
+            specification=model,
+            tables=CliqueTables.from_arrays(model.domain, model.cliques, arrays),
+            noise=laws,
+            guarantee=guarantee,
+            total=total,
+            provenance=Provenance(mechanism=_PUBLISHED),
+        )
+
+    @property
+    def estimated_total(self) -> float:
+        r"""Number of records: the public one, or the best linear combination of the tables' sums.
+
+        The sum of table C is N plus noise of variance :math:`K_C σ_C^2` (:math:`K_C` possible cells), so the
+        unbiased combination of least variance weights it by :math:`1 / (K_C σ_C^2)`. It may be negative.
+        NaN for a model without variables.
+        """
+        if self.total is not None:
+            return float(self.total)
+        sums, precisions = self._sums_and_precisions()
+        if not len(sums):
+            return math.nan
+        if np.isinf(precisions).any():
+            return float(sums[np.isinf(precisions)][0])
+        return float(sums @ precisions / precisions.sum())
+
+    @property
+    def total_standard_error(self) -> float:
+        """Standard error of `estimated_total`, records; 0 where the number is public or exact."""
+        if self.total is not None:
+            return 0.0
+        precisions = self._sums_and_precisions()[1]
+        return float(1 / math.sqrt(precisions.sum())) if len(precisions) else math.inf
+
+    def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
+        model = self.specification
+        possible = np.ones(model.size, bool) if model.possible is None else model.possible
+        sums, precisions = [], []
+        for start, stop, law in zip(model.offsets, model.offsets[1:], self.noise, strict=False):
+            cells = int(possible[start:stop].sum())
+            sums.append(float(self.tables.flat[start:stop].sum()))
+            precisions.append(1 / (cells * law.variance) if law.variance > 0 else math.inf)
+        return np.array(sums), np.array(precisions)
+
+    def cell_variances(self) -> np.ndarray:
+        """Noise variance of every cell, records squared, shape (size,)."""
+        sizes = np.diff(self.specification.offsets)
+        return np.repeat([law.variance for law in self.noise], sizes)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether some table was given without noise."""
+        return any(not law.variance > 0 for law in self.noise)
+
+    def privacy_statement(self) -> str:
+        """Sentence about privacy that can be pasted into a paper."""
+        if self.is_exact and self.provenance.mechanism != _PUBLISHED:
+            return (
+                "No privacy guarantee: these tables hold exact counts, which are as sensitive as the records and "
+                "not for publication."
+            )
+        return super().privacy_statement()
+
+    def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
+        if guarantee is None:
+            return "No privacy guarantee is stated for these tables."
+        return guarantee.sentence()
+
+    def save(
+        self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write the release to one file (JSON and arrays, format version, checksum; no pickle).
+
+        The checksum has no key: it detects accidents, not forgery.
+
+        Parameters
+        ----------
+        path
+            Where to; an existing file is replaced in one step, so that none is ever half written. Another
+            release is not replaced: making it again would spend budget.
+        allow_unprotected
+            Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
+        overwrite
+            Replaces another release, too.
+
+        Raises
+        ------
+        PrivacyError
+            The tables are exact and `allow_unprotected` is False.
+        ReleaseFileError
+            The path cannot be written, or holds another release and `overwrite` is False.
+        """
+        if self.is_exact and not allow_unprotected:
+            raise PrivacyError(
+                "exact tables have no guarantee and are not saved; "
+                "pass `allow_unprotected=True` if the file stays where the data may be."
+            )
+        super().save(path, overwrite=overwrite)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NoisyStatistics):
+            return NotImplemented
+        return self._identity == other._identity
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return (
+            self.specification,
+            self.tables,
+            self.noise,
+            self.guarantee,
+            self.total,
+            self.provenance.mechanism,
+            self.provenance.simulated,
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        model = self.specification
+        deviations = [law.standard_deviation for law in self.noise]
+        spread = _range(deviations) if deviations else "none"
+        if self.total is not None:
+            records = f"{self.total:,} (public)"
+        else:
+            records = (
+                f"about {self.estimated_total:,.0f} ± {self.total_standard_error:,.0f}, from the release"
+            )
+        return [
+            ("mechanism", self.provenance.mechanism),
+            ("variables", f"{len(model.domain.variables)}"),
+            ("tables", f"{len(model.cliques)} ({model.size:,} cells)"),
+            ("noise", f"{', '.join(sorted({law.name for law in self.noise}))}; sd {spread} records a cell"),
+            ("records", records),
+            ("privacy", self.privacy_statement()),
+        ]
+
+
+def load_release(path: str | os.PathLike[str]) -> Any:
+    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
+
+    Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
+    comes back as its ``str``.
+
+    Raises
+    ------
+    ReleaseFileError
+        The file is missing, cut short or altered; a `ForeignFileError` where it is no release, a `NewerFormatError`
+        where a newer version wrote it.
+    """
+    from bayesprivmrf.release.file import read_release
+
+    return read_release(path)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"
+
+
+def _as_clique(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _entry(mapping: Mapping[Any, Any], clique: tuple[Any, ...], argument: str) -> Any:
+    for key, value in mapping.items():
+        if set(_as_clique(key)) == set(clique):
+            if argument != "tables":
+                return value
+            array = np.asarray(value)
+            if array.ndim != len(clique):
+                raise ModelError(
+                    f"the table of {clique!r} must have {len(clique)} axes, one a variable, got {array.ndim}."
+                )
+            return array
+    raise ModelError(f"`{argument}` must have an entry for the clique {clique!r}, got none.")
+
+
+def _axes(mapping: Mapping[Any, Any], clique: tuple[Any, ...]) -> list[int]:
+    key = next(_as_clique(key) for key in mapping if set(_as_clique(key)) == set(clique))
+    return [key.index(variable) for variable in clique]
+
+
+def _law(noise: NoiseLaw | Mapping[Any, NoiseLaw], clique: tuple[Any, ...]) -> NoiseLaw:
+    law = _entry(noise, clique, "noise") if isinstance(noise, Mapping) else noise
+    if not isinstance(law, NoiseLaw):
+        raise ArgumentError(
+            f"`noise` must be a noise law, such as Laplace(scale=2.0), got {type(law).__name__}."
+        )
+    return law

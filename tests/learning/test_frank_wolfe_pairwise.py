@@ -1,0 +1,377 @@
+"""Regressions for any alphabet: residuals, sensitivity by brute force, an audit, the paper's constants, recovery."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import softmax
+
+from bayesprivmrf.audit import audit
+from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
+from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, Design, LogisticRegressions
+from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs, PairwiseBySoftmax, default_steps
+from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs
+from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe_over
+from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
+from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy.frank_wolfe import Exposure, atoms_range, laplace_rho, step_rho, step_scale
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+STATES = (2, 3, 4)
+EVERY = np.array(list(itertools.product(*map(range, STATES))), dtype=np.uint8)
+
+
+def source(seed: int) -> SimulatedNoise:
+    return SimulatedNoise(np.random.default_rng(seed))
+
+
+def softmaxes(codes: np.ndarray, radius: float = 1.3, states=STATES, counts=None) -> SoftmaxRegressions:
+    counts = np.ones(len(codes), np.int64) if counts is None else counts
+    design = Design.with_constant(codes, states)
+    return SoftmaxRegressions(design, codes, counts, radius, np.arange(len(states)), states)
+
+
+def pairs(codes: np.ndarray, radius: float = 2.6, counts=None) -> LogisticRegressions:
+    counts = np.ones(len(codes), np.int64) if counts is None else counts
+    node, one, other = np.array(
+        [(i, a, b) for i, k in enumerate(STATES) for a in range(k) for b in range(a)]
+    ).T
+    return LogisticRegressions(Design.with_constant(codes, STATES), codes, counts, radius, node, one, other)
+
+
+def moved(regressions, seed: int, steps: int):
+    """The same regressions after a few steps along atoms drawn at random."""
+    rng = np.random.default_rng(seed)
+    rows, groups = len(regressions.coefficients), len(regressions.design.cardinalities)
+    widths = np.diff(regressions.design.starts)
+    for _ in range(steps):
+        chosen = rng.integers(0, groups, rows)
+        signs = rng.choice(np.array([-1, 1], np.int8), (rows, widths.max()))
+        signs[np.arange(widths.max()) >= widths[chosen, None]] = 0
+        regressions.sums()
+        regressions.move(Atoms(groups=chosen, signs=signs), 1)
+    return regressions
+
+
+def ranges(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Range over atoms of a change of sums: twice its largest group's absolute sum."""
+    return 2 * np.add.reduceat(np.abs(scores), starts[:-1], axis=-1).max(axis=-1)
+
+
+# residuals
+
+
+@pytest.mark.parametrize("steps", [0, 2, 9, 9000])
+def test_softmax_residuals_are_rounded_probabilities(steps):
+    regressions = softmaxes(EVERY)
+    if steps == 9000:  # so that bits of the margins are dropped
+        regressions.move(Atoms(groups=np.zeros(9, np.int64), signs=np.eye(9, 4, dtype=np.int8)[:, :1]), steps)
+        steps = 3
+    regressions = moved(regressions, 1, steps)
+    w = regressions.iterates
+    features = np.hstack(
+        [
+            2.0 * EVERY[:, :1] - 1,
+            EVERY[:, 1:2] == np.arange(3),
+            EVERY[:, 2:] == np.arange(4),
+            np.ones((24, 1)),
+        ]
+    )
+    out = np.empty((len(EVERY), 9))
+    regressions._residuals(slice(None), regressions.design.codes, out)
+    start = 0
+    for i, k in enumerate(STATES):
+        expected = np.eye(k)[EVERY[:, i]] - softmax(features @ w[start : start + k].T, axis=1)
+        here = out[:, start : start + k]
+        assert np.abs(here - UNIT * expected).max() <= 0.5 * k + 0.3
+        assert (here.sum(axis=1) == 0).all()
+        start += k
+
+
+def test_sums_do_not_depend_on_order_or_on_merging_equal_records():
+    rng = np.random.default_rng(2)
+    codes = EVERY[rng.integers(0, len(EVERY), 9000)]
+    distinct, counts = np.unique(codes, axis=0, return_counts=True)
+    for kind in (softmaxes, pairs):
+        plain = moved(kind(codes), 3, 7).sums()
+        assert plain.any()
+        np.testing.assert_array_equal(moved(kind(codes[rng.permutation(9000)]), 3, 7).sums(), plain)
+        np.testing.assert_array_equal(moved(kind(distinct, counts=counts), 3, 7).sums(), plain)
+
+
+def test_a_pair_regression_has_no_records_of_other_states():
+    sums = pairs(EVERY[EVERY[:, 2] == 3]).sums()
+    node, one, other = np.array(
+        [(i, a, b) for i, k in enumerate(STATES) for a in range(k) for b in range(a)]
+    ).T
+    is_in = (node != 2) | (one == 3) | (other == 3)
+    assert not sums[~is_in].any()
+    assert sums[is_in].any(axis=1).all()
+
+
+# sensitivity
+
+
+@pytest.mark.parametrize("kind", ["softmax", "pairs"])
+@pytest.mark.parametrize("steps", [0, 1, 5, 40])
+@pytest.mark.parametrize("radius", [0.7, 9.0])
+def test_one_record_moves_all_choices_together_by_no_more_than_the_exposure(kind, steps, radius):
+    make = softmaxes if kind == "softmax" else pairs
+    each = [moved(make(record[None], radius), 4, steps) for record in EVERY]
+    starts, bounds = each[0].design.starts, each[0].bounds
+    sums = np.array([one.sums() for one in each])
+    exposure = Exposure.of_softmax(STATES) if kind == "softmax" else Exposure.of_pairs(STATES)
+    added = ((ranges(sums, starts) / (2 * bounds)) ** 2).sum(axis=-1)
+    replaced = ((ranges(sums[:, None] - sums[None], starts) / (4 * bounds)) ** 2).sum(axis=-1)
+    assert added.max() <= exposure.squares
+    assert replaced.max() <= exposure.squares
+    if kind == "pairs" and steps == 0:
+        assert added.max() == exposure.squares
+        assert replaced.max() > 0.99 * exposure.squares
+    if kind == "softmax" and steps == 0:  # residuals of (1 - 1/k) and 1/k: less than the worst
+        worst = sum(((1 - 1 / k) ** 2 + (k - 1) / k**2) / (1 - 1 / k) ** 2 for k in STATES)
+        assert added.max() == pytest.approx(worst, rel=1e-2)
+
+
+def saturated(label: int, feature: int) -> SoftmaxRegressions:
+    """One record of three states whose probability is all on state 0 (feature +1) or all on state 1 (feature -1)."""
+    codes = np.array([[feature]], np.uint8)
+    design = Design.with_constant(codes, (2,))
+    one = SoftmaxRegressions(
+        design, np.array([[label]], np.uint8), np.ones(1, np.int64), 14.0, np.arange(1), (3,)
+    )
+    for step in range(20):
+        one.sums()
+        signs = np.array([[1], [-1], [1 if step % 2 else -1]], np.int8)
+        one.move(Atoms(groups=np.zeros(3, np.int64), signs=signs), 1)
+    return one
+
+
+def test_two_records_attain_the_exposure_of_a_softmax():
+    one, other = saturated(label=0, feature=0), saturated(label=1, feature=1)
+    change = one.sums() - other.sums()
+    squares = ((2 * np.abs(change[:, 1]) / (4 * one.bounds)) ** 2).sum()
+    assert 0.998 * 2 < squares <= Exposure.of_softmax((3,)).squares == 2
+
+
+def test_the_exposures_of_unequal_alphabets():
+    assert Exposure.of_softmax((2, 5, 1, 3)) == Exposure(squares=6, choices=10)
+    assert Exposure.of_pairs((2, 5, 1, 3)) == Exposure(squares=1 + 4 + 2, choices=1 + 10 + 3)
+    assert Exposure.of_pairs((2,) * 7) == Exposure.of_logistic(7)
+
+
+def test_an_added_record_costs_a_fourth_of_a_replaced_one():
+    exposure = Exposure.of_pairs(STATES)
+    assert step_scale(exposure, 1.0, 9, ADD) == pytest.approx(step_scale(exposure, 1.0, 9, REPLACE) / 2)
+    assert step_rho(exposure, 30.0, 9, ADD) == pytest.approx(step_rho(exposure, 30.0, 9, REPLACE) / 4)
+
+
+# an audit
+
+STEPS = 2
+
+
+def chosen_signs(label: int, feature: int, share: float, seed: int):
+    """Attack statistic: how often states 0 and 1 choose the signs that the record pulls them to."""
+    one = saturated(label, feature)
+    scales = share * one.bounds * step_scale(Exposure.of_softmax((3,)), 1.0, STEPS, REPLACE)
+    noise, sums, start = source(seed), one.sums()[:2, 1:], np.array([0, 1])
+
+    def run(runs: int) -> np.ndarray:
+        size = runs * STEPS
+        atoms = choose_atoms(
+            np.tile(sums, (size, 1)), start, np.tile(scales[:2], size), noise, np.ones((2 * size, 1), bool)
+        )
+        pulled = atoms.signs[:, 0].reshape(size, 2) == np.array([1, -1])
+        return pulled.reshape(runs, 2 * STEPS).sum(axis=1)
+
+    return run
+
+
+def exact_curve(delta: float) -> float:
+    """Return epsilon(delta) of two choices a step whose log odds are +-2 over the multiple."""
+    size = 2 * STEPS
+    up = 1 / (1 + math.exp(-2 / step_scale(Exposure.of_softmax((3,)), 1.0, STEPS, REPLACE)))
+    k = np.arange(size + 1)
+    p, q = stats.binom.pmf(k, size, up), stats.binom.pmf(k, size, 1 - up)
+    low, high = 0.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(p - math.exp(middle) * q, 0).sum() > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
+def test_an_audit_passes_the_softmax_scale_and_catches_nine_tenths_of_it(share, caught):
+    result = audit(
+        chosen_signs(0, 0, share, 5),
+        chosen_signs(1, 1, share, 6),
+        exact_curve,
+        runs=100_000,
+        deltas=(0.1, 0.03, 0.01),
+    )
+    assert result.is_violated == caught
+
+
+# the paper's constants
+
+
+def noisy_max_law(difference: int, others: int, scale: float) -> float:
+    """Probability that a score with discrete Laplace noise is above others, all lower by a difference."""
+    reach = int(40 * scale)
+    k = np.arange(-reach, reach + 1)
+    pmf = np.exp(-np.abs(k) / scale)
+    pmf /= pmf.sum()
+    below = pmf.cumsum()[np.clip(k + difference + reach, 0, 2 * reach)]
+    return float((pmf * below**others).sum())
+
+
+def test_a_step_of_the_paper_costs_more_than_it_says_and_no_more_than_we_say():
+    # one score of B and fifty of -B, or the reverse, at a coarse unit so that the law can be summed
+    bound, budget = 40, 1.0
+    scale = 2 * bound * math.sqrt(1 / budget)  # L_1 R sqrt(T / rho), R sigma(R) = B, T = 1
+    up, down = noisy_max_law(2 * bound, 50, scale), noisy_max_law(-2 * bound, 50, scale)
+    loss = math.log(up / down)
+    assert loss > 1.5 * math.sqrt(budget)
+    assert loss <= 4 * bound / scale
+    assert laplace_rho(1, scale, bound, 1) == pytest.approx(2 * budget)
+
+
+def test_the_paper_guarantee_is_what_its_noise_costs():
+    settings = {"eligible": ~np.eye(3, dtype=bool), "rho": 0.7, "adjacency": REPLACE}
+    ising = PaperIsing(cardinalities=(2, 2, 2), width=0.9, **settings)
+    bound = math.ceil(UNIT / (1 + math.exp(-1.8)))
+    assert ising.cost == pytest.approx(2 * (1 / (1 + math.exp(-1.8))) ** 2 * 0.7, rel=1e-3)
+    for steps in (2, 30, 30_000):
+        assert laplace_rho(3, ising.noise(steps).scale, bound, steps - 1) <= ising.cost * (1 + 1e-3)
+    assert laplace_rho(3, ising.noise(2).scale, bound - 1, 1) <= ising.cost
+    for states in ((3, 3, 3), (4, 2, 3), (5, 5, 5)):
+        pairwise = PaperPairs(cardinalities=states, width=0.9, **settings)
+        assert pairwise.cost <= 0.7
+        assert pairwise.replaced == sum(states)
+
+
+def test_the_paper_steps_are_public_and_its_own():
+    ising = PaperIsing(
+        cardinalities=(2,) * 10, eligible=np.zeros((10, 10), bool), width=1.0, rho=1.0, adjacency=REPLACE
+    )
+    assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
+    assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
+
+
+# the general method
+
+
+def test_the_range_over_given_atoms_bounds_all_changes():
+    rng = np.random.default_rng(7)
+    atoms = rng.integers(-5, 6, (12, 4))
+    widest = 0
+    for change in itertools.product((-6, 6), repeat=4):  # the corners of all changes of a gradient
+        scores = atoms @ np.array(change)
+        widest = max(widest, int(scores.max() - scores.min()))
+    assert widest == atoms_range(atoms, 6, ADD)
+    assert atoms_range(atoms, 6, REPLACE) == 2 * widest
+    signed = np.vstack([np.eye(4, dtype=int), -np.eye(4, dtype=int)])
+    assert atoms_range(signed, 6, REPLACE) == 4 * 6
+
+
+def test_a_convex_loss_over_given_atoms_is_minimised_without_noise():
+    # squared distance from a point inside a triangle, so the minimum is the point
+    atoms, target = np.array([[0, 0], [8, 0], [0, 8]]), np.array([2.0, 3.0])
+    found = frank_wolfe_over(
+        atoms,
+        lambda w: np.rint(2**20 * (w - target)).astype(np.int64),
+        steps=4000,
+        scale=1e-3,
+        source=source(8),
+    )
+    np.testing.assert_allclose(found, target, atol=0.01)
+
+
+# recovery
+
+
+def pairwise_sample(seed: int, states: tuple[int, ...], width: float, size: int):
+    """Chain of random centred tables, and records drawn from its exact law."""
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(states)])
+    W, theta = np.zeros((starts[-1], starts[-1])), np.zeros(starts[-1])
+    for i in range(len(states)):
+        here = slice(starts[i], starts[i + 1])
+        field = rng.normal(size=states[i])
+        theta[here] = field - field.mean()
+        if i + 1 < len(states):
+            there = slice(starts[i + 1], starts[i + 2])
+            table = rng.normal(size=(states[i], states[i + 1]))
+            table -= table.mean(axis=0)
+            W[here, there] = table - table.mean(axis=1, keepdims=True)
+    W += W.T
+    largest = np.maximum.reduceat(np.abs(W), starts[:-1], axis=1).sum(axis=1) + np.abs(theta)
+    W, theta = W * width / largest.max(), theta * width / largest.max()
+    cells = np.array(list(itertools.product(*map(range, states))))
+    flat = cells + starts[:-1]
+    log = theta[flat].sum(axis=1) + W[flat[:, :, None], flat[:, None, :]].sum(axis=(1, 2)) / 2
+    drawn = rng.choice(len(cells), size, p=softmax(log))
+    rows, counts = np.unique(drawn, return_counts=True)
+    return W, theta, cells[rows].astype(np.uint8), counts.astype(np.int64)
+
+
+@pytest.mark.parametrize("kind", [PairwiseBySoftmax, PairwiseByPairs])
+def test_tables_of_unequal_alphabets_are_recovered(kind):
+    states = (3, 2, 1, 4)
+    W, theta, codes, counts = pairwise_sample(9, states, 1.0, 10**6)
+    fitted = kind(
+        cardinalities=states,
+        eligible=~np.eye(4, dtype=bool),
+        width=1.0,
+        rho=100.0,
+        adjacency=ADD,
+        steps=300,
+    )
+    found, fields = fitted.learn(codes, counts, None, source(10))
+    assert np.abs(W).max() > 0.2
+    np.testing.assert_allclose(found, W, atol=0.02)
+    np.testing.assert_allclose(fields, theta, atol=0.02)
+    sums = np.add.reduceat(np.column_stack([found, fields]), fitted.starts[:-1], axis=0)
+    np.testing.assert_allclose(sums, 0, atol=1e-12)
+
+
+def test_what_is_not_eligible_stays_zero():
+    _, _, codes, counts = pairwise_sample(11, (3, 2, 4), 1.0, 10**5)
+    eligible = np.zeros((3, 3), bool)
+    eligible[0, 1] = eligible[1, 0] = True
+    fitted = PairwiseBySoftmax(
+        cardinalities=(3, 2, 4), eligible=eligible, width=1.0, rho=1.0, adjacency=ADD, steps=60
+    )
+    found, fields = fitted.learn(codes, counts, None, source(12))
+    assert found[:3, 3:5].any()
+    assert not found[:5, 5:].any()
+    assert not found[5:, 5:].any()
+    assert fields[5:].any()
+
+
+def test_the_paper_form_is_recovered_at_a_large_budget():
+    W, _, codes, counts = pairwise_sample(13, (3, 2), 0.6, 10**6)
+    fitted = PaperPairs(
+        cardinalities=(3, 2),
+        eligible=~np.eye(2, dtype=bool),
+        width=0.6,
+        rho=1e6,
+        adjacency=REPLACE,
+        steps=400,
+    )
+    found, _ = fitted.learn(codes, counts, 1e6, source(14))
+    np.testing.assert_allclose(found, W, atol=0.03)
+
+
+def test_default_steps_grow_with_the_signal_and_never_fall_below_ten():
+    exposure = Exposure.of_logistic(50)
+    assert default_steps(1.0, 2.0, exposure, 1.0, ADD) == 10
+    few, many = (default_steps(n, 2.0, exposure, 1.0, ADD) for n in (1e5, 8e5))
+    assert many == pytest.approx(4 * few, rel=0.02)
+    assert default_steps(1e5, 2.0, exposure, 4.0, REPLACE) == few

@@ -1,0 +1,151 @@
+"""Multiplicative weights and sepFEM: their oracles, what one record does to their scores, and an audit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bayesprivmrf.audit import audit, gaussian_epsilon
+from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
+from bayesprivmrf.learning.parities.separator_fem import SeparatorFEM, best_by_enumeration, best_by_program
+from bayesprivmrf.learning.parities.sums import parity_sums, walsh_hadamard
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, promised_loss
+from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoNoise
+from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
+
+
+def source(seed: int) -> SimulatedNoise:
+    return SimulatedNoise(np.random.default_rng(seed))
+
+
+def records(p: int) -> np.ndarray:
+    return np.array(list(itertools.product((-1, 1), repeat=p)), dtype=np.int8)
+
+
+def sums_of(rows: np.ndarray, family: Monomials) -> np.ndarray:
+    return parity_sums(rows, np.ones(len(rows), dtype=np.int64), family)
+
+
+def triple_sums(total: int) -> tuple[Monomials, np.ndarray, FloatArray]:
+    """Sums of a distribution on four variables with one strong triple, and its expectations."""
+    family = Monomials.complete(4, 3)
+    spectrum = np.zeros(16)
+    spectrum[0b0111], spectrum[0b1000] = 0.8, 0.4
+    weights = np.exp(walsh_hadamard(spectrum))
+    means = walsh_hadamard(weights / weights.sum())[family.masks]
+    return family, np.rint(total * means).astype(np.int64), means
+
+
+def test_without_noise_multiplicative_weights_find_the_expectations():
+    family, sums, means = triple_sums(100_000)
+    weights = MultiplicativeWeights(rounds=6, choice_scale=0.01, measurement=NoNoise(), passes=200)
+    found = weights.expectations(sums, family, 100_000.0, source(1))
+    assert found[0] == 1.0
+    assert np.abs(found - means).max() < 1e-4
+
+
+def test_multiplicative_weights_are_near_under_noise():
+    family, sums, means = triple_sums(5_000)
+    settings = MultiplicativeWeights(rounds=8, choice_scale=20.0, measurement=DiscreteGaussian(20.0))
+    assert np.abs(settings.expectations(sums, family, 5_000.0, source(2)) - means).max() < 0.05
+    assert np.abs(means).max() > 0.5
+
+
+@pytest.mark.parametrize(("adjacency", "moved"), [("add-or-remove-one", 1), ("replace-one", 2)])
+def test_no_record_moves_the_scores_of_a_choice_over_a_larger_range(adjacency, moved):
+    family = Monomials.complete(3, 3)
+    rng = np.random.default_rng(3)
+    rows = records(3)
+    ranges = []
+    for _ in range(40):
+        data = rows[rng.integers(8, size=5)]
+        model = np.rint(rng.uniform(-5, 5, len(family) - 1)).astype(np.int64)  # what was rounded is public
+        for new in rows:
+            other = np.concatenate([data[1:], new[None]]) if moved == 2 else np.concatenate([data, new[None]])
+            gap, gap_other = (sums_of(each, family)[1:] - model for each in (data, other))
+            for change in (
+                np.abs(gap_other) - np.abs(gap),
+                np.concatenate([gap_other, -gap_other]) - np.concatenate([gap, -gap]),
+            ):
+                assert np.abs(change).max() <= moved
+                ranges.append(change.max() - change.min())
+            assert np.abs(gap_other - gap).max() <= moved  # a measurement's sensitivity
+    assert max(ranges) == 2 * moved
+
+
+def value(weights: FloatArray, family: Monomials, eta: FloatArray, record: np.ndarray) -> float:
+    parities = [float(np.prod(record[list(members)].astype(float))) for members in family]
+    return float(weights @ parities + eta @ record)
+
+
+@pytest.mark.parametrize(("p", "order", "chosen"), [(1, 1, 2), (4, 4, 6), (6, 3, 9)])
+def test_both_oracles_find_the_best_record(p, order, chosen):
+    family, rng = Monomials.complete(p, order), np.random.default_rng(4)
+    for _ in range(3):
+        weights = np.zeros(len(family))
+        for place in rng.integers(1, len(family), chosen):
+            weights[place] += rng.choice([-1.0, 1.0])
+        eta = 2 * rng.normal(size=(2, p))
+        best = [max(value(weights, family, each, row) for row in records(p)) for each in eta]
+        enumerated = best_by_enumeration(weights, family, eta)
+        for row, each, largest in zip(enumerated, eta, best, strict=True):
+            assert value(weights, family, each, row) == pytest.approx(largest, abs=1e-9)
+            by_program = best_by_program(weights, family, each)
+            assert value(weights, family, each, by_program) == pytest.approx(largest, abs=1e-6)
+
+
+def test_synthetic_records_come_near_the_expectations_whichever_exact_oracle_makes_them():
+    family, sums, means = triple_sums(5_000)
+    settings = SeparatorFEM(rounds=24, choice_scale=20.0, samples=200)
+    found = settings.expectations(sums, family, 5_000.0, source(5))
+    assert found[0] == 1.0
+    assert np.abs(found - means).max() < 0.25
+    assert np.abs(means).max() > 0.5
+    few = [
+        SeparatorFEM(rounds=5, choice_scale=20.0, samples=4, oracle=oracle).expectations(
+            sums, family, 5_000.0, source(6)
+        )
+        for oracle in ("enumeration", "program")
+    ]
+    assert few[0].tolist() == few[1].tolist()
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
+def test_an_audit_of_noisy_sums_passes_their_noise_and_catches_nine_tenths_of_it(adjacency, share, caught):
+    family, rho = Monomials.complete(4, 2), 0.5
+    (law,) = discrete_gaussian_laws([1.0], rho, parity_l2_sensitivity(family, adjacency))
+    assert float(promised_loss([law], parity_l2_sensitivity(family, adjacency))) <= rho
+    rows = records(4)
+    before = rows[:2] if adjacency is Adjacency.REPLACE_ONE else rows[:1]
+    # the record that moves the sums furthest: two of four variables flipped, or any one that is added
+    after = np.stack([rows[0], rows[1] * np.array([1, 1, -1, -1], dtype=np.int8)])
+    sums = [sums_of(each, family) for each in (before, after)]
+    apart = int(((sums[1] - sums[0]) ** 2).sum())
+    assert apart == squared_l2_sensitivity(family, adjacency)
+    used = DiscreteGaussian(share * law.scale)
+
+    def statistic(which: int):
+        noise = source(6 + which)
+
+        def run(runs: int) -> FloatArray:
+            noisy = noise.add(np.tile(sums[which], runs), used).reshape(runs, -1)
+            return noisy @ (sums[1] - sums[0]).astype(float)
+
+        return run
+
+    mu = math.sqrt(apart) / law.scale
+    result = audit(
+        statistic(0),
+        statistic(1),
+        lambda delta: gaussian_epsilon(mu, delta),
+        runs=100_000,
+        deltas=(0.1, 0.03),
+    )
+    assert result.is_violated == caught
