@@ -14,10 +14,10 @@ reads in them; look at the difference before it is committed::
     PYTHONPATH=tests uv run python -P tests/golden/make_files.py
 
 Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms from 7a34c0e on; version 2 (network
-estimates) from e53fd2c on; version 3 (all that is learnt) from 84028c7 on. A kind is written in the first version that
-has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and e53fd2c
-as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before 1c3bf15
-stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
+estimates) from e53fd2c on; version 3 (all that is learnt) from 84028c7 on. A kind is written in the first version
+that has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and
+e53fd2c as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before
+1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
 """
 
 from __future__ import annotations
