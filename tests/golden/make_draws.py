@@ -1,0 +1,280 @@
+"""Results with fixed seeds, of every part that draws or iterates, on made-up data and on the golden files.
+
+``uv run python tests/golden/make_draws.py`` writes ``expected_draws.json`` anew, the slow part with it;
+``test_draws.py`` compares. Whole numbers and labels are compared exactly, the rest to a part in a million.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # for a run by hand
+
+from golden import make_files  # noqa: E402
+from golden.made_up import BINARY, CHAIN, binary_records, network_edges, outcomes  # noqa: E402
+from golden.reading import FILES  # noqa: E402
+
+EXPECTED = HERE / "expected_draws.json"
+LONGEST = 48  # numbers that are written out
+
+type Found = dict[str, Any]
+
+
+def noted(value: Any) -> Any:
+    """A result as JSON holds it: numbers written out, long rows of whole numbers or labels hashed."""
+    if hasattr(value, "columns"):  # a data frame
+        return {"columns": [str(name) for name in value.columns]} | {
+            f"column {name}": noted(value[name].to_numpy()) for name in value.columns
+        }
+    if isinstance(value, np.ndarray):
+        if value.size <= LONGEST:
+            return [each if isinstance(each, int | float) else repr(each) for each in value.ravel().tolist()]
+        if value.dtype.kind == "f":
+            return noted(np.concatenate([value.ravel()[: LONGEST - 1], [value.sum()]]))
+        text = "\n".join(map(repr, value.ravel().tolist()))
+        return {"shape": list(value.shape), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    if hasattr(value, "to_numpy"):
+        return noted(value.to_numpy())
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def released(release: Any) -> Found:
+    """The numbers that a mechanism let out."""
+    if release.kind == "network-estimate":
+        return {"mechanism": release.provenance.mechanism, "beta": release.inverse_temperature}
+    found: Found = {"mechanism": release.provenance.mechanism, "total": release.total}
+    for name in ("field_vector", "coupling_matrix", "coefficients", "intercept", "effects", "sums"):
+        if hasattr(release, name):
+            found[name] = noted(getattr(release, name))
+    if hasattr(release, "tables"):
+        flat = release.tables.flat
+        found["tables"] = noted(np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat)
+    if getattr(release, "statistics", None) is not None:
+        found["statistics"] = noted(release.statistics.tables.flat)
+    for name in ("steps", "rounds", "method", "status"):
+        if name in getattr(release, "details", {}):
+            found[name] = release.details[name]
+    return found
+
+
+def releases(recipe: Callable[[], Iterator[tuple[str, Any]]]) -> Callable[[], dict[str, Found]]:
+    """Releases of a recipe of the golden files, made anew."""
+    return lambda: {name: released(release) for name, release in recipe()}
+
+
+def golden(name: str) -> Any:
+    from bayesprivmrf import load_release
+
+    return load_release(FILES / f"{name}.golden")
+
+
+def estimators() -> dict[str, Found]:
+    """Point estimates of fixed releases, and records drawn from them."""
+    import bayesprivmrf as bpm
+
+    tables = ("laplace-add-or-remove", "laplace-impossible-weights", "gaussian-replace-one", "exact")
+    given: dict[str, Any] = {name: golden(f"v1/{name}") for name in tables}
+    given["two releases"] = [given["laplace-add-or-remove"], golden("v1/laplace-replace-one")]
+    found = {}
+    for name, release in given.items():
+        for method in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()):
+            if name == "exact" and not isinstance(method, bpm.NaiveMLE):
+                continue
+            solution = method.fit(release)
+            own: Found = {
+                "status": solution.status.value,
+                "marginals": noted(solution.marginals.flat),
+                "log_partition": solution.log_partition,
+                "sample": noted(solution.sample(60, rng=5)),
+                "a marginal": noted(solution.marginal([solution.specification.domain.variables[0]])),
+            }
+            if hasattr(solution, "interval"):
+                first = solution.specification.domain.variables[0]
+                own["interval"] = noted(solution.interval([first], prob=0.8).reset_index(drop=True))
+            found[f"{name}, {type(method).__name__}"] = own
+    loopy = bpm.CGM(inference="loopy").fit(given["laplace-add-or-remove"])
+    found["loopy"] = {"marginals": noted(loopy.marginals.flat)}
+    truth = bpm.NaiveMLE().fit(given["exact"])
+    estimate = bpm.NaiveMLE().fit(given["laplace-add-or-remove"])
+    found["evaluation"] = {
+        "kl_divergence": float(bpm.kl_divergence(truth, estimate)),
+        "holdout": noted(np.asarray(bpm.holdout_log_likelihood(estimate, binary_records(100)))),
+    }
+    return found
+
+
+def learned() -> dict[str, Found]:
+    """Records drawn from learnt models, and intervals for them."""
+    names = (
+        "ising-moments",
+        "pairwise-tables",
+        "monomials-frank-wolfe",
+        "monomials-fitted",
+        "potentials-dpsgd",
+        "potentials-dpsgd-impossible",
+    )
+    models = {name: golden(f"v3/{name}") for name in names}
+    found: dict[str, Found] = {
+        name: {
+            "sample": noted(model.sample(60, rng=7)),
+            "graph": sorted([repr(a), repr(b), float(w)] for a, b, w in model.graph().edges(data="weight")),
+        }
+        for name, model in models.items()
+    }
+    for name in ("ising-moments", "pairwise-tables", "monomials-fitted"):
+        for of in ("couplings", "fields") if name != "monomials-fitted" else ("couplings",):
+            table = models[name].interval(0.9, rng=8, replicates=4, of=of)
+            found[name][f"interval of {of}"] = noted(table.reset_index(drop=True))
+    paths = golden("v3/ising-frank-wolfe")
+    for method in ("calibrated", "basic", "percentile"):
+        table = paths.interval(0.9, rng=9, replicates=5, method=method)
+        found[f"ising-frank-wolfe, {method}"] = {"interval": noted(table.reset_index(drop=True))}
+    regression = golden("v3/regression")
+    chances = [
+        regression.probability({"smokes": a, "coughs": b, "old": a})
+        for a in BINARY["old"]
+        for b in BINARY["ill"]
+    ]
+    found["regression"] = {"probabilities": [float(each) for each in chances]}
+    parities = golden("v3/parities-gaussian")
+    for order, ridge in ((None, None), (2, None), (3, 0.1)):
+        model = parities.fit(order, ridge=ridge)
+        found[f"parities fitted, order {order}, ridge {ridge}"] = {
+            "coefficients": noted(model.coefficients),
+            "status": model.status,
+        }
+    return found
+
+
+def networks() -> dict[str, Found]:
+    """Outcomes drawn on a network, and what is inferred from them."""
+    from bayesprivmrf.learning import simulated_indicators
+    from bayesprivmrf.network import EstimateLaw, IsingNetwork
+
+    network = IsingNetwork.from_graph(network_edges(), "mean-degree")
+    found: dict[str, Found] = {
+        moves: {"spins": noted(network.sample(0.7, 5, 3, burn_in=20, sweeps=5, moves=moves))}
+        for moves in ("heat-bath", "swendsen-wang")
+    }
+    found["maximum pseudo-likelihood"] = {"beta": float(network.pseudo_likelihood_estimate(outcomes()))}
+    estimate = golden("v2/later-weighted-named-outcomes")
+    law = EstimateLaw.simulate(
+        estimate.network,
+        estimate.constants,
+        estimate.bounds,
+        betas=np.linspace(0.0, 2.0, 6),
+        configurations=40,
+        burn_in=20,
+        sweeps=2,
+        rng=4,
+        progress=False,
+    )
+    ends = estimate.interval(0.8, law)
+    found["an estimate's law"] = {
+        "rows": noted(np.asarray(law.sorted_rows)),
+        "interval": [float(ends.lower), float(ends.upper)],
+    }
+    indicators = simulated_indicators(50, rng=6, variables=6)
+    found["simulated indicators"] = {
+        "records": noted(indicators.simulated),
+        "monomials": noted(indicators.monomials),
+    }
+    return found
+
+
+def posterior() -> dict[str, Found]:
+    """A posterior of few draws."""
+    import bayesprivmrf as bpm
+
+    fitted = bpm.LatentCounts().fit(
+        golden("v1/laplace-add-or-remove"), rng=11, draws=60, tune=100, chains=2, progress_bar=False
+    )
+    return {
+        "latent counts": {
+            "marginals": noted(fitted.marginals.flat),
+            "sample": noted(fitted.sample(60, rng=5)),
+        }
+    }
+
+
+def previews() -> dict[str, Found]:
+    """What mechanisms tell before any data is read."""
+    from bayesprivmrf.marginals import forecast
+    from bayesprivmrf.mechanisms import (
+        GaussianStatistics,
+        LaplaceStatistics,
+        ParityQueries,
+        PrivateFrankWolfe,
+        PrivateLogisticRegression,
+        SelectMeasure,
+    )
+    from bayesprivmrf.model import ModelSpecification, declare
+
+    chain, variables = declare(BINARY, CHAIN), declare(BINARY)
+    found: dict[str, Found] = {}
+    for mechanism, model in (
+        (LaplaceStatistics(epsilon=0.7), chain),
+        (GaussianStatistics(rho=0.3, adjacency="replace-one"), chain),
+        (PrivateFrankWolfe(rho=1.0, width=2.0), variables),
+        (PrivateFrankWolfe(rho=1.0, width=2.0, order=3, target="linf"), variables),
+        (PrivateLogisticRegression(rho=1.0, radius=3.0, target="ill"), variables),
+        (SelectMeasure(rho=1.0, degree=1), variables),
+        (ParityQueries(rho=1.0, order=2), variables),
+        (ParityQueries(rho=1.0, order=2, method="pmw"), variables),
+    ):
+        table = mechanism.preview(model, total=5000)
+        found[f"{len(found)} {type(mechanism).__name__}"] = noted(table)
+    model = ModelSpecification.from_pgmpy(chain)
+    cost = forecast(model.cardinalities, model.scopes)
+    found["forecast"] = {"treewidth": cost.treewidth, "largest table": cost.largest_table}
+    return found
+
+
+GROUPS: dict[str, Callable[[], dict[str, Found]]] = {
+    "statistics": releases(make_files.statistics),
+    "network estimates": releases(make_files.network_estimates),
+    "couplings": releases(make_files.couplings),
+    "monomials": releases(make_files.monomials),
+    "parities": releases(make_files.parities),
+    "potentials": releases(lambda: islice(make_files.potentials(), 2)),
+    "regressions": releases(make_files.regressions),
+    "previews": previews,
+    "estimators": estimators,
+    "learned": learned,
+    "networks": networks,
+}
+SLOW = {"searches": releases(make_files.potentials), "posterior": posterior}
+
+
+def machine() -> dict[str, str]:
+    """What a chain of floating-point numbers depends on, beside this library."""
+    names = ("nutpie", "numba", "numpy", "pymc", "scipy")
+    return {"machine": platform.machine(), "system": platform.system()} | {
+        name: version(name) for name in names
+    }
+
+
+def as_written(found: dict[str, Found]) -> dict[str, Any]:
+    """Results as they come back from JSON."""
+    return json.loads(json.dumps(found))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    made = {name: group() for name, group in (GROUPS | SLOW).items()}
+    text = json.dumps({"made on": machine(), "found": made}, indent=1, ensure_ascii=False)
+    EXPECTED.write_text(text + "\n", encoding="utf-8")
