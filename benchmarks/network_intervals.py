@@ -29,7 +29,6 @@ from bayesprivmrf.network.estimate_law import public_grid
 from bayesprivmrf.network.estimate_likelihood import likelihood
 from bayesprivmrf.network.intervals import accepted_values, interval
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
 
 CACHE = Path(__file__).parent / "results" / "cache" / "network-intervals"
@@ -78,7 +77,7 @@ def releases(
         return np.load(path)
     rng = np.random.default_rng([TRUTH, round(1000 * beta)])
     spins = network.sample(beta, count, rng, chains=count)
-    noise = simulated_noise(constants.noise, (count, 1), rng)
+    noise = constants.noise.draw((count, 1), rng)
     estimator = PerturbedEstimator.of(network.coupling, constants, BOUNDS)
     found = np.array([estimator.score(s).estimates(steps)[0] for s, steps in zip(spins, noise, strict=True)])
     np.save(path, found)

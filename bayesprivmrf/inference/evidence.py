@@ -75,6 +75,19 @@ class Evidence:
         """Repeat one number a table over the table's cells, shape (size,)."""
         return np.repeat(np.asarray(per_table, dtype=float), np.diff(self.offsets))
 
+    @cached_property
+    def is_absolute(self) -> np.ndarray:
+        """Whether the kernel of each cell's noise is absolute, rather than square, shape (size,)."""
+        return self.spread([law.kernel == "absolute" for law in self.noise]) > 0
+
+    @cached_property
+    def noise_width(self) -> FloatArray:
+        """B of each cell's absolute kernel, the standard deviation under a square one, records, shape (size,)."""
+        laws = self.noise
+        return self.spread(
+            [law.scale if law.kernel == "absolute" else law.standard_deviation for law in laws]
+        )
+
     @property
     def has_total(self) -> bool:
         """Whether the total is known to be more than its own standard error; estimates are worthless otherwise."""
@@ -140,13 +153,21 @@ class _Folded:
         return log_partition, np.concatenate(parts)
 
 
-def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
+def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool = True) -> Evidence:
     """Evidence of one release, or of several of one population.
+
+    Parameters
+    ----------
+    releases
+        Noisy statistics.
+    needs_kernel
+        Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
+        variance, density or score may say no.
 
     Raises
     ------
     ArgumentError
-        Something else than noisy statistics was given, or nothing.
+        Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
         The releases differ in their variables or states, or in a public total.
     """
@@ -160,6 +181,8 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
                 "make one with a mechanism's release(network, data)."
             )
     _refuse_repeats(given)
+    if needs_kernel:
+        _refuse_unknown_kernels(given)
     model = _joint_specification(given)
     scopes: list[tuple[int, ...]] = []
     for release in given:
@@ -215,6 +238,16 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
                 raise ArgumentError(
                     "`fit` was given one release twice, which tells nothing more than once; pass each release once."
                 )
+
+
+def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
+    """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
+    for law in {law.name: law for release in releases for law in release.noise}.values():
+        if law.kernel is None:
+            raise ArgumentError(
+                "this estimator needs noise whose log density falls with the residual's absolute value or its "
+                f"square, got the law {law.name!r}, whose `kernel` is neither; use NaiveMLE, which takes any noise."
+            )
 
 
 def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:

@@ -86,7 +86,7 @@ class NaiveMLE:
             `stats` holds iterations, evaluations, seconds, the total used and the ridge.
         """
         begin = time.perf_counter()
-        evidence = gather(releases)
+        evidence = gather(releases, needs_kernel=False)
         model = evidence.specification
         target = pseudo_marginals(evidence, self.projection, has_own_ridges=self.ridge is None)
         ridges = (

@@ -26,7 +26,7 @@ from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise.secure import NoiseSource, require_releasable
 from bayesprivmrf.planning import drowned_tables, noise_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
@@ -149,6 +149,8 @@ class StatisticsMechanism(
                 f"{type(self).__name__} must give one noise law for each of the {len(specification.cliques)} "
                 f"tables, got {len(noise)}; correct its `_noise`."
             )
+        for law in noise:
+            require_releasable(law)
         bare = [
             clique for clique, law in zip(specification.cliques, noise, strict=True) if not law.variance > 0
         ]

@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release.base import Provenance, Released
 
@@ -71,7 +71,7 @@ class NetworkEstimate(Released):
     def __post_init__(self) -> None:
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
-        unbounded = isinstance(self.constants.noise, DiscreteGaussian) and not self.guarantee.delta > 0
+        unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
         if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
             raise PrivacyError(
                 "`guarantee` must cover the budget of `constants`, but promises less; state that of the mechanism."

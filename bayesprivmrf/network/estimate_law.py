@@ -31,7 +31,6 @@ from bayesprivmrf.chains.mixing import remedy
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
@@ -372,7 +371,7 @@ class _Simulation:
             burn_in=self.burn_in,
             moves=self.moves,
         )
-        noise = simulated_noise(self.estimator.constants.noise, (self.configurations, self.noises), rng)
+        noise = self.estimator.constants.noise.draw((self.configurations, self.noises), rng)
         found = [
             self.estimator.score(spins).estimates(steps)
             for spins, steps in zip(run.spins, noise, strict=True)

@@ -7,6 +7,7 @@ import pickle
 import sys
 import warnings
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,6 @@ from bayesprivmrf.mechanisms import (
     LaplaceStatistics,
     Mechanism,
     ObjectivePerturbation,
-    Stamp,
     StatisticsMechanism,
     available_mechanisms,
     calibration,
@@ -33,13 +33,14 @@ from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
+    Laplace,
     NoiseLaw,
     NoNoise,
     PrivacyGuarantee,
 )
-from bayesprivmrf.release import Provenance
 
-from .contract import MODEL, Account, Replay, TablesContract, frame, sample
+from .contract import MODEL, Account, TablesContract, frame, sample
 
 WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
 BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
@@ -336,26 +337,66 @@ def test_a_promise_over_a_table_without_noise_is_refused_before_the_data_is_read
     assert account.spent == []
 
 
-def test_every_cell_gets_noise_even_under_a_law_that_equals_nothing():
-    class Odd(NoiseLaw):
-        name, scale, variance, mean_absolute, is_discrete = "odd", 1.0, 1.0, 1.0, True
-        __hash__ = object.__hash__
+@dataclass(frozen=True)
+class Plain(NoiseLaw):
+    """Noise of whole numbers with an exact draw, as plain as can be."""
 
-        def __eq__(self, other):
-            return False
+    name: ClassVar[str] = "plain"
+    is_discrete: ClassVar[bool] = True
+    variance: ClassVar[float] = 1.0
+    mean_absolute: ClassVar[float] = 1.0
+    detail: Any = 1
 
-        def log_density(self, residual):
-            raise NotImplementedError
+    def log_density(self, residual):
+        return -np.abs(residual)
 
-        score = log_density
+    score = log_density
 
-    mechanism = Bare(laws=(Odd(), Odd()))
-    plan = mechanism._prepare(MODEL)
-    stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=Provenance(mechanism="stub"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoiseWarning)
-        release = mechanism._randomise(plan, mechanism._read(plan, sample(50)), Replay(), stamp)
-    assert release.tables.flat.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    def draw(self, size, rng):
+        return np.ones(size, dtype=np.int64)
+
+    def add_exactly(self, counts, words):
+        return counts + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Unequal(Plain):
+    name: ClassVar[str] = "unequal"
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return False
+
+
+@dataclass(frozen=True)
+class Nameless(Plain):
+    """It would be read again as its parent."""
+
+
+@dataclass(frozen=True)
+class Inexact(Plain):
+    name: ClassVar[str] = "inexact"
+    add_exactly = NoiseLaw.add_exactly
+
+
+@pytest.mark.parametrize(
+    ("law", "error", "words"),
+    [
+        (Gaussian(2.0), PrivacyError, "'gaussian', which is of real numbers"),
+        (Laplace(2.0), PrivacyError, "'laplace', which is of real numbers"),
+        (Inexact(), PrivacyError, "'inexact', which has no exact draw"),
+        (Unequal(), ArgumentError, "must equal the one that is read back"),
+        (Nameless(), ArgumentError, "a `name` of its own"),
+        (Plain(detail=(1, 2)), ArgumentError, "`detail` .* must be a finite number or text, .* got tuple"),
+        (Plain(detail=math.nan), ArgumentError, "`detail` .* must be a finite number"),
+        ("laplace", ArgumentError, "must be a NoiseLaw, got str"),
+    ],
+)
+def test_noise_that_cannot_be_drawn_or_written_down_is_refused_before_anything_is_spent(law, error, words):
+    account = Account()
+    with pytest.raises(error, match=words):
+        Bare(laws=(Plain(), law)).release(MODEL, "never looked at", ledger=account)
+    assert account.spent == []
 
 
 def test_a_model_without_variables_is_refused():

@@ -12,7 +12,6 @@ from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.network.beta_posterior import _sampled, posterior
 from bayesprivmrf.network.estimate_likelihood import likelihood
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 from .estimate_laws import normal_law, released
@@ -115,7 +114,7 @@ def test_truths_from_the_prior_rank_evenly_among_draws_of_their_posteriors():
     ranks, ends = [], 0
     for beta in rng.uniform(0, 3, 400):
         spins = network.sample(beta, 1, rng, burn_in=150)[0]
-        value = float(estimator.score(spins).estimates(simulated_noise(constants.noise, 1, rng))[0])
+        value = float(estimator.score(spins).estimates(constants.noise.draw(1, rng))[0])
         ends += any(law.at_end(value))
         cumulated = np.cumsum(likelihood(law, value, grid)[0])
         ranks.append(np.interp(beta, grid, cumulated / cumulated[-1]))

@@ -13,8 +13,6 @@ from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.network.estimate_law import public_grid
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 from .graphs import configurations, law, small_networks
@@ -90,21 +88,6 @@ def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_a
     assert (free <= 3200).all()
     half = own + rng.normal(size=(2, 800, 4))  # a correlation of a half: 3200 / 2.5, ranks near it
     assert EstimateLaw(estimates=half, **base).effective_size == pytest.approx(1280, rel=0.12)
-
-
-@pytest.mark.parametrize("law", [DiscreteLaplace(2.0**20), DiscreteGaussian(2.0**20)])
-def test_simulated_noise_has_the_laws_moments(law):
-    draws = simulated_noise(law, 200_000, np.random.default_rng(4)).astype(float)
-    assert draws.dtype == float
-    assert abs(draws.mean()) <= 4.5 * law.standard_deviation / np.sqrt(draws.size)
-    assert np.abs(draws).mean() == pytest.approx(law.mean_absolute, rel=4.5 / np.sqrt(draws.size))
-    assert draws.std() == pytest.approx(law.standard_deviation, rel=4.5 * 1.2 / np.sqrt(draws.size))
-
-
-def test_other_noise_is_refused():
-    for other in (Gaussian(1e6), DiscreteGaussian(2.0)):
-        with pytest.raises(ArgumentError, match="`law` must be discrete"):
-            simulated_noise(other, 1, np.random.default_rng(0))
 
 
 def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():

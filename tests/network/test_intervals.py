@@ -14,7 +14,6 @@ from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.network.intervals import _inverted, accepted_values, interval, quantile_curves
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
@@ -136,7 +135,7 @@ def test_intervals_cover_at_their_level_and_those_that_ignore_the_noise_do_not()
     found = {}
     for beta in (0.0, 0.5, 1.0, 1.5):
         spins = network.sample(beta, count, rng, chains=count)
-        noise = simulated_noise(constants.noise, (count, 1), rng)
+        noise = constants.noise.draw((count, 1), rng)
         values = [estimator.score(s).estimates(n)[0] for s, n in zip(spins, noise, strict=True)]
         found[beta] = coverage(law, values, beta), coverage(twin, values, beta)
     # three Monte Carlo standard errors of 400 releases, and as much again for the table's own

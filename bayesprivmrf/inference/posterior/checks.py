@@ -11,17 +11,16 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
+    drawn_noise,
     has_zeros,
     latent_tables,
     noisy_table,
     possible_cells,
     table_labels,
 )
-from bayesprivmrf.inference.posterior.noise_draws import draw_noise
 from bayesprivmrf.inference.posterior.quantities import equal_tailed, require_share
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +78,8 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
         law, mask = evidence.noise[position], possible_cells(evidence, position)
         counts = np.maximum(np.rint(latent), 0.0) if law.is_discrete else latent
         residual = (noisy_table(evidence, position) - counts)[..., mask]
-        noise = draw_noise(law, residual.shape, rng)
-        is_laplace = isinstance(law, Laplace | DiscreteLaplace)
+        noise = drawn_noise(law, residual.shape, rng)
+        is_laplace = law.kernel == "absolute"
         realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
         rows.append(
             {

@@ -8,10 +8,18 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
-from bayesprivmrf.inference.posterior.noise_draws import draw_noise
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["has_zeros", "latent_tables", "noisy_table", "possible_cells", "replicated_tables", "table_labels"]
+__all__ = [
+    "drawn_noise",
+    "has_zeros",
+    "latent_tables",
+    "noisy_table",
+    "possible_cells",
+    "replicated_tables",
+    "table_labels",
+]
 
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
@@ -62,9 +70,17 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
     for position, table in enumerate(latent_tables(evidence, counts)):
         law = evidence.noise[position]
         exact = np.maximum(np.rint(table), 0.0) if law.is_discrete else table
-        noisy = exact + draw_noise(law, table.shape, rng)
+        noisy = exact + drawn_noise(law, table.shape, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
+
+
+def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Noise of that shape, one part of the first axis after the other: a law may use several arrays to draw one."""
+    drawn = np.empty(shape)
+    for first in range(shape[0]):
+        drawn[first] = law.draw(shape[1:], rng)
+    return drawn
 
 
 def possible_cells(evidence: Evidence, position: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 
@@ -79,7 +79,7 @@ class LearnedNetwork(Released, ABC):
     provenance: Provenance
     total: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    total_noise: DiscreteGaussian | None = None
+    total_noise: NoiseLaw | None = None
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
 

@@ -14,7 +14,7 @@ from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.release import Provenance
 
 __all__ = ["array_of", "content_of", "restored"]
@@ -78,7 +78,7 @@ def restored(
         **common,
         coefficients=array,
         total=content["total"],
-        total_noise=None if noise is None else DiscreteGaussian(noise["scale"]),
+        total_noise=None if noise is None else noise_from_dict(noise),
         map=_restored_map(content["map"], sets),
     )
 

@@ -16,7 +16,7 @@ from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteGaussian, NoiseLaw, NoNoise, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseLaw, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
-        paid = self.total_law if self.has_total and isinstance(self.total_law, DiscreteGaussian) else None
+        paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
         return LearnedMonomials(
             domain=self.domain,
             sets=fitting.sets,

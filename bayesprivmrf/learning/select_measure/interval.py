@@ -51,7 +51,7 @@ from bayesprivmrf.learning.select_measure.measurement import (
 from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import gumbel
+from bayesprivmrf.noise.choices import gumbel
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairwise import LearnedPairwise
