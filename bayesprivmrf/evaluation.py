@@ -113,8 +113,9 @@ def holdout_log_likelihood(
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):
         from bayesprivmrf.inference.posterior.predictive import log_predictive
+        from bayesprivmrf.mechanisms.reading.coded_records import record_codes
 
-        records = _coded(model, data, **redirects)
+        records = record_codes(model.domain, data, **redirects).astype(np.int64)
         return float(log_predictive(judged._draws, records, MIXTURE).mean())
     return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 
@@ -204,32 +205,6 @@ def _status_of(network: LearnedNetwork) -> Status:
     """The status that a learnt model's details state; one that states none is an approximation."""
     stated = network.details.get("status")
     return next((status for status in Status if status.value == stated), Status.APPROXIMATE)
-
-
-def _coded(
-    model: ModelSpecification,
-    data: Any,
-    missing: Mapping[Any, int] | None,
-    other: Mapping[Any, int] | None,
-) -> np.ndarray:
-    """State codes of records that `count_tables` has found sound, shape (records, variables)."""
-    import narwhals as nw
-
-    from bayesprivmrf.mechanisms.reading.coding import Coding, match_columns
-
-    frame: Any = nw.from_native(data)
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-        data = frame.to_native()
-    pandas_like = frame.implementation.is_pandas_like()
-    columns = match_columns(model.domain.variables, list(data.columns if pandas_like else frame.columns))
-    codes = [
-        Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v)).encode(
-            frame.get_column(columns[v])
-        )
-        for v, states in zip(model.domain.variables, model.domain.states, strict=True)
-    ]
-    return np.array(codes, dtype=np.int64).reshape(len(codes), len(frame)).T
 
 
 def _exact_log_partition(solution: Solution) -> float:

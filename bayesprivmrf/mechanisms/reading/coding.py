@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Number, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, UndeclaredStateError
+from bayesprivmrf.errors import UndeclaredStateError
+from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
 __all__ = [
     "CHUNK",
     "Coding",
+    "codings_of",
+    "distinct_values",
+    "is_missing",
     "label_fits",
-    "match_columns",
     "missing_error",
     "type_name",
     "undeclared_error",
@@ -25,6 +28,7 @@ __all__ = [
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = 1 << 16
+_PLAIN = {str, bytes, bool, int, float}  # equal values of one of these types are interchangeable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +63,18 @@ class Coding:
         """
         undeclared = len(self.states)
         dtype = series.dtype
-        missing = (series.is_null() | series.is_nan() if dtype.is_float() else series.is_null()).to_numpy()
-        if missing.any():
-            if self.missing is None:
-                raise missing_error(self)
-        else:
-            missing = None
+        missing = is_missing(series)
+        has_missing = bool(missing.any())
+        if has_missing and self.missing is None:
+            raise missing_error(self)
         is_boolean = type_name(dtype) == "Boolean"
         if is_boolean or (dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}):
-            codes = self._from_integers(series, missing is not None, is_boolean=is_boolean)
+            codes = self._from_integers(series, has_missing, is_boolean=is_boolean)
         elif dtype.is_float():
             codes = self._from_floats(series.to_numpy())
         else:
-            codes = self._from_distinct(series)
-        if missing is not None:
+            codes = self._from_distinct(series, missing)
+        if has_missing:
             codes[missing] = self.missing
         if codes.size and codes.max() == undeclared:
             if self.other is None:
@@ -118,23 +120,24 @@ class Coding:
             _searched(values.astype(np.float64, copy=False), np.float64, targets, codes) if targets else codes
         )
 
-    def _from_distinct(self, series: Any) -> np.ndarray:
+    def _from_distinct(self, series: Any, missing: np.ndarray) -> np.ndarray:
         """Codes of text, categories, dates and objects: every distinct value is looked up once."""
         known = {label_key(label): code for code, label in enumerate(self.states)}
-        # A hash table takes True for 1, so objects that may be either are looked up one by one.
-        may_confuse = type_name(series.dtype) == "Object" and any(
-            isinstance(label, Number) for label in self.states
-        )
-        if may_confuse:
-            return _looked_up(series, known, self.dtype)
-        try:
-            positions, distinct = _distinct(series)
-        except TypeError:  # unhashable values
-            return _looked_up(series, known, self.dtype)
+        positions, distinct = distinct_values(series, missing)
         lookup = np.full(len(distinct) + 1, len(self.states), dtype=self.dtype)
-        for position, value in enumerate(distinct):
-            lookup[position] = _find(known, value)
+        lookup[:-1] = [_find(known, value) for value in distinct]
         return lookup[positions]  # a missing value's position is -1, the entry left undeclared
+
+
+def codings_of(
+    domain: Domain, missing: Mapping[Variable, int] | None, other: Mapping[Variable, int] | None
+) -> list[Coding]:
+    """Return the coding of each variable of a domain, in declared order."""
+    missing, other = missing or {}, other or {}
+    return [
+        Coding(variable=v, states=states, missing=missing.get(v), other=other.get(v))
+        for v, states in zip(domain.variables, domain.states, strict=True)
+    ]
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
@@ -142,27 +145,6 @@ def label_fits(label: Label, *, is_boolean: bool) -> bool:
     if label_key(label)[0]:
         return is_boolean
     return not is_boolean and isinstance(label, Real | Decimal) and abs(label) < np.inf
-
-
-def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) -> dict[Variable, Any]:
-    """Return the column of each variable: the one of that name, else the one named ``str(name)``.
-
-    Raises
-    ------
-    DataError
-        A variable has no column.
-    """
-    named = {label_key(column): column for column in columns}
-    found: dict[Variable, Any] = {}
-    for variable in variables:
-        key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
-        if key is None:
-            raise DataError(
-                f"the data must have a column for each variable, but none is named {variable!r}; "
-                "rename the column, or declare the variable under the column's name."
-            )
-        found[variable] = named[key]
-    return found
 
 
 def missing_error(coding: Coding) -> UndeclaredStateError:
@@ -204,24 +186,64 @@ def _find(known: Mapping[Any, int], value: Any) -> int:
         return len(known)
 
 
-def _looked_up(series: Any, known: Mapping[Any, int], dtype: np.dtype[Any]) -> np.ndarray:
-    return np.fromiter((_find(known, value) for value in series.to_list()), dtype=dtype, count=len(series))
+def is_missing(series: Any) -> np.ndarray:
+    """Where an eager narwhals series has no value: null, or NaN in a column of floats."""
+    return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
 
 
-def _distinct(series: Any) -> tuple[np.ndarray, Sequence[Any]]:
-    """Position of each value in the list of distinct ones (-1 where missing), by the frame's own means."""
-    native = series.to_native()
-    if series.implementation.is_pyarrow():
-        encoded = native.dictionary_encode().combine_chunks()
-        encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
-        return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
-    if series.implementation.is_pandas():
-        if type_name(series.dtype) in {"Categorical", "Enum"}:
-            return native.cat.codes.to_numpy(), list(native.cat.categories)
+def distinct_values(series: Any, missing: np.ndarray) -> tuple[np.ndarray, Sequence[Any]]:
+    """Position of each value of an eager narwhals series in a list of values, -1 where missing; and that list.
+
+    What is then looked up for a value depends on that value alone, whatever stands in the other rows: two rows share
+    a position only if nothing tells their values apart.
+
+    - A typed column holds values of one type, and its engine's equality on them is exact.
+    - A column of Python objects may hold anything, and its type says nothing of rows beyond the first hundred. A
+      hash table over it would take ``True`` for ``1``, or ``(True,)`` for ``np.complex64(1)``, whichever came first,
+      so that one record could change the codes of all others. So objects are gathered type by type, and only where
+      the type is a plain one, whose equal values are interchangeable; any other object is listed by itself.
+    """
+    native, engine = series.to_native(), series.implementation
+    is_object = engine.is_pandas_like() and native.dtype == object
+    is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    if is_object or not len(series):
+        return _distinct_objects(series.to_list(), missing)
+    if engine.is_pandas():
         import pandas as pd
 
-        positions, distinct = pd.factorize(native)
-        return positions, list(distinct)
-    distinct = series.unique().drop_nulls().to_list()
-    places = {value: place for place, value in enumerate(distinct)}
-    return np.fromiter((places.get(value, -1) for value in series.to_list()), dtype=np.int64), distinct
+        if isinstance(native.dtype, pd.CategoricalDtype):
+            positions, distinct = native.cat.codes.to_numpy(), list(native.cat.categories)
+        else:
+            positions, distinct = pd.factorize(native)
+    elif engine.is_pyarrow():
+        encoded = native.dictionary_encode().combine_chunks()
+        encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
+        positions = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        distinct = encoded.dictionary.to_pylist()
+    elif engine.is_polars():
+        found = native.unique().drop_nulls()
+        places = np.arange(len(found))
+        positions = native.replace_strict(found, places, default=-1).to_numpy()
+        distinct = found.to_list()
+    else:
+        return _distinct_objects(series.to_list(), missing)
+    return np.where(missing, np.intp(-1), positions), list(distinct)
+
+
+def _distinct_objects(objects: Sequence[Any], missing: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+    import pandas as pd
+
+    values = np.fromiter(objects, dtype=object, count=len(objects))
+    positions, distinct = np.full(values.size, -1, dtype=np.intp), []
+    present = np.flatnonzero(~missing)
+    type_of = list(map(type, values[present]))
+    kinds = set(type_of)
+    for kind in kinds:
+        rows = present if len(kinds) == 1 else present[[one is kind for one in type_of]]
+        own = values[rows]
+        places, found = np.arange(own.size), own
+        if kind in _PLAIN:
+            places, found = pd.factorize(own, use_na_sentinel=False)
+        positions[rows] = len(distinct) + places
+        distinct.extend(found)
+    return positions, distinct
