@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import warnings
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.learned import all_couplings, strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
-from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
@@ -32,10 +31,7 @@ def run(options: argparse.Namespace) -> None:
         raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
     declaration = read_declaration(options.model)
     mechanism = chosen_mechanism(options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeclarationWarning)  # `release` prepares again, and warns then
-        guarantee = mechanism._guarantee(mechanism._prepare(declaration.specification))  # reads no data
-    if guarantee is None:
+    if mechanism.promise(declaration.specification) is None:
         raise PrivacyError(
             f"the mechanism {type(mechanism).__name__} promises nothing, so that there is nothing to release under; "
             "call it from Python."

@@ -18,6 +18,8 @@ from bayesprivmrf.privacy.objective_perturbation import Calibration, CouplingNor
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayesprivmrf.network.estimate import NetworkEstimate
     from bayesprivmrf.network.estimate_law import EstimateLaw
     from bayesprivmrf.network.ising import IsingNetwork
@@ -135,6 +137,44 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
 
         plan = self._prepare(network)
         return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
+
+    def preview(self, network: IsingNetwork, total: float | None = None) -> pd.DataFrame:
+        r"""Tell the noise and the slope of a release, before any data is read or budget spent.
+
+        Parameters
+        ----------
+        network
+            The public network.
+        total
+            Of no use: there is one outcome a node.
+
+        Returns
+        -------
+        DataFrame
+            Two rows, ``noise`` and ``slope``. ``epsilon``: the two parts of the budget. ``size``: the standard
+            deviation of the noise on the score, and Delta, in units of the score and of score over beta. ``on_beta``:
+            what they do near beta = 0, where the score's own slope is about :math:`\|J\|_F^2`; the standard deviation
+            that the noise gives the estimate, and the share of beta that Delta takes away. `law` tells it at other
+            values of beta, by simulation.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything.
+        """
+        import pandas as pd
+
+        plan = self._prepare(network)
+        known, own = plan.estimator.constants, float(plan.network.coupling.power(2).sum())
+        size = [known.noise_deviation, known.curvature]
+        return pd.DataFrame(
+            {
+                "step": ["noise", "slope"],
+                "epsilon": [known.epsilon_noise, known.epsilon_slope],
+                "size": size,
+                "on_beta": [each / (own + known.curvature) for each in size],
+            }
+        )
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network.ising import IsingNetwork

@@ -180,10 +180,10 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
-        choice = 0.0 if choosing is None else SELECTION_SHARE * rho
+        alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
         single = Outlay(
             step="each variable by itself",
-            rho=ONE_WAY_SHARE * rho,
+            rho=alone,
             count=len(measured.cardinalities),
             noise_sd=measured.one_way.standard_deviation,
         )
@@ -196,7 +196,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         )
         joint = Outlay(
             step="these pairs" if choosing is not None else "all pairs",
-            rho=rho - single.rho - choice,
+            rho=rho - alone - choice,
             count=pairs,
             noise_sd=measured.two_way.standard_deviation,
             smallest_coupling=None if total is None else smallest_measured(measured, total),

@@ -168,7 +168,13 @@ class StatisticsMechanism(
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
-        return self._promise(plan.specification)
+        promised = self._promise(plan.specification)
+        if isinstance(promised, PrivacyGuarantee) and promised.adjacency is not self.adjacency:
+            raise PrivacyError(
+                f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
+                f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
+            )
+        return promised
 
     @final
     def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:
