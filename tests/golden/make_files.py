@@ -1,0 +1,373 @@
+"""Make the golden release files, and what is expected of them. Run by hand, never by a test.
+
+A published format never changes meaning, so the files of an old version are made by the code that wrote it, and are
+never made again. Each writer below is a commit of this library; its recipes use the names that the commit has. From
+the root of the repository, for instance::
+
+    git worktree add --detach OLD 8d61c39
+    PYTHONPATH=OLD:tests uv run python -P tests/golden/make_files.py 1
+    git worktree remove OLD
+
+Without an argument the files are left as they are, and ``expected.json`` is written anew from what the code at hand
+reads in them; look at the difference before it is committed::
+
+    PYTHONPATH=tests uv run python -P tests/golden/make_files.py
+
+Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms from 7a34c0e on; version 2 (network
+estimates) from e53fd2c on; version 3 (all that is learnt) from 84028c7 on. A kind is written in the first version that
+has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and e53fd2c
+as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before 1c3bf15
+stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from golden.made_up import (
+    BINARY,
+    CHAIN,
+    NO_PREGNANT_MEN,
+    NODES,
+    SURVEY,
+    SURVEY_CLIQUES,
+    binary_records,
+    network_edges,
+    outcomes,
+    survey_records,
+)
+from golden.reading import FILES, described, document_of
+
+type Releases = Iterator[tuple[str, Any]]
+
+LABELS = {
+    "text é": ["no", "yes"],
+    0: [3, 1.5, True],
+    ("pair", 1): [("x", 2, (False,)), -7],
+    2.5: [datetime.date(2020, 2, 29), Fraction(1, 3)],
+}
+"""Variables and states of every type; a date and a fraction come back as text."""
+
+LABEL_CLIQUES = [(0, "text é"), ("text é", ("pair", 1)), (2.5,)]
+
+
+def _numbers(size: int) -> np.ndarray:
+    return np.arange(size) * 37 % 101 - 11
+
+
+def published_tables() -> Releases:
+    """Tables that somebody else published; the one recipe that needs no mechanism, and is not simulated."""
+    from bayesprivmrf.model import ModelSpecification, declare
+    from bayesprivmrf.privacy import Gaussian, Laplace, PrivacyGuarantee
+    from bayesprivmrf.release import NoisyStatistics
+
+    network = declare(SURVEY, SURVEY_CLIQUES)
+    model = ModelSpecification.from_pgmpy(network)
+    tables = {
+        clique: (_numbers(6)[: np.prod(shape)] + 0.25).reshape(shape)
+        for clique, shape in zip(model.cliques, model.shapes, strict=True)
+    }
+    promise = PrivacyGuarantee(epsilon=1.0, delta=1e-6, adjacency="replace-one", unit="person")
+    yield (
+        "published-laplace",
+        NoisyStatistics.from_tables(
+            network, tables, noise=Laplace(2.0), guarantee=PrivacyGuarantee(rho=0.5, adjacency="replace-one")
+        ),
+    )
+    yield (
+        "published-mixed-laws",
+        NoisyStatistics.from_tables(
+            network,
+            tables,
+            noise=dict(zip(model.cliques, [Gaussian(3.0), Laplace(1.5)], strict=True)),
+            guarantee=promise,
+            total=600,
+        ),
+    )
+
+
+def more_published_tables() -> Releases:
+    """Tables published elsewhere: labels of every type, integer laws, exact tables, variables alone."""
+    from bayesprivmrf.model import ModelSpecification, declare
+    from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, NoNoise
+    from bayesprivmrf.release import NoisyStatistics
+
+    def release(network: Any, noise: Any) -> NoisyStatistics:
+        model = ModelSpecification.from_pgmpy(network)
+        flat = _numbers(model.size)
+        return NoisyStatistics.from_tables(
+            network, {c: model.tables(flat)[c] for c in model.cliques}, noise=noise
+        )
+
+    labels = declare(LABELS, LABEL_CLIQUES, impossible=[{0: True, "text é": "yes"}])
+    laws = [DiscreteLaplace(4.0), DiscreteGaussian(2.5), Gaussian(1.0)]
+    yield (
+        "published-labels-mixed-integer-laws",
+        release(labels, dict(zip(LABEL_CLIQUES, laws, strict=True))),
+    )
+    yield "published-variables-alone", release(declare(BINARY), DiscreteLaplace(1.0))
+    yield "published-exact", release(declare(SURVEY, SURVEY_CLIQUES), NoNoise())
+
+
+def statistics() -> Releases:
+    """Noisy tables by every mechanism that measures them."""
+    from bayesprivmrf.mechanisms import ExactStatistics, GaussianStatistics, LaplaceStatistics
+    from bayesprivmrf.model import declare
+
+    chain = declare(BINARY, CHAIN)
+    survey = declare(SURVEY, SURVEY_CLIQUES, impossible=NO_PREGNANT_MEN)
+    nested = declare(BINARY, [*CHAIN, ("ill",), ("coughs", "smokes"), ("ill", "coughs", "old")])
+    binary, persons = binary_records(), survey_records()
+    yield "laplace-add-or-remove", LaplaceStatistics(epsilon=1.0).release(chain, binary, rng=1)
+    yield (
+        "laplace-replace-one",
+        LaplaceStatistics(epsilon=2.0, adjacency="replace-one").release(chain, binary, rng=2),
+    )
+    weighted = LaplaceStatistics(epsilon=1.0, weights={("age", "pregnant"): 3.0, ("sex", "pregnant"): 1.0})
+    yield "laplace-impossible-weights", weighted.release(survey, persons, rng=3)
+    yield "laplace-nested-cliques", LaplaceStatistics(epsilon=0.5).release(nested, binary, rng=4)
+    odd = persons.assign(age=persons["age"].replace("old", "very old"), sex=persons["sex"].replace("m", None))
+    redirected = LaplaceStatistics(epsilon=1.0, missing={"sex": "f"}, other={"age": "old"})
+    yield "laplace-redirected", redirected.release(declare(SURVEY, SURVEY_CLIQUES), odd, rng=5)
+    yield "gaussian-add-or-remove", GaussianStatistics(rho=0.1).release(chain, binary, rng=6)
+    yield (
+        "gaussian-replace-one",
+        GaussianStatistics(rho=0.5, adjacency="replace-one").release(survey, persons, rng=7),
+    )
+    yield "exact", ExactStatistics().release(chain, binary, rng=8)
+    yield "exact-replace-one", ExactStatistics(adjacency="replace-one").release(survey, persons, rng=9)
+
+
+def network_estimates() -> Releases:
+    """The strength of peer influence on a network, in all calibrations."""
+    from bayesprivmrf.mechanisms import ObjectivePerturbation
+    from bayesprivmrf.network import IsingNetwork
+
+    network = IsingNetwork.from_graph(network_edges(), "degree-normalised", nodes=NODES)
+    for seed, (name, settings) in enumerate(
+        {
+            "tight-pure": {},
+            "paper-pure": {"calibration": "paper", "bounds": (0.0, 2.0)},
+            "tight-approximate": {"delta": 0.01, "bounds": None},
+            "paper-approximate": {"delta": 0.01, "calibration": "paper"},
+        }.items()
+    ):
+        yield name, ObjectivePerturbation(epsilon=8.0, **settings).release(network, outcomes(), rng=seed)
+    weighted = [(a, b, 0.5 + i % 3 / 4) for i, (a, b) in enumerate(network_edges())]
+    spins = np.where(outcomes() == 1, "for", "against")
+    named = ObjectivePerturbation(epsilon=8.0, positive="for", negative="against")
+    yield (
+        "weighted-named-outcomes",
+        named.release(IsingNetwork.from_graph(weighted, "mean-degree"), spins, rng=9),
+    )
+
+
+def couplings() -> Releases:
+    """Couplings that select-measure and Frank-Wolfe have learnt."""
+    from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
+    from bayesprivmrf.model import declare
+
+    binary, persons = binary_records(), survey_records()
+    variables, several, chain = declare(BINARY), declare(SURVEY), declare(BINARY, CHAIN)
+    replace_one = {"adjacency": "replace-one"}
+    for seed, (name, mechanism, model, data) in enumerate(
+        [
+            ("ising-moments", SelectMeasure(rho=1.0, degree=1), variables, binary),
+            ("ising-moments-replace-one", SelectMeasure(rho=1.0, degree=2, **replace_one), chain, binary),
+            ("ising-tables", SelectMeasure(rho=1.0, degree=1, measure="tables"), variables, binary),
+            ("pairwise-tables", SelectMeasure(rho=1.0, degree=1), several, persons),
+            (
+                "pairwise-tables-replace-one",
+                SelectMeasure(rho=1.0, degree=2, **replace_one),
+                several,
+                persons,
+            ),
+            ("ising-frank-wolfe", PrivateFrankWolfe(rho=2.0, width=2.0), variables, binary),
+            ("ising-frank-wolfe-cliques", PrivateFrankWolfe(rho=2.0, width=2.0, steps=6), chain, binary),
+            (
+                "ising-frank-wolfe-paper",
+                PrivateFrankWolfe(rho=2.0, width=2.0, steps=6, calibration="paper", **replace_one),
+                variables,
+                binary,
+            ),
+            (
+                "pairwise-frank-wolfe-softmax",
+                PrivateFrankWolfe(rho=2.0, width=2.0, **replace_one),
+                several,
+                persons,
+            ),
+            (
+                "pairwise-frank-wolfe-pairs",
+                PrivateFrankWolfe(rho=2.0, width=2.0, method="pairs"),
+                several,
+                persons,
+            ),
+            (
+                "pairwise-frank-wolfe-paper",
+                PrivateFrankWolfe(
+                    rho=2.0, width=2.0, steps=6, method="pairs", calibration="paper", **replace_one
+                ),
+                several,
+                persons,
+            ),
+        ]
+    ):
+        yield name, mechanism.release(model, data, rng=20 + seed)
+
+
+def monomials() -> Releases:
+    """Models of three-way interactions that Frank-Wolfe has learnt."""
+    from bayesprivmrf.mechanisms import PrivateFrankWolfe
+    from bayesprivmrf.model import declare
+
+    binary = binary_records()
+    three = declare(BINARY, [("smokes", "coughs", "ill"), ("ill", "old")])
+    first = PrivateFrankWolfe(rho=2.0, width=2.0, order=3)
+    yield "monomials-frank-wolfe", first.release(declare(BINARY), binary, rng=41)
+    second = PrivateFrankWolfe(rho=2.0, width=2.0, order=3, steps=5, target="linf", adjacency="replace-one")
+    yield "monomials-frank-wolfe-linf-cliques", second.release(three, binary, rng=42)
+
+
+def parities() -> Releases:
+    """Parities by every method, and models fitted to them."""
+    from bayesprivmrf.mechanisms import ParityQueries
+    from bayesprivmrf.model import declare
+
+    binary = binary_records()
+    variables = declare(BINARY)
+    three = declare(BINARY, [("smokes", "coughs", "ill"), ("ill", "old")])
+    gaussian = ParityQueries(rho=1.0, order=3, method="gaussian").release(variables, binary, rng=51)
+    yield "parities-gaussian", gaussian
+    yield "monomials-fitted", gaussian.fit()
+    yield "monomials-fitted-pairs-ridge", gaussian.fit(2, ridge=0.5)
+    public = ParityQueries(rho=1.0, order=3, method="gaussian", adjacency="replace-one")
+    cliques = public.release(three, binary, rng=52)
+    yield "parities-gaussian-replace-one-cliques", cliques
+    yield "monomials-fitted-cliques", cliques.fit()
+    auto = ParityQueries(rho=1.0, order=2).release(variables, binary, rng=53)
+    yield "parities-auto", auto
+    yield "monomials-fitted-bought-total", auto.fit()
+    weights = ParityQueries(rho=0.5, order=3, method="pmw").release(variables, binary, rng=54)
+    yield "parities-pmw", weights
+    yield "monomials-fitted-pmw", weights.fit()
+    oracle = ParityQueries(rho=0.5, order=2, method="sepfem", rounds=4, adjacency="replace-one")
+    yield "parities-sepfem", oracle.release(variables, binary, rng=55)
+
+
+def potentials() -> Releases:
+    """Potentials by clipped gradients: one ascent, cells that are impossible, and the trials of a search."""
+    from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch
+    from bayesprivmrf.model import declare
+
+    chain = declare(BINARY, CHAIN)
+    survey = declare(SURVEY, SURVEY_CLIQUES, impossible=NO_PREGNANT_MEN)
+    quick = {"epsilon": 4.0, "delta": 1e-4}
+    one = DPSGD(**quick, steps=5, sampling_rate=0.5).release(chain, binary_records(), rng=61)
+    yield "potentials-dpsgd", one
+    settings = {"steps": 4, "sampling_rate": 1.0, "clip": 1.0, "learning_rate": 0.5, "averaging": 0.0}
+    yield "potentials-dpsgd-impossible", DPSGD(**quick, **settings).release(survey, survey_records(), rng=62)
+    grid = {"steps": [3], "sampling_rate": [0.5], "clip": [1.0, 2.0]}
+    whole = DPSGDSearch(**quick, grid=grid).release(chain, binary_records(), rng=63)
+    for position, release in enumerate(whole.releases):
+        yield f"potentials-search-{position}", release
+    alone = DPSGDSearch(**quick, grid=grid, covers="trial").release(chain, binary_records(), rng=64)
+    yield "potentials-search-by-trial", alone.releases[0]
+
+
+def regressions() -> Releases:
+    """Regressions of one variable on the others."""
+    from bayesprivmrf.mechanisms import PrivateLogisticRegression
+    from bayesprivmrf.model import declare
+
+    first = PrivateLogisticRegression(rho=1.0, radius=4.0, target="ill")
+    yield "regression", first.release(declare(BINARY), binary_records(), rng=71)
+    settings = {"radius": 4.0, "target": "pregnant", "steps": 6, "adjacency": "replace-one"}
+    second = PrivateLogisticRegression(rho=1.0, **settings)
+    yield "regression-several-states-replace-one", second.release(declare(SURVEY), survey_records(), rng=72)
+
+
+def only(recipe: Callable[[], Releases], *names: str) -> Callable[[], Releases]:
+    """A recipe that gives some of its releases alone."""
+    return lambda: (each for each in recipe() if each[0] in names)
+
+
+WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
+    # name: commit, format version, prefix of the files, recipes
+    "1": ("8d61c39", 1, "", (published_tables, more_published_tables, statistics)),
+    "2": ("38adf8d", 2, "", (network_estimates,)),
+    "2-later": (  # the same content, its keys in another order
+        "35d2ecb",
+        2,
+        "later-",
+        (only(network_estimates, "paper-approximate", "weighted-named-outcomes"),),
+    ),
+    "3-early": (  # the map of a model fitted to parities does not state the law of the total yet
+        "1c3bf15",
+        3,
+        "early-",
+        (
+            only(parities, "monomials-fitted", "monomials-fitted-bought-total"),
+            only(potentials, "potentials-dpsgd"),
+        ),
+    ),
+    "3": ("35d2ecb", 3, "", (couplings, monomials, parities, potentials, regressions)),
+}
+
+
+def make(writer: str) -> None:
+    """Make the files of one writer, whose code must be the one that is imported."""
+    import bayesprivmrf
+
+    commit, version, prefix, recipes = WRITERS[writer]
+    home = Path(bayesprivmrf.__file__).parents[1]
+    at = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], cwd=home, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    changed = subprocess.run(["git", "diff", "--quiet", commit, "--", "bayesprivmrf"], cwd=home).returncode
+    if changed:
+        raise SystemExit(f"the code that is imported is {at}, not {commit}: see the head of this file.")
+    folder = FILES / f"v{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for recipe in recipes:
+        for name, release in recipe():
+            target = folder / f"{prefix}{name}.golden"
+            target.unlink(missing_ok=True)
+            options = {"allow_unprotected": True} if getattr(release, "is_exact", False) else {}
+            release.save(target, **options)
+            target.chmod(0o644)
+            assert document_of(target)["version"] == version, name
+            print(f"{target.stat().st_size:6}  v{version}/{target.name}")
+
+
+def expect() -> None:
+    """Write what is expected of every file."""
+    from bayesprivmrf import load_release
+
+    found = {
+        "made with zlib": zlib.ZLIB_RUNTIME_VERSION,
+        "files": {
+            path.relative_to(FILES).as_posix(): described(load_release(path), path)
+            for path in sorted(FILES.rglob("*.golden"))
+        },
+    }
+    text = json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True)
+    (FILES.parent / "expected.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few records are drowned in the noise
+        for chosen in sys.argv[1:]:
+            make(chosen)
+        if not sys.argv[1:]:
+            expect()
