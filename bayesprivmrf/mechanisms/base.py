@@ -15,7 +15,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.noise.secure import NoiseSource, noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.release import Provenance, Released
 
 __all__ = ["Ledger", "Mechanism", "Stamp"]
 
@@ -57,8 +57,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     So whatever can be refused is refused before anything is spent.
 
-    A class that sets ``runs_from_file`` to True takes a declared model, reads records, and its release can be saved:
-    then the command line can run it.
+    A class that sets ``runs_from_file`` to True takes a declared model and reads records, and names in ``releases``
+    the classes of what it releases. If each is a kind of `Released` that can be saved, the command line can run it.
 
     Raises
     ------
@@ -69,6 +69,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     """
 
     runs_from_file: ClassVar[bool] = False
+    releases: ClassVar[tuple[type[Released], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
