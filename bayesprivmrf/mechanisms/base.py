@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DeclarationWa
 from bayesprivmrf.noise.secure import NoiseSource, noise_source
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.release import Provenance, Released
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +66,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     ``_randomise`` fails all the same, the noise may have been drawn, so that the charge stands. `promise` is final
     as well and ends after the second hook.
 
-    A class that sets ``runs_from_file`` to True takes a declared model, reads records, and its release can be saved:
-    then the command line can run it.
+    A class that sets ``runs_from_file`` to True takes a declared model and reads records, and names in ``releases``
+    the classes of what it releases. If each is a kind of `Released` that can be saved, the command line can run it.
 
     Raises
     ------
@@ -78,6 +78,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     """
 
     runs_from_file: ClassVar[bool] = False
+    releases: ClassVar[tuple[type[Released], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

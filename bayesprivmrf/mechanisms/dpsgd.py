@@ -94,6 +94,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     """
 
     runs_from_file: ClassVar[bool] = True
+    releases = (LearnedPotentials,)
 
     steps: int = 1000
     sampling_rate: float = 0.1

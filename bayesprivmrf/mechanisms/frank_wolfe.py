@@ -111,6 +111,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     True
     """
 
+    releases = (LearnedIsing, LearnedPairwise, LearnedMonomials)
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     width: float

@@ -97,6 +97,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     True
     """
 
+    releases = (ReleasedParities,)
     _sought: ClassVar[str] = "interactions"
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller order"
 

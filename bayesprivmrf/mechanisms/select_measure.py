@@ -95,6 +95,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
     """
 
+    releases = (LearnedIsing, LearnedPairwise)
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
 
     degree: float

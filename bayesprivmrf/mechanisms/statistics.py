@@ -76,6 +76,7 @@ class StatisticsMechanism(
     """
 
     runs_from_file: ClassVar[bool] = True
+    releases = (NoisyStatistics,)
 
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None

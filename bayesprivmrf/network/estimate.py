@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from scipy import sparse
 
+from bayesprivmrf.checks import finite_pair
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, encoded, labels, numbers, upper_places
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,6 +70,7 @@ class NetworkEstimate(Released):
     provenance: Provenance
 
     kind = "network-estimate"
+    format_version = 2
 
     def __post_init__(self) -> None:
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
@@ -218,6 +222,39 @@ class NetworkEstimate(Released):
             ("Delta", f"{constants.curvature:.4g}"),
             ("privacy", self.privacy_statement()),
         ]
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "inverse_temperature": self.inverse_temperature,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "constants": self.constants.as_dict(),
+            "nodes": [encoded(node) for node in self.network.nodes],
+        }
+
+    def _array(self) -> np.ndarray:
+        """Return the couplings above the diagonal, shape (3, edges): row, column, value."""
+        upper = sparse.coo_array(sparse.triu(self.network.coupling, k=1))
+        return np.stack([upper.coords[0].astype(float), upper.coords[1].astype(float), upper.data])
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        nodes, bounds, constants = labels(content["nodes"]), content["bounds"], Fields(content["constants"])
+        *places, values = numbers(array, (3, -1))
+        rows, columns = upper_places(places, len(nodes))
+        upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
+        return cls(
+            inverse_temperature=content.number("inverse_temperature"),
+            network=IsingNetwork.from_matrix(upper + upper.T, nodes),
+            bounds=None if bounds is None else finite_pair("bounds", bounds),
+            constants=PerturbationConstants(
+                calibration=constants.text("calibration", "tight", "paper"),
+                noise=constants.law("noise"),
+                pull=constants.whole("pull", 1),
+                sensitivity=constants.whole("sensitivity", 1),
+                **{n: constants.positive(n) for n in ("epsilon_noise", "epsilon_slope", "step", "grid")},
+            ),
+            **stamp,
+        )
 
 
 def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:

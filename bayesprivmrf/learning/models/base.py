@@ -7,17 +7,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.learning.models.saved_map import map_content, restored_map
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    numbers,
+    restored_domain,
+    restored_model,
+    upper_places,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -83,6 +93,7 @@ class LearnedNetwork(Released, ABC):
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
 
+    format_version = 3
     parameters: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
     """Names of the fields that hold what was learnt, in the order in which the map gives them."""
 
@@ -218,3 +229,69 @@ class LearnedNetwork(Released, ABC):
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))
         return [*found, ("privacy", self.privacy_statement())]
+
+    # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
+    # diagonal that is not zero, then the noisy tables.
+
+    def _content(self) -> dict[str, Any]:
+        matrix, _ = self._pair_arrays
+        tables = self.statistics
+        return {
+            "total": self.total,
+            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
+            "details": details_content(self.details),
+            "couplings": int(np.count_nonzero(np.triu(matrix, k=1))),
+            "map": map_content(self.map),
+            "statistics": None
+            if tables is None
+            else {
+                "cliques": [list(scope) for scope in tables.specification.scopes],
+                "noise": [law.as_dict() for law in tables.noise],
+                "total": tables.total,
+            },
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        matrix, fields = self._pair_arrays
+        rows, columns = np.nonzero(np.triu(matrix, k=1))
+        tables = np.zeros(0) if self.statistics is None else self.statistics.tables.flat
+        return np.concatenate([fields, rows, columns, matrix[rows, columns], tables])
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain, count = restored_domain(content), content.whole("couplings", 0)
+        measured = None if content["statistics"] is None else Fields(content["statistics"])
+        model = None if measured is None else restored_model(measured, domain)
+        width = array.size - 3 * count - (0 if model is None else model.size)
+        if width not in (len(domain.variables), sum(domain.cardinalities)):
+            raise ReleaseFileError(
+                f"its array must hold fields, {count} couplings and tables, got {array.size}"
+            )
+        parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
+        matrix = np.zeros((width, width))
+        matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
+        statistics = None
+        if measured is not None and model is not None:
+            statistics = NoisyStatistics(
+                specification=model,
+                tables=model.tables(parts[4]),
+                noise=tuple(noise_from_dict(law) for law in measured.items("noise")),
+                total=measured["total"],
+                **stamp,
+            )
+        return cls(
+            domain=domain,
+            total=content.number("total", optional=True),
+            total_noise=content.law("total_noise", optional=True),
+            details=content.mapping("details"),
+            map=restored_map(content["map"], cls.parameters, domain.cardinalities),
+            statistics=statistics,
+            **dict(zip(cls.parameters, (matrix + matrix.T, parts[0]), strict=True)),
+            **stamp,
+        )
+
+    @property
+    def _pair_arrays(self) -> tuple[FloatArray, FloatArray]:
+        matrix, fields = (getattr(self, name) for name in self.parameters)
+        return matrix, fields

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,6 +19,15 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    model_content,
+    numbers,
+    restored_domain,
+    restored_model,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -128,6 +137,30 @@ class LearnedPotentials(LearnedNetwork):
             for pair in combinations(subset, 2):
                 found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
         return ((i, j, weight) for (i, j), weight in found.items())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **model_content(self.model),
+            "total": self.total,
+            "details": details_content(self.details),
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        return self.tables.flat
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        model = restored_model(content, domain)
+        return cls(
+            domain=domain,
+            total=content.number("total", optional=True),
+            details=content.mapping("details"),
+            model=model,
+            tables=model.tables(numbers(array, (model.size,))),
+            **stamp,
+        )
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.learning.models.pair_arrays import pair_arrays
+from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.select_measure.fit import PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
@@ -24,6 +24,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
+from bayesprivmrf.release.codec import Fields
 
 __all__ = [
     "CouplingsByMeasurement",
@@ -62,7 +63,7 @@ class FittedCouplings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CouplingsByMeasurement:
+class CouplingsByMeasurement(SavedMap):
     """Public settings of the map.
 
     Parameters
@@ -76,17 +77,19 @@ class CouplingsByMeasurement:
     plan: MeasurementPlan
     total_noise: DiscreteGaussian | None
 
+    kind = "couplings-by-measurement"
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
         noise = None if self.total_noise is None else self.total_noise.scale
-        return {"kind": "couplings-by-measurement", "plan": self.plan.as_dict(), "total_noise": noise}
+        return {"kind": self.kind, "plan": self.plan.as_dict(), "total_noise": noise}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CouplingsByMeasurement:
+    def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> CouplingsByMeasurement:
         """Return the map that `as_dict` described."""
-        noise = values["total_noise"]
+        noise = content.positive("total_noise", optional=True)
         return cls(
-            plan=MeasurementPlan.from_dict(values["plan"]),
+            plan=MeasurementPlan.from_dict(Fields(content["plan"]), basis),
             total_noise=None if noise is None else DiscreteGaussian(noise),
         )
 
