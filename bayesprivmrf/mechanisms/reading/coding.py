@@ -210,6 +210,8 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
       listed by itself.
     """
     native, engine = series.to_native(), series.implementation
+    positions: Any
+    distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
     is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
     if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
