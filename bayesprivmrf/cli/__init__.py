@@ -73,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BaseException as error:
             # no traceback and no message: either may quote the data, and standard error is often logged
             print(
-                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld because it may "
-                "quote the data. Call the library from Python to see it.",
+                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld, for it may quote "
+                "what was read. Call the library from Python to see it.",
                 file=sys.stderr,
             )
             return 1

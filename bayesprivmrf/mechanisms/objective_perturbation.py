@@ -50,6 +50,10 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     [0, inf), for the default ones) gives the lower bound, one above gives the upper bound. The network and J are
     public; the promise is for the outcomes, whatever law they follow.
 
+    Every node has an outcome: a missing one is refused, because who lacks one is part of the data. Where it is
+    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what the
+    estimate is of.
+
     Parameters
     ----------
     epsilon

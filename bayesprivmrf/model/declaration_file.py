@@ -112,6 +112,10 @@ def read_declaration(path: str | Path) -> Declaration:
         raise ModelError(f"the model file {str(path)!r} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the model file {name!r} is not TOML: {error}.") from error
+    except RecursionError:
+        raise ModelError(
+            f"the model file {name!r} is nested too deeply; it must be tables of lists."
+        ) from None
     try:
         return _declaration(content)
     except ModelError as error:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
@@ -110,6 +111,47 @@ class IsingNetwork:
         if nodes is None:
             nodes = range(max(np.shape(J)[:1], default=0))
         return cls(nodes=tuple(nodes), coupling=J)
+
+    def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
+        r"""Return the model on some of the nodes alone: for outcomes that others do not have.
+
+        Who has an outcome is a fact about the people as their outcomes are, so no mechanism reads it off the data:
+        to name the nodes here says that it is public (who was in the room, who was asked), or chosen by a rule that
+        looks at no outcome. Then nothing changes in a proof of privacy. Of public names A, the couplings
+        :math:`J_{AA}` are public, outcomes :math:`s_A` that differ at one node of A are neighbours on this
+        network, and the outcomes of other nodes, if there are any, are not used: the guarantee is that of the
+        subnetwork, with its own constants. Where not answering is itself sensitive, a release on the others tells
+        who did not answer, and no noise hides it: then give these nodes an outcome by a rule fixed before, such as
+        one of the two states, and the promise covers whether they answered as well.
+
+        It is another model, too. If the whole network's outcomes follow the Ising law with beta, those of A follow it
+        with nodes summed out, which couples the neighbours of each such node, and not the law with
+        :math:`J_{AA}` and the same beta: an approximation, the better the fewer are left out.
+
+        Parameters
+        ----------
+        nodes
+            Names of at least two nodes, two of them coupled; they keep the order that they have here, and their
+            couplings. Degrees are not counted anew: for that, make the network from the graph of these nodes.
+
+        Raises
+        ------
+        ModelError
+            A name is no node, or repeats, or no two of the nodes are coupled.
+
+        Examples
+        --------
+        >>> path = IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")])
+        >>> path.subnetwork(["bob", "ann"]).nodes
+        ('ann', 'bob')
+        """
+        chosen = set(checked_nodes(nodes, None))
+        if not chosen <= set(self.nodes):
+            raise ModelError("`nodes` must be nodes of the network, but some names are none.")
+        kept = [place for place, node in enumerate(self.nodes) if node in chosen]
+        return type(self)(
+            nodes=tuple(self.nodes[place] for place in kept), coupling=self.coupling[kept][:, kept]
+        )
 
     def __len__(self) -> int:
         return len(self.nodes)

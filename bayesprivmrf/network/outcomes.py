@@ -12,6 +12,12 @@ from bayesprivmrf.model.domain import label_key
 
 __all__ = ["checked_spins", "read_spins"]
 
+_WITHOUT_OUTCOME = (
+    "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
+    "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "
+    "fixed before, such as one of the two states."
+)
+
 
 def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative: Any) -> np.ndarray:
     """Return the outcomes as an int8 array of -1 and +1 in the order of the nodes.
@@ -33,8 +39,8 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
         states = " and ".join(repr(label) for _, label in spin_of)
         raise UndeclaredStateError(
             f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some are "
-            "missing or in neither; recode them, declare the states by `positive` and `negative`, or take the nodes "
-            "without an outcome out of the network."
+            "missing or in neither; recode them, or declare the states by `positive` and `negative`. As for missing "
+            f"ones, {_WITHOUT_OUTCOME}"
         )
     return spins
 
@@ -101,8 +107,7 @@ def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any
         )
     if len(outcomes) != len(nodes):
         raise DataError(
-            "`outcomes` must have an entry for every node, but some have none; take those nodes out of the network, "
-            "if that choice does not depend on the outcomes."
+            f"`outcomes` must have an entry for every node, but some have none: {_WITHOUT_OUTCOME}"
         )
     return [outcomes[node] for node in nodes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -28,7 +28,13 @@ __all__ = [
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = 1 << 16
-_PLAIN = {str, bytes, bool, int, float}  # equal values of one of these types are interchangeable
+_EXACT = {
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+}  # two values of these types are equal only if they are one label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,36 +67,41 @@ class Coding:
         UndeclaredStateError
             A value is missing or undeclared, and no declared state takes it.
         """
-        undeclared = len(self.states)
+        undeclared, absent = len(self.states), len(self.states) + 1
         dtype = series.dtype
-        missing = is_missing(series)
-        has_missing = bool(missing.any())
-        if has_missing and self.missing is None:
-            raise missing_error(self)
         is_boolean = type_name(dtype) == "Boolean"
-        if is_boolean or (dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}):
-            codes = self._from_integers(series, has_missing, is_boolean=is_boolean)
-        elif dtype.is_float():
-            codes = self._from_floats(series.to_numpy())
+        is_whole = is_boolean or (
+            dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
+        )
+        if is_whole or dtype.is_float():
+            missing = is_missing(series)
+            if is_whole and missing.any():
+                series = series.fill_null(False if is_boolean else 0)
+            values = series.to_numpy()
+            codes = (
+                self._from_integers(values, is_boolean=is_boolean) if is_whole else self._from_floats(values)
+            )
+            codes[missing] = absent
         else:
-            codes = self._from_distinct(series, missing)
-        if has_missing:
-            codes[missing] = self.missing
-        if codes.size and codes.max() == undeclared:
-            if self.other is None:
-                raise undeclared_error(self)
-            codes[codes == undeclared] = self.other
+            positions, distinct = distinct_values(series)
+            codes = np.array([*self._looked_up(distinct), absent], dtype=self.dtype)[positions]
+        for mark, code, error in (
+            (absent, self.missing, missing_error),
+            (undeclared, self.other, undeclared_error),
+        ):
+            marked = codes == mark
+            if marked.any():
+                if code is None:
+                    raise error(self)
+                codes[marked] = code
         return codes
 
-    def _from_integers(self, series: Any, has_missing: bool, *, is_boolean: bool) -> np.ndarray:
-        if has_missing:
-            series = series.fill_null(False if is_boolean else 0)
+    def _from_integers(self, values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
         targets = {
             int(label): code  # type: ignore[call-overload]
             for code, label in enumerate(self.states)
             if label_fits(label, is_boolean=is_boolean) and label == int(label)  # type: ignore[call-overload]
         }
-        values = series.to_numpy()
         codes = np.full(values.size, len(self.states), dtype=self.dtype)
         targets = {value: code for value, code in targets.items() if -(2**63) <= value < 2**63}
         if not targets:
@@ -120,13 +131,14 @@ class Coding:
             _searched(values.astype(np.float64, copy=False), np.float64, targets, codes) if targets else codes
         )
 
-    def _from_distinct(self, series: Any, missing: np.ndarray) -> np.ndarray:
-        """Codes of text, categories, dates and objects: every distinct value is looked up once."""
+    def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
+        """Codes of text, categories, dates and objects, each by itself; what is not hashable is undeclared."""
         known = {label_key(label): code for code, label in enumerate(self.states)}
-        positions, distinct = distinct_values(series, missing)
-        lookup = np.full(len(distinct) + 1, len(self.states), dtype=self.dtype)
-        lookup[:-1] = [_find(known, value) for value in distinct]
-        return lookup[positions]  # a missing value's position is -1, the entry left undeclared
+        for value in values:
+            try:
+                yield known.get(label_key(value), len(known))
+            except TypeError:
+                yield len(known)
 
 
 def codings_of(
@@ -179,71 +191,65 @@ def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: 
     return np.where(declared[place] == values, order[place], codes)
 
 
-def _find(known: Mapping[Any, int], value: Any) -> int:
-    try:
-        return known.get(label_key(value), len(known))
-    except TypeError:
-        return len(known)
-
-
 def is_missing(series: Any) -> np.ndarray:
     """Where an eager narwhals series has no value: null, or NaN in a column of floats."""
     return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
 
 
-def distinct_values(series: Any, missing: np.ndarray) -> tuple[np.ndarray, Sequence[Any]]:
+def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
     """Position of each value of an eager narwhals series in a list of values, -1 where missing; and that list.
 
     What is then looked up for a value depends on that value alone, whatever stands in the other rows: two rows share
-    a position only if nothing tells their values apart.
+    a position only if their values are one label.
 
     - A typed column holds values of one type, and its engine's equality on them is exact.
     - A column of Python objects may hold anything, and its type says nothing of rows beyond the first hundred. A
       hash table over it would take ``True`` for ``1``, or ``(True,)`` for ``np.complex64(1)``, whichever came first,
-      so that one record could change the codes of all others. So objects are gathered type by type, and only where
-      the type is a plain one, whose equal values are interchangeable; any other object is listed by itself.
+      so that one record could change the codes of all others. So only objects of plain types are gathered, text and
+      numbers by themselves and truth values by themselves: there, equal values are one label. Any other object is
+      listed by itself.
     """
     native, engine = series.to_native(), series.implementation
+    positions: Any
+    distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
     is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
-    if is_object or not len(series):
-        return _distinct_objects(series.to_list(), missing)
+    if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
+        if engine.is_pandas():
+            return _distinct_objects(native.to_numpy(dtype=object))
+        return _distinct_objects(np.fromiter(series.to_list(), dtype=object, count=len(series)))
     if engine.is_pandas():
         import pandas as pd
 
-        if isinstance(native.dtype, pd.CategoricalDtype):
-            positions, distinct = native.cat.codes.to_numpy(), list(native.cat.categories)
-        else:
-            positions, distinct = pd.factorize(native)
+        is_category = isinstance(native.dtype, pd.CategoricalDtype)
+        positions, distinct = (
+            (native.cat.codes, native.cat.categories) if is_category else pd.factorize(native)
+        )
     elif engine.is_pyarrow():
         encoded = native.dictionary_encode().combine_chunks()
         encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
-        positions = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        distinct = encoded.dictionary.to_pylist()
-    elif engine.is_polars():
-        found = native.unique().drop_nulls()
-        places = np.arange(len(found))
-        positions = native.replace_strict(found, places, default=-1).to_numpy()
-        distinct = found.to_list()
+        positions, distinct = encoded.indices.fill_null(0), encoded.dictionary
     else:
-        return _distinct_objects(series.to_list(), missing)
-    return np.where(missing, np.intp(-1), positions), list(distinct)
+        distinct = native.unique().drop_nulls()
+        positions = native.replace_strict(distinct, np.arange(len(distinct)), default=-1)
+    labels = distinct.to_list() if engine.is_polars() else distinct.tolist()
+    return np.where(is_missing(series), np.intp(-1), np.asarray(positions)), labels
 
 
-def _distinct_objects(objects: Sequence[Any], missing: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+def _distinct_objects(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
     import pandas as pd
 
-    values = np.fromiter(objects, dtype=object, count=len(objects))
     positions, distinct = np.full(values.size, -1, dtype=np.intp), []
-    present = np.flatnonzero(~missing)
-    type_of = list(map(type, values[present]))
-    kinds = set(type_of)
-    for kind in kinds:
-        rows = present if len(kinds) == 1 else present[[one is kind for one in type_of]]
+    kinds = set(map(type, values))
+    for group in filter(None, (kinds & _EXACT, kinds & {bool}, kinds - _EXACT - {bool})):
+        rows: Any = slice(None)
+        if group != kinds:
+            rows = np.fromiter((type(value) in group for value in values), dtype=bool, count=values.size)
         own = values[rows]
-        places, found = np.arange(own.size), own
-        if kind in _PLAIN:
-            places, found = pd.factorize(own, use_na_sentinel=False)
-        positions[rows] = len(distinct) + places
+        if group <= _EXACT or group <= {bool}:
+            places, found = pd.factorize(own)  # None and NaN are missing
+        else:
+            places, found = np.where(pd.isna(own), -1, np.arange(own.size)), own
+        positions[rows] = np.where(places < 0, -1, places + len(distinct))
         distinct.extend(found)
     return positions, distinct

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.mechanisms.reading.coding import distinct_values, is_missing
+from bayesprivmrf.mechanisms.reading.coding import distinct_values
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, repeated_error
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, label_key
@@ -37,8 +37,8 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One column a declared variable, in declared order, same rows. A value that no rule covers stays as it is, and
-        counting refuses it.
+        One column a declared variable, in declared order, of type object, same rows. A value that no rule covers
+        stays as it is, and counting refuses it.
 
     Raises
     ------
@@ -80,12 +80,13 @@ def _recoded_frame(rules: Mapping[str, RecodingRule], data: Any, frame: Any) -> 
             raise repeated_error()
     frame = in_memory(frame, [by_text[variable] for variable in rules])
     columns = {v: _recoded(frame.get_column(by_text[v]), rule) for v, rule in rules.items()}
-    return pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None))
+    # as objects: a type inferred from all rows would change what one of them holds, a date into a time for instance
+    return pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None), dtype=object)
 
 
 def _recoded(column: Any, rule: RecodingRule) -> np.ndarray:
     """Labels of a column: each distinct value is looked up once."""
-    positions, distinct = distinct_values(column, is_missing(column))
+    positions, distinct = distinct_values(column)
     label_of = _by_value(rule) if rule.breaks is None else _by_bin(rule, rule.breaks)
     labels = [*map(label_of, distinct), rule.missing]  # a missing value's position is -1
     return np.fromiter(labels, dtype=object, count=len(labels))[positions]
@@ -121,7 +122,8 @@ def _by_bin(rule: RecodingRule, breaks: tuple[float, ...]) -> Callable[[Any], An
 
 def _number(value: Any) -> float | None:
     """Return the double nearest to a number, or to what a text spells; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
+    is_plain = type(value) in (float, str, int)  # asked first for speed
+    if not is_plain and (isinstance(value, bool) or not isinstance(value, str | Real | Decimal)):
         return None
     try:
         return float(value)
