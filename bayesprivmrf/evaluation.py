@@ -14,7 +14,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
-from bayesprivmrf.learning import LearnedNetwork
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.pgmpy_networks import network_potentials, read_network
@@ -23,6 +22,8 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
+
+    from bayesprivmrf.learning import LearnedNetwork
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
@@ -95,14 +96,13 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
-    if not isinstance(estimate, Solution | Posterior | LearnedNetwork) and not hasattr(
-        estimate, "get_factors"
-    ):
+    judged = _judged(estimate)
+    if judged is None and not hasattr(estimate, "get_factors"):
         raise ArgumentError(
             "`estimate` must be a solution, a posterior, a learnt model or a pgmpy network, got "
             f"{type(estimate).__name__}; the order is holdout_log_likelihood(estimate, data)."
         )
-    judged = estimate if isinstance(estimate, Posterior) else solution_of(estimate)
+    judged = judged or solution_of(estimate)
     model = judged.specification
     redirects = {
         "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
@@ -158,13 +158,15 @@ def compare(
     def held_out(solution: Solution | Posterior) -> float:
         return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
 
-    for name, solution in methods.items():
-        if not isinstance(solution, Solution | Posterior | LearnedNetwork):
+    judged = []
+    for name, estimate in methods.items():
+        solution = _judged(estimate)
+        if solution is None:
             raise ArgumentError(
-                f"`methods` must map names to solutions, posteriors or learnt models, got a "
-                f"{type(solution).__name__} for {name!r}; fit a release first."
+                f"`methods` must map names to solutions, posteriors or learned models, got a "
+                f"{type(estimate).__name__} for {name!r}; fit a release first."
             )
-    judged = [s if isinstance(s, Posterior) else solution_of(s) for s in methods.values()]
+        judged.append(solution)
     rows = [
         {
             "holdout_log_likelihood": (math.nan if holdout is None else _score(held_out, solution)),
@@ -179,32 +181,25 @@ def compare(
 
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
-    """The solution itself, a posterior's mean, or the distribution of a learnt model or a pgmpy network."""
-    if isinstance(network, Posterior):
-        return network.solution
+    """The solution itself, a posterior's mean, or the distribution of a learned model or a pgmpy network."""
     if isinstance(network, Solution):
         return network
-    if isinstance(network, LearnedNetwork):
-        return Solution(
-            specification=network.specification,
-            potentials=network.potentials,
-            method=network.provenance.mechanism,
-            status=_status_of(network),
-            is_simulated=network.provenance.simulated,
-        )
-    model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
+    own = getattr(network, "solution", None)
+    if own is not None:
+        return own
+    given: Any = network
+    model = read_network(given, warns_of_zeros=False)  # here a zero is a probability
     return Solution(
         specification=model,
-        potentials=network_potentials(model, network),
+        potentials=network_potentials(model, given),
         method="given network",
         status=Status.CONVERGED,
     )
 
 
-def _status_of(network: LearnedNetwork) -> Status:
-    """The status that a learnt model's details state; one that states none is an approximation."""
-    stated = network.details.get("status")
-    return next((status for status in Status if status.value == stated), Status.APPROXIMATE)
+def _judged(estimate: Any) -> Solution | Posterior | None:
+    """What is scored: a solution or a posterior as it is, or the solution that a learned model has."""
+    return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
 
 
 def _exact_log_partition(solution: Solution) -> float:

@@ -30,7 +30,7 @@ _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
 
 
-class Status(enum.Enum):
+class Status(enum.StrEnum):
     """How an estimator ended. Not converging is data, not an exception."""
 
     CONVERGED = "converged"
@@ -191,12 +191,16 @@ class Solution(Card):
             raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
         if self.inference != "exact":
             raise ModelError("sampling needs exact inference; fit with inference='exact'.")
-        generator = np.random.default_rng(rng)
-        codes = sample(model.cardinalities, model.scopes, self.potentials.flat, int(size), generator)
+        codes = self._codes(int(size), np.random.default_rng(rng))
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = label_array(model.domain, variable)[codes[:, position]]
         return pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
+
+    def _codes(self, size: int, generator: np.random.Generator) -> np.ndarray:
+        """States' codes of records, shape (size, p)."""
+        model = self.specification
+        return sample(model.cardinalities, model.scopes, self.potentials.flat, size, generator)
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]

@@ -11,7 +11,6 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
 from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.parities.separator_fem import SeparatorFEM
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
@@ -27,7 +26,7 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 
 __all__ = ["ParityQueries"]
 
-type Method = Literal["gaussian", "pmw", "sepfem", "auto"]
+type Method = Literal["gaussian", "pmw", "auto"]
 
 AUTO_ERROR = 0.1
 """Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md."""
@@ -64,14 +63,12 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
         (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
         distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
-        sums. ``"sepfem"``: synthetic records from an optimisation oracle, which needs no 2^p numbers, and is the
-        worst of the three wherever another fits. ``"auto"``: Gaussian noise, unless its largest error would exceed
-        0.1 and p is at most 16.
+        sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
-        Of ``"pmw"`` and ``"sepfem"``; by default from the number of records, public or noisy, and the budget.
+        Of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other
         See `LearningMechanism`. Under add-or-remove-one the number of records is private: ``"gaussian"`` releases it
-        as the sum of the empty product, the others buy it with 2 % of the budget.
+        as the sum of the empty product, the other buys it with 2 % of the budget.
 
     Raises
     ------
@@ -84,8 +81,8 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     References
     ----------
-    Hardt, Rothblum 2010; Hardt, Ligett, McSherry 2012 (multiplicative weights). Vietri, Tian, Bun, Steinke, Wu 2020
-    (sepFEM). Zhang, Kamath, Kulkarni, Wu 2020, section 4.2.
+    Hardt, Rothblum 2010; Hardt, Ligett, McSherry 2012 (multiplicative weights). Zhang, Kamath, Kulkarni, Wu 2020,
+    section 4.2.
 
     Examples
     --------
@@ -107,9 +104,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method not in ("gaussian", "pmw", "sepfem", "auto"):
+        if self.method not in ("gaussian", "pmw", "auto"):
             raise ArgumentError(
-                f"`method` must be 'gaussian', 'pmw', 'sepfem' or 'auto', got {self.method!r}; 'auto' chooses."
+                f"`method` must be 'gaussian', 'pmw' or 'auto', got {self.method!r}; 'auto' chooses."
             )
         if self.rounds is None:
             return
@@ -118,7 +115,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         if self.method in ("gaussian", "auto"):
             raise ArgumentError(
                 f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; "
-                "they are for 'pmw' and 'sepfem'."
+                "they are for 'pmw'."
             )
 
     @property
@@ -155,7 +152,8 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             rounds = self._rounds(plan, total)
             details["rounds"] = rounds
             counted = parity_sums(exact.spins, exact.counts, sets)
-            algorithm = self._algorithm(plan, method, rounds)
+            choice, measurement = self._scales(plan, rounds)
+            algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
             sums = total * algorithm.expectations(counted, sets, total, source)
         assert stamp.guarantee is not None
         release = ReleasedParities(
@@ -199,7 +197,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                 Outlay(step=f"products of up to {self.order} variables, by {method}", rho=learning),
             ]
         rounds = self._rounds(plan, total)
-        choice = self._scales(plan, rounds, method)[0]
+        choice, _ = self._scales(plan, rounds)
         return [
             *first,
             Outlay(
@@ -227,22 +225,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         largest = plan.law.scale * math.sqrt(2 * math.log(2 * len(plan.sets))) / total
         return "gaussian" if largest <= AUTO_ERROR or plan.sets.variables > AUTO_VARIABLES else "pmw"
 
-    def _algorithm(
-        self, plan: LearningPlan, method: str, rounds: int
-    ) -> MultiplicativeWeights | SeparatorFEM:
-        choice, measurement = self._scales(plan, rounds, method)
-        if method == "pmw":
-            assert measurement is not None
-            return MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
-        return SeparatorFEM(rounds=rounds, choice_scale=choice)
-
-    def _scales(
-        self, plan: LearningPlan, rounds: int, method: str | None = None
-    ) -> tuple[float, DiscreteGaussian | None]:
-        """Return the scale of the choices, and the law of each measurement if there are some."""
+    def _scales(self, plan: LearningPlan, rounds: int) -> tuple[float, DiscreteGaussian]:
+        """Return the scale of the choices of multiplicative weights, and the law of each measurement."""
         budget, moved = plan.budget.learning, self._moved
-        if (method or self.method) == "sepfem":
-            return selection_scale(2.0 * moved, budget, rounds), None
         choosing = _CHOICE_SHARE * budget
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
         return selection_scale(2.0 * moved, choosing, rounds), law
@@ -257,7 +242,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         if self.rounds is not None:
             return int(self.rounds)
         strength = total * math.sqrt(plan.budget.learning) / self._moved
-        wanted = math.ceil(0.63 * strength ** (2 / 3)) * (3 if self.method == "sepfem" else 1)
+        wanted = math.ceil(0.63 * strength ** (2 / 3))
         return max(FEWEST_ROUNDS, min(wanted, MOST_ROUNDS))
 
     def _has_total(self, plan: LearningPlan) -> bool:
@@ -272,10 +257,5 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         ):
             raise ModelTooLargeError(
                 f"multiplicative weights over {sets.variables} variables would take about {memory / 2**30:.3g} GiB, "
-                f"more than {limit / 2**30:g}; use method='gaussian', or 'sepfem'."
-            )
-        if self.method == "sepfem" and (memory := SeparatorFEM.memory_bytes(sets.order, rounds)) > limit:
-            raise ModelTooLargeError(
-                f"programs for parities of order {sets.order} would take about {memory / 2**30:.3g} GiB, more than "
-                f"{limit / 2**30:g}; use method='gaussian', or a smaller order."
+                f"more than {limit / 2**30:g}; use method='gaussian'."
             )

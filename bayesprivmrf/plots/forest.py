@@ -16,6 +16,7 @@ from bayesprivmrf.plots.style import (
     checked_probability,
     new_figure,
     plot_collection,
+    point_estimate,
     share,
     tidy,
 )
@@ -64,7 +65,7 @@ def marginal_forest(
     methods
         Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
         interval; a `NoiseAwareMAP` solution with its quick interval, which the legend calls approximate;
-        anything else is a point alone.
+        anything else, a learned model too, is a point alone.
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
@@ -196,6 +197,8 @@ def _rows(
 
 
 def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) -> _Estimate:
+    if not hasattr(method, "marginal"):  # a learned model, whose own intervals are for couplings
+        method = point_estimate(method)
     if not hasattr(method, "interval"):
         cells = [np.asarray(method.marginal(list(marginal))).ravel() for marginal in marginals]
         values = np.concatenate(cells)

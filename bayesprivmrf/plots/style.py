@@ -109,8 +109,8 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
 
 
 def point_estimate(estimate: Any) -> Solution:
-    """The solution itself, or the mean of a posterior's marginals as one."""
-    return estimate.solution if hasattr(estimate, "tree") else estimate
+    """The solution itself, the mean of a posterior's marginals as one, or that of a learned model."""
+    return getattr(estimate, "solution", estimate)
 
 
 def tidy(panel: Axes) -> None:

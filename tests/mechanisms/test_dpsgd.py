@@ -24,7 +24,6 @@ from bayesprivmrf.errors import (
     PrivacyError,
     UndeclaredStateError,
 )
-from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, base, clipped_ascent
@@ -110,7 +109,7 @@ def test_a_small_chain_is_recovered_at_a_large_budget():
 def test_labels_stay_with_their_states_in_awkward_domains():
     data = frame(30_000)
     release = DPSGD(epsilon=8.0, delta=1e-6, steps=100).release(network(), data, rng=1)
-    solution = solution_of(release)
+    solution = release.solution
     assert solution.method == "DPSGD"
     assert solution.status is bpm.Status.STOPPED_EARLY
     assert solution.is_simulated
@@ -152,7 +151,7 @@ def test_impossible_cells_stay_impossible_and_records_in_them_are_refused():
     allowed = data[(data["z"] == "yes") | (data["0"] != 7)]
     release = DPSGD(**QUICK).release(public, allowed, rng=1)
     assert np.isneginf(release.potentials["z", 0][0, 0])
-    assert float(solution_of(release).marginal(["z", 0]).sel({"z": "no", "0": 7})) == 0.0
+    assert float(release.solution.marginal(["z", 0]).sel({"z": "no", "0": 7})) == 0.0
     assert release.graph(0.0).number_of_edges() == 2
 
 
@@ -254,8 +253,8 @@ def test_an_empty_frame_is_fitted_and_not_trusted():
 def test_a_learning_rate_that_diverges_says_so():
     release = DPSGD(**QUICK, learning_rate=1e6).release(network(), frame(50), rng=2)
     assert release.details["status"] == "diverged"
-    assert solution_of(release).status is bpm.Status.DIVERGED
-    assert math.isfinite(solution_of(release).log_partition)
+    assert release.solution.status is bpm.Status.DIVERGED
+    assert math.isfinite(release.solution.log_partition)
 
 
 def test_the_ledger_is_charged_once_and_nothing_is_drawn_when_it_refuses():

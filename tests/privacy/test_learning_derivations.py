@@ -228,7 +228,7 @@ def spent(mechanism: Any) -> Fraction:
         return cost
     if isinstance(mechanism, ParityQueries):
         moved = 1.0 if adjacency is ADD else 2.0
-        choice, measurement = mechanism._scales(plan, 30, mechanism.method)
+        choice, measurement = mechanism._scales(plan, 30)
         cost += Fraction(selection_rho(2 * moved, choice, 30))
         return cost + (promised_loss([measurement] * 30, moved) if measurement is not None else 0)
     steps = plan.map.steps_for(1e5)
@@ -256,7 +256,6 @@ def test_no_budget_is_split_into_more_than_itself_whatever_its_digits(adjacency)
             SelectMeasure(rho=rho, degree=1, measure="tables", adjacency=adjacency),
             SelectMeasure(rho=rho, degree=4, adjacency=adjacency),
             ParityQueries(rho=rho, order=2, method="pmw", adjacency=adjacency),
-            ParityQueries(rho=rho, order=2, method="sepfem", adjacency=adjacency),
         ):
             cost = spent(mechanism)
             assert mechanism._guarantee(mechanism._prepare(NETWORK)).rho == rho
@@ -298,10 +297,7 @@ LEARNERS = {
     "moments": (2, SelectMeasure(rho=1.0, degree=1)),
     "tables": (3, SelectMeasure(rho=1.0, degree=1)),
     "all pairs": (2, SelectMeasure(rho=1.0, degree=3)),
-    **{
-        method: (2, ParityQueries(rho=1.0, order=3, method=method))
-        for method in ("gaussian", "pmw", "sepfem", "auto")
-    },
+    **{method: (2, ParityQueries(rho=1.0, order=3, method=method)) for method in ("gaussian", "pmw", "auto")},
 }
 
 

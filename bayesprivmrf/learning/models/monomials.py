@@ -13,11 +13,12 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.parameters import Coordinates
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
@@ -128,6 +129,28 @@ class LearnedMonomials(LearnedNetwork):
             coupling_matrix=A,
             field_vector=h,
         )
+
+    def vector(self) -> FloatArray:
+        """Return the coefficients, the empty set's first."""
+        return np.array(self.coefficients)
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the same release with the coefficients that a vector holds."""
+        return self.with_parameters((values,))
+
+    def places(self, of: str) -> IntArray:
+        """Return where the coefficients of two variables or more, or of single ones, are."""
+        orders = self.sets.orders
+        return np.flatnonzero(orders >= 2 if of == "couplings" else orders == 1)
+
+    def labels(self, of: str) -> pd.Index:
+        """Return the variables of each monomial."""
+        return self.monomials.index[self.places(of) - 1]
+
+    def coordinates(self) -> Coordinates:
+        """Return the monomial of each coefficient, by its order; the empty set is not learned."""
+        orders = np.asarray(self.sets.orders)
+        return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
 
     @property
     def width(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
@@ -13,11 +13,12 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
-from bayesprivmrf.learning.models.pair_arrays import pair_arrays
+from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import (
     Fields,
@@ -56,6 +57,7 @@ class LearnedPotentials(LearnedNetwork):
     tables: CliqueTables
 
     kind = "learned-potentials"
+    parameters = ("tables",)
 
     def __post_init__(self) -> None:
         model = self.model
@@ -79,6 +81,14 @@ class LearnedPotentials(LearnedNetwork):
     def potentials(self) -> CliqueTables:
         """Log potentials, nats, one table a clique."""
         return self.tables
+
+    def vector(self) -> FloatArray:
+        """Return the log potentials, one table after the other."""
+        return np.array(self.tables.flat)
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the same release with the potentials that a vector holds."""
+        return replace(self, tables=self.model.tables(values))
 
     @property
     def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.learning.models.pair_arrays import pair_arrays
+from bayesprivmrf.learning.models.pairs import LearnedPairs, pair_arrays
 from bayesprivmrf.learning.models.saved_map import SavedMap
-from bayesprivmrf.learning.select_measure.fit import PairFit, closed_form, fit_means
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
+from bayesprivmrf.learning.select_measure.interval import limits
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -34,9 +35,6 @@ __all__ = [
     "smallest_chosen",
     "smallest_measured",
 ]
-
-PRIOR_DEVIATION = 2.0
-"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +108,19 @@ class CouplingsByMeasurement(SavedMap):
         fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
         return fitted.coupling_matrix, fitted.field_vector
 
+    @property
+    def _total_variance(self) -> float:
+        return 0.0 if self.total_noise is None else self.total_noise.variance
+
+    def linearised(
+        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return limits of the parameters of a release: see `bayesprivmrf.learning.select_measure.interval`."""
+        return limits(learned, self.plan, self._total_variance, prob, total, generator)
+
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
-        variance = 0.0 if self.total_noise is None else self.total_noise.variance
-        targets = PairTargets.of(measured, self.plan, total, variance)
+        targets = PairTargets.of(measured, self.plan, total, self._total_variance)
         fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
         coupling, fields = pair_arrays(fit.effects, fit.coordinates)
         return FittedCouplings(
