@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
-    from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
+    from bayesprivmrf.network.intervals import BetaInterval
 
 __all__ = ["NetworkEstimate"]
 
@@ -103,7 +104,7 @@ class NetworkEstimate(Released):
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
 
-        Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
+        FORECAST It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
         many estimates of one network. Without settings, the law that is kept is returned, whatever its settings.
 
         Parameters
@@ -135,10 +136,12 @@ class NetworkEstimate(Released):
         law: EstimateLaw | None = None,
         rng: int | np.random.Generator | None = None,
         *,
-        method: IntervalMethod = "inversion",
+        method: Literal["inversion"] = "inversion",
         **settings: Any,
     ) -> BetaInterval:
         """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -149,7 +152,7 @@ class NetworkEstimate(Released):
         rng, settings
             For the simulation, where `law` is None.
         method
-            ``"inversion"`` of tests, or the parametric ``"bootstrap"``: see `bayesprivmrf.network.intervals`.
+            ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
         Raises
         ------
@@ -158,8 +161,14 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.intervals import interval
 
-        _refuse_idle(law, settings)
-        return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
+        if method != "inversion":
+            raise ArgumentError(
+                f"`method` must be 'inversion', got {method!r}; the parametric bootstrap, which misses beta too "
+                "often, is in benchmarks/network_intervals.py alone."
+            )
+        probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        law = self._own(law, rng, settings)
+        return interval(law, self.inverse_temperature, prob)
 
     def posterior(
         self,
@@ -172,6 +181,8 @@ class NetworkEstimate(Released):
         **settings: Any,
     ) -> xr.DataTree:
         """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -193,10 +204,28 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.beta_posterior import posterior
 
-        _refuse_idle(law, settings)
+        law = self._own(law, None if self._laws and not settings else rng, settings)
+        tree = posterior(law, self.inverse_temperature, prior, chains=chains, draws=draws, rng=rng)
+        public = {"noise_deviation": self.constants.noise_deviation, "curvature": self.constants.curvature}
+        tree["constant_data"].dataset = tree["constant_data"].to_dataset().assign(public)
+        tree.attrs |= {"privacy": self.privacy_statement(), "simulated": int(self.provenance.simulated)}
+        return tree
+
+    def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
+        """The law given, after a check that it is this release's, or else the simulated one."""
         if law is None:
-            law = self.law(None if self._laws and not settings else rng, **settings)
-        return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
+            return self.law(rng, **settings)
+        if settings:
+            raise ArgumentError(
+                f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated "
+                "already; leave out the one or the other."
+            )
+        if not hasattr(law, "value_of"):
+            raise ArgumentError(
+                f"`law` must be an EstimateLaw, got {type(law).__name__}; make it by EstimateLaw.of(estimate)."
+            )
+        law.value_of(self)
+        return law
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence() + " The network itself is public."
@@ -218,11 +247,3 @@ class NetworkEstimate(Released):
             ("Delta", f"{constants.curvature:.4g}"),
             ("privacy", self.privacy_statement()),
         ]
-
-
-def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:
-    if law is not None and settings:
-        raise ArgumentError(
-            f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated already; "
-            "leave out the one or the other."
-        )

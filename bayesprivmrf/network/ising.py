@@ -12,14 +12,15 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
+from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
-    from bayesprivmrf.chains.heat_bath import Moves, Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["IsingNetwork"]
+__all__ = ["IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,12 +126,7 @@ class IsingNetwork:
     @cached_property
     def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
         """J as a number times a matrix of integers -1, 0, 1, where it is one."""
-        J = self.coupling
-        size = np.abs(J.data)
-        if size.min() != size.max():
-            return None
-        signs = np.sign(J.data).astype(np.int32)
-        return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
+        return unit_coupling(self.coupling)
 
     @cached_property
     def components(self) -> np.ndarray:
@@ -292,9 +288,9 @@ class IsingNetwork:
         ArgumentError
             `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
-        from bayesprivmrf.chains.heat_bath import simulate
-
-        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        result = simulate(
+            self.coupling, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
+        )
         result.mixing.warn(moves)
         return result
 
