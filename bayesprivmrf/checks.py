@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -12,7 +13,16 @@ from bayesprivmrf.errors import ArgumentError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["finite", "finite_pair", "generator", "one_of", "positive_finite", "probability", "whole_number"]
+__all__ = [
+    "file_path",
+    "finite",
+    "finite_pair",
+    "generator",
+    "one_of",
+    "positive_finite",
+    "probability",
+    "whole_number",
+]
 
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
 
@@ -23,7 +33,10 @@ def _number(name: str, value: Any, requirement: str) -> float:
         raise ArgumentError(
             f"`{name}` must be {requirement}, got {type(value).__name__} {value!r}; write a number."
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no double holds
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # a Real has an order
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
@@ -98,6 +111,23 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
         names = ", ".join(f'"{name}"' for name in known)
         raise ArgumentError(f"`{name}` must be one of {names}, got {value!r}.")
     return value
+
+
+def file_path(name: str, value: Any) -> Path:
+    """Return the path of a file as a `Path`.
+
+    Raises
+    ------
+    ArgumentError
+        The value is neither text nor a path, or it is empty.
+    """
+    try:
+        path = Path(value)
+    except TypeError:
+        path = Path()
+    if not path.name:
+        raise ArgumentError(f"`{name}` must be the path of a file, got {value!r}.")
+    return path
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -19,7 +19,6 @@ import os
 import warnings
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self, cast
 from zipfile import BadZipFile
 
@@ -36,7 +35,7 @@ from bayesprivmrf.network.law_simulation import LawSimulation, public_grid
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-__all__ = ["EstimateLaw"]
+__all__ = ["EstimateLaw", "checked_law"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -143,8 +142,9 @@ class EstimateLaw:
             betas = public_grid(network.coupling, bounds if span is None else span, points)
         grid = _checked_betas(betas)
         fingerprint = _fingerprint(network, constants, bounds)
-        if cache is not None and Path(cache).exists():
-            known = cls.load(cache)
+        file = None if cache is None else checks.file_path("cache", cache)
+        if file is not None and file.exists():
+            known = cls.load(file)
             shape = (grid.size, simulation.configurations, simulation.noises)
             same = known.fingerprint == fingerprint and known.moves == simulation.moves
             if same and known.estimates.shape == shape and np.array_equal(known.betas, grid):
@@ -162,8 +162,8 @@ class EstimateLaw:
             moves=simulation.moves,
         )
         law._warn()
-        if cache is not None:
-            law.save(cache)
+        if file is not None:
+            law.save(file)
         return law
 
     @cached_property
@@ -188,7 +188,7 @@ class EstimateLaw:
 
     def at_end(self, value: float) -> tuple[bool, bool]:
         """Whether a released value is the first, and whether it is the last that can be released."""
-        half = self.spacing / 2
+        value, half = checks.finite("value", value), self.spacing / 2
         return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
 
     def value_of(self, estimate: Any) -> float:
@@ -225,7 +225,7 @@ class EstimateLaw:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a NumPy file; no code is in it."""
-        path = Path(path)
+        path = checks.file_path("path", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         with part.open("wb") as file:
@@ -278,10 +278,25 @@ class EstimateLaw:
         )
 
 
+def checked_law(law: Any) -> EstimateLaw:
+    """Return what is an `EstimateLaw`.
+
+    Raises
+    ------
+    ArgumentError
+        It is something else.
+    """
+    if not isinstance(law, EstimateLaw):
+        raise ArgumentError(
+            f"`law` must be an EstimateLaw, got {type(law).__name__}; make it by EstimateLaw.of(estimate)."
+        )
+    return law
+
+
 def _checked_betas(betas: ArrayLike) -> FloatArray:
     try:
         grid = np.asarray(betas, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         grid = np.empty(0)
     if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
         raise ArgumentError(

@@ -22,7 +22,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 
 __all__ = ["BetaInterval", "interval", "quantile_curves"]
 
@@ -100,7 +100,7 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
         `prob` is not in (0, 1).
     """
     tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
-    rows, half = law.sorted_rows, law.spacing / 2
+    rows, half = checked_law(law).sorted_rows, law.spacing / 2
     first = (rows < law.ends[0] + half).mean(axis=1) > tail
     last = (rows > law.ends[1] - half).mean(axis=1) > tail
     below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)

@@ -108,9 +108,8 @@ class IsingNetwork:
         ModelError
             As for the class.
         """
-        if nodes is None:
-            nodes = range(max(np.shape(J)[:1], default=0))
-        return cls(nodes=tuple(nodes), coupling=J)
+        J = checked_coupling(J, "J")
+        return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
 
     def __len__(self) -> int:
         return len(self.nodes)

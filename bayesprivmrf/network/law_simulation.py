@@ -57,8 +57,12 @@ class LawSimulation:
         for name, least in (("configurations", 1), ("noises", 1), ("burn_in", 0), ("sweeps", 1)):
             whole_number(name, getattr(self, name), least=least)
         one_of("moves", self.moves, get_args(Moves.__value__))
-        if self.workers != -1:
-            whole_number("workers", self.workers, least=1)
+        whole_number("workers", self.workers, least=-1)
+        if self.workers == 0 or not isinstance(self.progress, bool):
+            raise ArgumentError(
+                "`workers` must be at least 1, or -1 for one a core, and `progress` True or False, got "
+                f"{self.workers} and {self.progress!r}."
+            )
 
     def row(
         self, coupling: sparse.csr_array, estimator: PerturbedEstimator, beta: float, rng: np.random.Generator
