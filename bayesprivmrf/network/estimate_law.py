@@ -12,8 +12,6 @@ over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import warnings
@@ -31,8 +29,7 @@ from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
-from bayesprivmrf.network.law_simulation import LawSimulation, public_grid
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.network.law_simulation import LawSimulation, estimator_of, fingerprint_of, public_grid
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
 __all__ = ["EstimateLaw", "checked_law"]
@@ -137,11 +134,11 @@ class EstimateLaw:
             `bounds` is None and neither `betas` nor `span` is given; a number is out of range; `moves` is not known.
         """
         simulation, generator = LawSimulation(**settings), checks.generator(rng)
-        estimator = _estimator(network, constants, bounds)
+        estimator = estimator_of(network, constants, bounds)
         if betas is None:
             betas = public_grid(network.coupling, bounds if span is None else span, points)
         grid = _checked_betas(betas)
-        fingerprint = _fingerprint(network, constants, bounds)
+        fingerprint = fingerprint_of(network, constants, bounds)
         file = None if cache is None else checks.file_path("cache", cache)
         if file is not None and file.exists():
             known = cls.load(file)
@@ -199,7 +196,7 @@ class EstimateLaw:
         ArgumentError
             Network, constants or bounds differ from those that were simulated.
         """
-        if _fingerprint(*_public_part(estimate)) != self.fingerprint:
+        if fingerprint_of(*_public_part(estimate)) != self.fingerprint:
             raise ArgumentError(
                 "`law` must be that of the estimate's network, constants and bounds, but another one was simulated; "
                 "make it by EstimateLaw.of(estimate)."
@@ -313,31 +310,3 @@ def _public_part(
         return estimate.network, estimate.constants, estimate.bounds
     except AttributeError:
         raise ArgumentError(f"`estimate` must be a NetworkEstimate, got {type(estimate).__name__}.") from None
-
-
-def _estimator(
-    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
-) -> PerturbedEstimator:
-    for name, value, kind in (
-        ("network", network, IsingNetwork),
-        ("constants", constants, PerturbationConstants),
-    ):
-        if not isinstance(value, kind):
-            raise ArgumentError(
-                f"`{name}` must be of class {kind.__name__}, got {type(value).__name__}; `mechanism.law(network)` "
-                "takes all three from a mechanism."
-            )
-    return PerturbedEstimator.of(
-        network.coupling, constants, None if bounds is None else checks.finite_pair("bounds", bounds)
-    )
-
-
-def _fingerprint(
-    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
-) -> str:
-    coupling = network.coupling
-    settings = json.dumps([constants.as_dict(), None if bounds is None else [float(b) for b in bounds]])
-    digest = hashlib.blake2b(settings.encode(), digest_size=16)
-    for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
-        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
-    return digest.hexdigest()

@@ -101,13 +101,7 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
-        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix.
-
-        Raises
-        ------
-        ModelError
-            As for the class.
-        """
+        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix; errors are the class's."""
         J = checked_coupling(J, "J")
         return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
 
@@ -189,13 +183,7 @@ class IsingNetwork:
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration.
-
-        Raises
-        ------
-        ArgumentError
-            `beta` is not finite.
-        """
+        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration and a finite beta."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -13,11 +15,13 @@ from bayesprivmrf.chains.heat_bath import Moves, simulate
 from bayesprivmrf.checks import finite_pair, one_of, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-__all__ = ["LawSimulation", "public_grid"]
+__all__ = ["LawSimulation", "estimator_of", "fingerprint_of", "public_grid"]
 
 _DRAWS = 4  # of each chain: the first burn-in is shared, and chains still are many
 _NEAR = (0.6, 1.6)  # around 1 / norm of J, where in mean field order sets in and the law changes fastest
@@ -142,3 +146,39 @@ def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, po
     parts = [np.linspace(low, high, points - dense * len(pieces))]
     parts += [np.linspace(a, b, dense + 2)[1:-1] for a, b in pieces]
     return np.unique(np.concatenate(parts))
+
+
+def estimator_of(
+    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
+) -> PerturbedEstimator:
+    """Return the estimator whose law is simulated.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another class; the bounds are no pair, or not wider than the grid.
+    """
+    for name, value, kind in (
+        ("network", network, IsingNetwork),
+        ("constants", constants, PerturbationConstants),
+    ):
+        if not isinstance(value, kind):
+            raise ArgumentError(
+                f"`{name}` must be of class {kind.__name__}, got {type(value).__name__}; `mechanism.law(network)` "
+                "takes all three from a mechanism."
+            )
+    return PerturbedEstimator.of(
+        network.coupling, constants, None if bounds is None else finite_pair("bounds", bounds)
+    )
+
+
+def fingerprint_of(
+    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
+) -> str:
+    """Return a digest of what a law depends on beside numbers of draws."""
+    coupling = network.coupling
+    settings = json.dumps([constants.as_dict(), None if bounds is None else [float(b) for b in bounds]])
+    digest = hashlib.blake2b(settings.encode(), digest_size=16)
+    for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
+        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
+    return digest.hexdigest()
