@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import finite_pair
+from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
-    from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
+    from bayesprivmrf.network.intervals import BetaInterval
 
 __all__ = ["NetworkEstimate"]
 
@@ -107,8 +108,10 @@ class NetworkEstimate(Released):
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
 
-        Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
-        many estimates of one network. Without settings, the law that is kept is returned, whatever its settings.
+        With the default numbers that takes one to four minutes of one core on networks of 100 to 1,000 nodes; a
+        terminal or notebook shows a bar, and ``workers=-1`` shares the work among all cores. The law does not depend
+        on the estimate's value: `EstimateLaw.of` makes one that serves many estimates of one network. Without
+        settings, the law that is kept is returned, whatever its settings.
 
         Parameters
         ----------
@@ -121,16 +124,18 @@ class NetworkEstimate(Released):
         from bayesprivmrf.network.estimate_law import EstimateLaw
 
         lasting = {name: value for name, value in settings.items() if name not in _PASSING}
-        is_generator = isinstance(rng, np.random.Generator)
-        for (seed, known), kept in self._laws:
-            if not is_generator and (not lasting or lasting == known) and rng in (None, seed):
+        seed = int(rng) if isinstance(rng, Integral) else None
+        for known_seed, known, kept in self._laws:
+            if (rng is None or (seed is not None and seed == known_seed)) and (
+                not lasting or _same(lasting, known)
+            ):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [((rng if isinstance(rng, int) else None, lasting), law)]
+        self._laws[:] = [(seed, lasting, law)]
         return law
 
     @cached_property
-    def _laws(self) -> list[tuple[tuple[int | None, dict[str, Any]], EstimateLaw]]:
+    def _laws(self) -> list[tuple[int | None, dict[str, Any], EstimateLaw]]:
         return []
 
     def interval(
@@ -139,10 +144,12 @@ class NetworkEstimate(Released):
         law: EstimateLaw | None = None,
         rng: int | np.random.Generator | None = None,
         *,
-        method: IntervalMethod = "inversion",
+        method: Literal["inversion"] = "inversion",
         **settings: Any,
     ) -> BetaInterval:
         """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -153,7 +160,7 @@ class NetworkEstimate(Released):
         rng, settings
             For the simulation, where `law` is None.
         method
-            ``"inversion"`` of tests, or the parametric ``"bootstrap"``: see `bayesprivmrf.network.intervals`.
+            ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
         Raises
         ------
@@ -162,8 +169,14 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.intervals import interval
 
-        _refuse_idle(law, settings)
-        return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
+        if not (isinstance(method, str) and method == "inversion"):
+            raise ArgumentError(
+                f"`method` must be 'inversion', got {method!r}; the parametric bootstrap, which misses beta too "
+                "often, is in benchmarks/network_intervals.py alone."
+            )
+        probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        law = self._own(law, rng, settings)
+        return interval(law, self.inverse_temperature, prob)
 
     def posterior(
         self,
@@ -176,6 +189,8 @@ class NetworkEstimate(Released):
         **settings: Any,
     ) -> xr.DataTree:
         """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -197,10 +212,26 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.beta_posterior import posterior
 
-        _refuse_idle(law, settings)
+        law = self._own(law, None if self._laws and not settings else rng, settings)
+        tree = posterior(law, self.inverse_temperature, prior, chains=chains, draws=draws, rng=rng)
+        public = {"noise_deviation": self.constants.noise_deviation, "curvature": self.constants.curvature}
+        tree["constant_data"].dataset = tree["constant_data"].to_dataset().assign(public)
+        tree.attrs |= {"privacy": self.privacy_statement(), "simulated": int(self.provenance.simulated)}
+        return tree
+
+    def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
+        """The law given, after a check that it is this release's, or else the simulated one."""
+        from bayesprivmrf.network.estimate_law import checked_law
+
         if law is None:
-            law = self.law(None if self._laws and not settings else rng, **settings)
-        return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
+            return self.law(rng, **settings)
+        if settings:
+            raise ArgumentError(
+                f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated "
+                "already; leave out the one or the other."
+            )
+        checked_law(law).value_of(self)
+        return law
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence() + " The network itself is public."
@@ -257,9 +288,9 @@ class NetworkEstimate(Released):
         )
 
 
-def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:
-    if law is not None and settings:
-        raise ArgumentError(
-            f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated already; "
-            "leave out the one or the other."
-        )
+def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Whether both simulations have the same settings; arrays among them are compared entry by entry."""
+    try:
+        return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
+    except (TypeError, ValueError):  # what cannot be compared is no setting that was simulated
+        return False

@@ -12,15 +12,16 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
+from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
-    from bayesprivmrf.chains.heat_bath import Moves, Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["IsingNetwork"]
+__all__ = ["IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,16 +102,9 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
-        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix.
-
-        Raises
-        ------
-        ModelError
-            As for the class.
-        """
-        if nodes is None:
-            nodes = range(max(np.shape(J)[:1], default=0))
-        return cls(nodes=tuple(nodes), coupling=J)
+        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix; errors are the class's."""
+        J = checked_coupling(J, "J")
+        return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
 
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the model on some of the nodes alone: for outcomes that others do not have.
@@ -167,12 +161,7 @@ class IsingNetwork:
     @cached_property
     def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
         """J as a number times a matrix of integers -1, 0, 1, where it is one."""
-        J = self.coupling
-        size = np.abs(J.data)
-        if size.min() != size.max():
-            return None
-        signs = np.sign(J.data).astype(np.int32)
-        return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
+        return unit_coupling(self.coupling)
 
     @cached_property
     def components(self) -> np.ndarray:
@@ -236,13 +225,7 @@ class IsingNetwork:
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration.
-
-        Raises
-        ------
-        ArgumentError
-            `beta` is not finite.
-        """
+        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration and a finite beta."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(
@@ -334,9 +317,9 @@ class IsingNetwork:
         ArgumentError
             `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
-        from bayesprivmrf.chains.heat_bath import simulate
-
-        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        result = simulate(
+            self.coupling, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
+        )
         result.mixing.warn(moves)
         return result
 

@@ -53,11 +53,19 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
             "`positive` and `negative` must be declared together, got one alone; name both states, for the other one "
             "is never read off the data."
         )
-    if label_key(positive) == label_key(negative):
-        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
-    if any(label != label for label in (positive, negative)):
+    try:
+        spin_of = {label_key(positive): 1, label_key(negative): -1}
+        is_missing = bool(positive != positive or negative != negative)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
+            f"{type(negative).__name__}; declare what an outcome can be."
+        ) from None
+    if is_missing:
         raise ArgumentError("`positive` and `negative` must be states, got a missing value; name the state.")
-    return {label_key(positive): 1, label_key(negative): -1}
+    if len(spin_of) < 2:
+        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
+    return spin_of
 
 
 def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
@@ -120,7 +128,10 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
     DataError
         The last dimension is not `size`, or an entry is neither -1 nor +1.
     """
-    array = np.asarray(spins)
+    try:
+        array: Any = np.asarray(spins)
+    except ValueError:  # rows of several lengths
+        array = np.empty((), object)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
         raise DataError(
             f"`spins` must be -1 and +1 in an array of shape (n,) or (k, n), n = {size}, got {array.dtype} of shape "
