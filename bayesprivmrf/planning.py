@@ -15,6 +15,8 @@ from bayesprivmrf.privacy import NoiseLaw
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayesprivmrf.audit.worst_case import Choices, Sums
+
 __all__ = [
     "LARGEST_HIDDEN",
     "Outlay",
@@ -50,6 +52,8 @@ class Outlay:
         How many numbers are measured, or choices made; ``None`` where that waits for the number of records.
     noise_sd
         Standard deviation of the noise on each, records; ``None`` as above.
+    draws
+        What is drawn, by law and worst case, where that is known; `bayesprivmrf.audit` holds it against `rho`.
     smallest_coupling
         About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
         where the number of records is not known, or the step shows no coupling.
@@ -61,6 +65,7 @@ class Outlay:
     count: int | None = None
     noise_sd: float | None = None
     smallest_coupling: float | None = None
+    draws: tuple[Sums | Choices, ...] = ()
 
 
 def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.DataFrame:
@@ -71,7 +76,7 @@ def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.
     """
     import pandas as pd
 
-    frame = pd.DataFrame([asdict(outlay) for outlay in outlays])
+    frame = pd.DataFrame([asdict(outlay) for outlay in outlays]).drop(columns="draws")
     numbers = ["rho", "epsilon", "noise_sd", "smallest_coupling"]
     frame[numbers] = frame[numbers].astype(float)
     frame = frame.drop(

@@ -1,7 +1,8 @@
-"""The command line: ``bayesprivmrf compare | plan | release | fit | reproduce``.
+"""The command line: ``bayesprivmrf compare | plan | release | fit | audit | reproduce``.
 
 What a command is for is said once, here; how it works is in the module of its name. Results go to standard
-output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 130 interrupted.
+output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
+promise, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if it went well, 1 after an error (one line on standard error), 130 if interrupted.
+        0 if it went well, 1 after an error (one line on standard error), 3 if an audit refuted a promise, 130 if
+        interrupted.
 
     Raises
     ------
@@ -88,12 +90,13 @@ def _run(options: argparse.Namespace) -> int:
         from bayesprivmrf.cli.fit import run
     elif options.command == "plan":
         from bayesprivmrf.cli.plan import run
+    elif options.command == "audit":
+        from bayesprivmrf.cli.audit import run
     elif options.command == "reproduce":
         from bayesprivmrf.cli.reproduce import run
     else:
         from bayesprivmrf.cli.release import run
-    run(options)
-    return 0
+    return run(options) or 0
 
 
 def _keep_own_warnings() -> None:

@@ -16,13 +16,16 @@ __all__ = ["chosen_mechanism"]
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 
-def chosen_mechanism(options: argparse.Namespace) -> Any:
-    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it."""
+def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> Any:
+    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it.
+
+    By default it must take a declared model and make a release that can be saved.
+    """
     from bayesprivmrf.mechanisms import available_mechanisms
 
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
     available: dict[str, Any] = available_mechanisms()
-    fit = sorted(key for key, kind in available.items() if kind.runs_from_file)
+    fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
     if name not in fit:
         close = difflib.get_close_matches(name, fit, n=1)
         remedy = (

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Choices, Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
@@ -28,6 +29,7 @@ from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.parities import squared_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["PrivateFrankWolfe"]
@@ -218,12 +220,15 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         fitted, outlays = plan.map, self._total_outlay(plan)
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
+            has_total = plan.is_total_public or plan.budget.total is not None
+            moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not has_total)
             outlays.append(
                 Outlay(
                     step=f"parities of up to {self.order - 1}",
                     rho=plan.budget.learning - fitted.rho,
                     count=len(fitted.features),
                     noise_sd=fitted.parity_law.standard_deviation,
+                    draws=(Sums(law=fitted.parity_law, copies=moved),),
                 )
             )
         rho = fitted.cost if isinstance(fitted, PaperRegressions) else fitted.rho
@@ -269,6 +274,9 @@ class _Regressions(Protocol):
     def exposure(self) -> Exposure: ...
 
     @property
+    def adjacency(self) -> Adjacency: ...
+
+    @property
     def steps(self) -> int | None: ...
 
     @property
@@ -294,12 +302,16 @@ def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Out
         return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
     steps = fitted.steps_for(total)
     multiple = fitted.multiple(steps)
+    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
     found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
     return Outlay(
         step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
         rho=rho,
         count=steps * fitted.exposure.choices,
         noise_sd=multiple * GUMBEL_DEVIATION,
+        draws=()
+        if isinstance(fitted, PaperRegressions)
+        else (Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
         smallest_coupling=found,
     )
 

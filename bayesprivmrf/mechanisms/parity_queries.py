@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Choices, Sums
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
 from bayesprivmrf.learning.parities.released import ReleasedParities
@@ -21,7 +22,7 @@ from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
+from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 
 __all__ = ["ParityQueries"]
@@ -181,6 +182,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         first = self._total_outlay(plan)
         if method == "gaussian" and plan.law is not None:
             largest = plan.law.scale * math.sqrt(2 * math.log(2 * size))
+            moved = squared_l2_sensitivity(plan.sets, self.adjacency, with_empty=not self._has_total(plan))
             return [
                 *first,
                 Outlay(
@@ -188,6 +190,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                     rho=learning,
                     count=size - self._has_total(plan),
                     noise_sd=plan.law.standard_deviation,
+                    draws=(Sums(law=plan.law, copies=moved),),
                     smallest_coupling=None if total is None else largest / max(total, 1.0),
                 ),
             ]
@@ -197,7 +200,11 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                 Outlay(step=f"products of up to {self.order} variables, by {method}", rho=learning),
             ]
         rounds = self._rounds(plan, total)
-        choice, _ = self._scales(plan, rounds)
+        choice, measured = self._scales(plan, rounds)
+        draws: tuple[Sums | Choices, ...] = (
+            Choices(scale=choice, score_range=2 * self._moved, copies=rounds),
+            *([Sums(law=measured, copies=rounds * round(self._moved**2))] if measured is not None else []),
+        )
         return [
             *first,
             Outlay(
@@ -205,6 +212,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                 rho=learning,
                 count=rounds,
                 noise_sd=GUMBEL_DEVIATION * choice,
+                draws=draws,
                 smallest_coupling=choice * math.log(2 * size) / max(total, 1.0),
             ),
         ]

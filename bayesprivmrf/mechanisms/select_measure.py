@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Choices, Sums
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.select_measure.map import (
@@ -182,17 +183,24 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
+        cards, form = measured.cardinalities, measured.form
+        singles = singles_sensitivity(cards, form, self.adjacency)
+        doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
         single = Outlay(
             step="each variable by itself",
             rho=alone,
-            count=len(measured.cardinalities),
+            count=len(cards),
             noise_sd=measured.one_way.standard_deviation,
+            draws=(Sums(law=measured.one_way, copies=round(singles**2)),),
         )
         chosen = Outlay(
             step=f"choice of {pairs} pairs from {len(measured.candidates)}",
             rho=choice,
             count=pairs,
             noise_sd=GUMBEL_DEVIATION * (choosing or 0.0) / STEPS,
+            draws=(Choices(scale=choosing, score_range=score_range(self.adjacency), copies=pairs),)
+            if choosing
+            else (),
             smallest_coupling=None if total is None else smallest_chosen(measured, total),
         )
         joint = Outlay(
@@ -200,6 +208,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             rho=rho - alone - choice,
             count=pairs,
             noise_sd=measured.two_way.standard_deviation,
+            draws=(Sums(law=measured.two_way, copies=round(doubles**2)),),
             smallest_coupling=None if total is None else smallest_measured(measured, total),
         )
         return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]

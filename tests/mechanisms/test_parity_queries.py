@@ -12,6 +12,7 @@ import pytest
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
+from bayesprivmrf.audit.worst_case import Choices, Sums
 from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
@@ -97,22 +98,26 @@ def test_declared_cliques_hold_the_parities_and_save_noise():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rho", [1e-3, 0.1, 30.0])
 def test_what_is_spent_adds_up_to_no_more_than_the_budget(method, adjacency, rho):
-    mechanism = ParityQueries(rho=rho, order=2, method=method, adjacency=adjacency)
-    plan = mechanism._prepare(network())
-    spent = Fraction(0) if plan.budget.total is None else promised_loss([plan.budget.total], 1.0)
     moved = 1.0 if adjacency == "add-or-remove-one" else 2.0
-    if plan.law is not None:
-        has_total = plan.budget.total is not None or plan.is_total_public
-        squared = 24 if adjacency == "replace-one" else 11 - has_total  # 4 * 6: one of four flipped, or three
-        assert spent + Fraction(squared) / (2 * Fraction(plan.law.scale) ** 2) <= Fraction(rho) * (
-            1 + Fraction(2) ** -50
-        )
-    for rounds in (1, 7, MOST_ROUNDS):
-        if method in ("pmw", "auto"):
-            choice, law = mechanism._scales(plan, rounds)
-            measured = promised_loss([law] * rounds, moved)
-            total = spent + Fraction(selection_rho(2 * moved, choice, rounds)) + measured
-            assert 0.999 * rho < total <= Fraction(rho)
+    for rounds in (1, 7, MOST_ROUNDS) if method == "pmw" else (None,):
+        mechanism = ParityQueries(rho=rho, order=2, method=method, adjacency=adjacency, rounds=rounds)
+        for total in (5.0, 1e9):  # so that "auto" takes either method
+            *bought, step = mechanism.outlays(network(), total)
+            assert len(bought) == (adjacency == "add-or-remove-one" and method != "gaussian")
+            spent = sum((promised_loss([one.draws[0].law], 1.0) for one in bought), Fraction(0))
+            choices = [draw for draw in step.draws if isinstance(draw, Choices)]
+            laws = [draw.law for draw in step.draws if isinstance(draw, Sums)]
+            if not choices:  # Gaussian noise on all sums at once
+                squared = 24 if adjacency == "replace-one" else 11 - len(bought)  # 4 * 6: one of four flipped
+                spent += Fraction(squared) / (2 * Fraction(laws[0].scale) ** 2)
+                assert 0.999 * rho < spent <= Fraction(rho) * (1 + Fraction(2) ** -50)
+                continue
+            made = step.count
+            assert rounds in (None, made)
+            spent += Fraction(selection_rho(2 * moved, choices[0].scale, made))
+            assert len(laws) == 1
+            spent += sum((promised_loss([law] * made, moved) for law in laws), Fraction(0))
+            assert 0.999 * rho < spent <= Fraction(rho)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

@@ -183,6 +183,18 @@ def test_the_ledger_is_charged_once_and_never_for_what_is_refused():
     assert book.entries == [(2.0, "ObjectivePerturbation")]
 
 
+def test_a_preview_tells_both_parts_of_the_budget_and_what_they_do_to_beta():
+    network = random_network(8)
+    for mechanism in (ObjectivePerturbation(epsilon=2.0), ObjectivePerturbation(epsilon=2.0, delta=1e-3)):
+        told = mechanism.preview(network).set_index("step")
+        constants = mechanism.release(network, draws(network, 0.5, 8), rng=1).constants
+        assert told["epsilon"].sum() == pytest.approx(2.0, rel=1e-12)
+        assert told["size"].tolist() == [constants.noise_deviation, constants.curvature]
+        fields = float((network.coupling.toarray() ** 2).sum())
+        np.testing.assert_allclose(told["on_beta"], told["size"] / (fields + constants.curvature))
+        assert mechanism.promise(network).delta == mechanism.delta
+
+
 def test_a_saved_estimate_comes_back_whole(tmp_path):
     for network, bounds in ((awkward_network(), (-1, 4)), (random_network(9), None)):
         spins = draws(network, 0.5, 9)
@@ -400,11 +412,11 @@ def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_no
 def test_two_outcomes_that_are_neighbours_give_the_same_set_of_possible_estimates():
     # the released number alone, to its last bit, must not tell neighbours apart
     network = IsingNetwork.from_graph(nx.path_graph(4))
-    mechanism = ObjectivePerturbation(epsilon=50.0, bounds=(0, 1))
-    plan = mechanism._prepare(network)
-    noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), plan.estimator.constants.noise)
-    reached = [set(plan.estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
-    grid = set(range(plan.estimator.low, plan.estimator.high + 1))
+    constants = ObjectivePerturbation(epsilon=50.0).release(network, [1, 1, 1, 1], rng=1).constants
+    estimator = PerturbedEstimator.of(network.coupling, constants, (0, 1))
+    noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), constants.noise)
+    reached = [set(estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
+    grid = set(range(estimator.low, estimator.high + 1))
     assert reached[0] <= grid
     assert reached[1] <= grid
 
