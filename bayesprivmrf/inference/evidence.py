@@ -13,7 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, expand
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 
@@ -95,15 +95,12 @@ class Evidence:
         if self.scopes == model.scopes:
             return potentials
         folded = np.zeros(model.size)
-        sets = [set(scope) for scope in model.scopes]
         for position, scope in enumerate(self.scopes):
-            home = next(c for c, holder in enumerate(sets) if holder >= set(scope))
+            home = model.parent(scope)
             shape = [model.cardinalities[v] for v in scope]
             table = potentials[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
             target = folded[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-            inside = [v for v in model.scopes[home] if v in scope]
-            index = tuple(slice(None) if v in scope else np.newaxis for v in model.scopes[home])
-            target += table.transpose([scope.index(v) for v in inside])[index]
+            target += expand(table, scope, model.scopes[home])
         if self.supported is not None:
             folded[~self.supported] = -np.inf
         return folded
@@ -129,15 +126,7 @@ class _Folded:
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         evidence, model = self._evidence, self._evidence.specification
         log_partition, own = self._engine.marginals(evidence.fold(potentials))
-        tables = model.tables(own)
-        parts = []
-        for scope in evidence.scopes:
-            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-            outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-            inside = [v for v in model.scopes[home] if v in scope]
-            table = tables.table(home).sum(axis=outside)
-            parts.append(table.transpose([inside.index(v) for v in scope]).ravel())
-        return log_partition, np.concatenate(parts)
+        return log_partition, np.concatenate([model.project(own, scope).ravel() for scope in evidence.scopes])
 
 
 def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
@@ -264,11 +253,7 @@ def _possible(model: ModelSpecification, supported: np.ndarray | None, scope: tu
     """Mask of a measured table's cells that some possible cell of its clique agrees with."""
     if supported is None:
         return np.ones(math.prod(model.cardinalities[v] for v in scope), bool)
-    home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-    mask = supported[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-    outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-    inside = [v for v in model.scopes[home] if v in scope]
-    return mask.any(axis=outside).transpose([inside.index(v) for v in scope]).ravel()
+    return model.project(supported, scope).ravel() > 0
 
 
 def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from bayesprivmrf.marginals import MarginalEngine, marginal_engine, marginal_of,
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.pgmpy_networks import network_potentials
-from bayesprivmrf.model.tables import label_array, labelled
+from bayesprivmrf.model.tables import label_array, labelled, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,20 +154,14 @@ class Solution(Card):
     def _marginal_table(self, query: Sequence[int]) -> np.ndarray:
         """Marginal of variable positions, axes as asked; from a clique's table where one holds them all."""
         model = self.specification
-        shape = [model.cardinalities[v] for v in query]
-        for position, scope in enumerate(model.scopes):
-            if set(query) <= set(scope):
-                outside = tuple(axis for axis, v in enumerate(scope) if v not in query)
-                table = self.marginals.table(position).sum(axis=outside)
-                inside = [v for v in scope if v in query]
-                return table.transpose([inside.index(v) for v in query])
+        if parent(model.scopes, query) is not None:
+            return model.project(self.marginals.flat, query)
         if self.inference != "exact":
             raise ModelError(
                 "under loopy inference only variables of one clique have a joint marginal; "
                 "ask for those, or fit with inference='exact'."
             )
-        flat = marginal_of(model.cardinalities, model.scopes, self.potentials.flat, tuple(query))
-        return np.asarray(flat).reshape(shape)
+        return marginal_of(model.cardinalities, model.scopes, self.potentials.flat, tuple(query))
 
     def sample(self, size: int, *, rng: int | np.random.Generator) -> pd.DataFrame:
         """Independent records drawn exactly from the fitted distribution.

@@ -13,7 +13,7 @@ from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Domain, Label, Variable
 from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
+from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, parent
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -178,14 +178,12 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
         values = np.asarray(factor.values, dtype=float)
         if not (values >= 0).all():
             raise ModelError(f"the factor over {scope!r} must have values of at least 0.")
-        home = next((c for c, own in enumerate(model.cliques) if set(scope) <= set(own)), None)
+        home = parent(model.cliques, scope)
         if home is None:
             raise ModelError(f"the factor over {scope!r} is in no clique of the model.")
-        clique = model.cliques[home]
         target = flat[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-        ordered = values.transpose([scope.index(v) for v in clique if v in scope])
         with np.errstate(divide="ignore"):
-            target += np.log(ordered)[tuple(slice(None) if v in scope else np.newaxis for v in clique)]
+            target += expand(np.log(values), scope, model.cliques[home])
     return model.tables(flat)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model.domain import Domain, Label, Variable
-from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
+from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -129,6 +129,40 @@ class ModelSpecification:
     def tables(self, flat: Any) -> CliqueTables:
         """Tables of this model from their flat view."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=np.asarray(flat))
+
+    def parent(self, scope: Sequence[int]) -> int:
+        """Position of the first clique that holds variable positions.
+
+        Raises
+        ------
+        ModelError
+            No clique holds them all.
+        """
+        home = parent(self.scopes, scope)
+        if home is None:
+            names = tuple(self.domain.variables[v] for v in scope)
+            raise ModelError(f"the variables {names!r} are together in no clique; add one over them.")
+        return home
+
+    def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
+        """Table over variable positions that one clique holds, axes as asked, from the flat view of all tables.
+
+        Parameters
+        ----------
+        flat
+            Shape (..., size).
+        scope
+            Variable positions.
+
+        Returns
+        -------
+        ndarray
+            Shape (..., K_v for v in scope), summed from the first clique that holds them.
+        """
+        home = self.parent(scope)
+        start, stop = self.offsets[home : home + 2]
+        table = flat[..., start:stop].reshape(*flat.shape[:-1], *self.shapes[home])
+        return project(table, self.scopes[home], scope)
 
     @classmethod
     def from_pgmpy(

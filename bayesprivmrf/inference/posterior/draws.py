@@ -24,7 +24,7 @@ from bayesprivmrf.marginals import marginal_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, parent
 
 __all__ = ["Draws", "positions_of"]
 
@@ -124,15 +124,7 @@ class Draws:
             Shape (chain, draw, K_v for v in query).
         """
         model, flat = self.model, getattr(self.finished, kind)
-        for position, scope in enumerate(model.scopes):
-            if set(query) <= set(scope):
-                start, stop = model.offsets[position : position + 2]
-                table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
-                outside = tuple(axis for axis, v in enumerate(scope, start=2) if v not in query)
-                inside = [v for v in scope if v in query]
-                table = table.sum(axis=outside) if outside else table
-                return table.transpose([0, 1, *(2 + inside.index(v) for v in query)])
-        return None
+        return None if parent(model.scopes, query) is None else model.project(flat, query)
 
     def joint(self, query: Sequence[int], most: int) -> FloatArray:
         """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.

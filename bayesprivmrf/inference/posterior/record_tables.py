@@ -8,7 +8,7 @@ from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
 __all__ = ["draw_tables"]
 
@@ -57,7 +57,5 @@ def draw_tables(
 
 def _margin(drawn: list[tuple[tuple[int, ...], IntArray]], scope: tuple[int, ...]) -> IntArray:
     """Counts over a scope, from the first table that holds it; axes in the scope's order."""
-    home, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
-    outside = tuple(axis for axis, v in enumerate(home) if v not in scope)
-    inside = [v for v in home if v in scope]
-    return table.sum(axis=outside).transpose([inside.index(v) for v in scope])
+    own, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
+    return project(table, own, scope)
