@@ -168,7 +168,7 @@ def test_a_fit_runs_on_one_blas_thread_and_gives_the_others_back():
 
     with threadpool_limits(2, user_api="blas"):
         before = threads()
-        assert one_blas_thread(threads)() == {1}
+        assert one_blas_thread()(threads)() == {1}
         assert threads() == before
     for estimator in (NaiveMLE, CGM):
         assert estimator.fit.__wrapped__ is not None

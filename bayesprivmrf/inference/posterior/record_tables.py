@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals import array_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
@@ -40,9 +38,7 @@ def draw_tables(
     ndarray
         Counts, shape (cells,), one table after the other in C order.
     """
-    layout = Layout.build(cardinalities, scopes)
-    marginal_engine(cardinalities, scopes)  # refuses a model that would not fit
-    engine = ArrayEngine(BucketTree.build(layout))
+    engine = array_engine(Layout.build(cardinalities, scopes))
     conditionals = engine.collect(potentials).conditionals
     drawn: list[tuple[tuple[int, ...], IntArray]] = [((), np.array(total, dtype=np.int64))]
     for bucket, conditional in zip(reversed(engine.tree.buckets), reversed(conditionals), strict=True):
@@ -50,7 +46,7 @@ def draw_tables(
         drawn.append((bucket.scope, rng.multinomial(margin, conditional)))
     tables = [np.zeros(0, dtype=np.int64)]
     for scope in scopes:
-        free = tuple(v for v in scope if layout.cardinalities[v] > 1)
+        free = tuple(v for v in scope if cardinalities[v] > 1)
         tables.append(_margin(drawn, free).ravel())
     return np.concatenate(tables)
 
