@@ -191,7 +191,7 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
             status=_status_of(network),
             is_simulated=network.provenance.simulated,
         )
-    model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
+    model = read_network(network, warns=False)  # here a zero is a probability
     return Solution(
         specification=model,
         potentials=network_potentials(model, network),

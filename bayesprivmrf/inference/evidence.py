@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import one_of
+from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, expand
@@ -50,6 +52,8 @@ class Evidence:
         The number of records N that estimators divide by: public, or `estimated_total`, at least 1.
     estimated_total, total_standard_error
         Pooled by precision over the releases, and its standard error, records; 0 for a public total.
+    guarantees
+        Why the releases' guarantees do not add up to one; empty where they do.
     """
 
     specification: ModelSpecification
@@ -62,6 +66,7 @@ class Evidence:
     estimated_total: float
     total_standard_error: float
     is_simulated: bool = False
+    guarantees: str = ""
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -138,6 +143,11 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
         Something else than noisy statistics was given, or nothing.
     ModelError
         The releases differ in their variables or states, or in a public total.
+
+    Warns
+    -----
+    GuaranteeWarning
+        Their guarantees are of different units or neighbouring relations.
     """
     given = [releases] if isinstance(releases, NoisyStatistics) else list(_iterable(releases))
     if not given:
@@ -168,13 +178,13 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
         estimated_total=total,
         total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
+        guarantees=_unlike_guarantees(given),
     )
 
 
 def require_inference(inference: str) -> None:
     """Raise unless `inference` is one of the kinds of marginals."""
-    if inference not in ("exact", "loopy"):
-        raise ArgumentError(f"`inference` must be 'exact' or 'loopy', got {inference!r}.")
+    one_of("inference", inference, ("exact", "loopy"))
 
 
 def _iterable(releases: object) -> Sequence[NoisyStatistics]:
@@ -204,6 +214,25 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
                 raise ArgumentError(
                     "`fit` was given one release twice, which tells nothing more than once; pass each release once."
                 )
+
+
+def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
+    """Say, in a warning too, that guarantees of different units or neighbouring relations do not add up."""
+    kinds = {
+        f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
+        for release in releases
+        if release.guarantee is not None
+    }
+    if len(kinds) < 2:
+        return ""
+    note = f"do not add up: {', '.join(kinds)}"
+    warnings.warn(
+        f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
+        "release keeps its own.",
+        GuaranteeWarning,
+        stacklevel=4,
+    )
+    return note
 
 
 def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import Card
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import generator, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine, marginal_of, sample
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
@@ -67,6 +68,8 @@ class Solution(Card):
         ``"exact"`` or ``"loopy"``: which marginals the estimator used.
     is_simulated
         Whether a release behind it had seeded noise, and so protects nobody.
+    references
+        What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
     """
 
     specification: ModelSpecification
@@ -76,6 +79,7 @@ class Solution(Card):
     stats: Mapping[str, Any] = field(default_factory=dict)
     inference: Literal["exact", "loopy"] = "exact"
     is_simulated: bool = False
+    references: tuple[str, ...] = ()
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
@@ -142,13 +146,7 @@ class Solution(Card):
             A variable is unknown, or repeated; or the variables are in no clique and inference is loopy.
         """
         model = self.specification
-        names = [variables] if isinstance(variables, str) or variables in model.domain else list(variables)
-        if not names:
-            raise ModelError("`variables` must name at least one variable, got none.")
-        query = [model.domain.index(v) for v in names]
-        if len(set(query)) != len(query):
-            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
-        names = [model.domain.variables[v] for v in query]
+        names, query = model.positions_of(variables)
         return labelled(model.domain, names, self._marginal_table(query), "probability")
 
     def _marginal_table(self, query: Sequence[int]) -> np.ndarray:
@@ -181,12 +179,10 @@ class Solution(Card):
         import pandas as pd
 
         model = self.specification
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
+        size = whole_number("size", size, 0)
         if self.inference != "exact":
             raise ModelError("sampling needs exact inference; fit with inference='exact'.")
-        generator = np.random.default_rng(rng)
-        codes = sample(model.cardinalities, model.scopes, self.potentials.flat, int(size), generator)
+        codes = sample(model.cardinalities, model.scopes, self.potentials.flat, size, generator(rng))
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = label_array(model.domain, variable)[codes[:, position]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.marginals import sweeps
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.forecast import Forecast
@@ -77,12 +77,9 @@ class LoopyEngine(Engine):
         tolerance: float = 1e-11,
         max_iterations: int = 1000,
     ) -> None:
-        if not 0 <= damping < 1:
-            raise ArgumentError(f"`damping` must be at least 0 and below 1, got {damping}.")
-        if not tolerance > 0:
-            raise ArgumentError(f"`tolerance` must be positive, got {tolerance}.")
-        if not max_iterations >= 1:
-            raise ArgumentError(f"`max_iterations` must be at least 1, got {max_iterations}.")
+        probability("damping", damping, zero=True, remedy="0.3 is usual")
+        positive_finite("tolerance", tolerance)
+        whole_number("max_iterations", max_iterations, 1)
         self.layout = layout
         self.tolerance = tolerance
         self.max_iterations = max_iterations

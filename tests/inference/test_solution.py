@@ -116,7 +116,7 @@ def test_questions_outside_the_model_are_refused():
     with pytest.raises(ModelError, match="at least one"):
         solution.marginal([])
     for size in (-1, 2.5, True, "many"):
-        with pytest.raises(ArgumentError, match="whole number of records"):
+        with pytest.raises(ArgumentError, match="whole number of at least 0"):
             solution.sample(size, rng=1)
     loopy = solution_of(model, inference="loopy")
     with pytest.raises(ModelError, match="of one clique"):
