@@ -47,7 +47,7 @@ class EMSettings:
                 "`stopping='discrepancy'` stops too early where there is much signal and goes with the next "
                 "version; use 'balance', the default.",
                 DeprecationWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         at_least("acceleration", self.acceleration, 1)
         one_of("e_step", self.e_step, ("dual", "nlbp"))

@@ -230,7 +230,7 @@ def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
         f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
         "release keeps its own.",
         GuaranteeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return note
 

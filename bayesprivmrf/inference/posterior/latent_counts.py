@@ -100,7 +100,8 @@ class LatentCounts:
         if self.scale is not None:
             positive_finite("scale", self.scale, nothing)
         at_least("smoothing", self.smoothing, 0)
-        if finite_pair("total_range", self.total_range)[0] < 1:
+        object.__setattr__(self, "total_range", finite_pair("total_range", self.total_range))
+        if self.total_range[0] < 1:
             raise ArgumentError(
                 f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
             )
