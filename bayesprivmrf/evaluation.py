@@ -188,7 +188,7 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
     if own is not None:
         return own
     given: Any = network
-    model = read_network(given, warns_of_zeros=False)  # here a zero is a probability
+    model = read_network(given, warns=False)  # here a zero is a probability
     return Solution(
         specification=model,
         potentials=network_potentials(model, given),

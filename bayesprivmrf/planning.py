@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import at_least
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw
 
@@ -107,9 +107,7 @@ def checked_total(total: Any) -> float:
     ArgumentError
         It is negative or not a finite number.
     """
-    if isinstance(total, bool) or not isinstance(total, int | float | np.number) or not 0 <= total < np.inf:
-        raise ArgumentError(f"`total` must be a number of records, at least 0, got {total!r}; guess one.")
-    return float(total)
+    return at_least("total", total, 0)
 
 
 def possible_cells(specification: ModelSpecification) -> np.ndarray:

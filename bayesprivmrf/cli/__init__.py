@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from bayesprivmrf.cli.methods import LOOPY
+from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.parser import settle
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
@@ -49,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    settle(parser, options)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
         try:
+            settle(parser, options)
             return _run(options)
         except BayesPrivMRFError as error:
             remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
@@ -119,4 +119,4 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
     if not isinstance(error, ModelTooLargeError) or getattr(options, "inference", None) != "exact":
         return False
-    return options.command == "compare" or options.method in LOOPY
+    return options.command == "compare" or options.method is None or offers_loopy(options.method)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, in_order
+from bayesprivmrf.cli.methods import (
+    chosen_method,
+    has_intervals,
+    in_order,
+    known_methods,
+    offers_loopy,
+    takes,
+)
+from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.reproduce.registry import FIGURES
 
 __all__ = ["command_parser", "settle"]
@@ -44,14 +52,18 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuse options that the method would ignore."""
-    if options.method != "posterior":
-        for name in ("seed", "draws", "chains"):
-            if getattr(options, name) is not None:
-                parser.error(f"argument --{name}: goes with --method posterior alone")
-    if options.method not in ("posterior", "noise-aware") and options.prob is not None:
-        parser.error("argument --prob: goes with --method posterior or noise-aware, which have intervals")
-    if options.method not in LOOPY and options.inference == "loopy":
-        parser.error(f"argument --inference: {options.method} needs exact marginals on the command line")
+    method = chosen_method(options)
+    for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
+        if getattr(options, name) is not None and not takes(method, argument):
+            parser.error(
+                f"argument --{name}: goes with a method that samples, such as posterior, not {method}"
+            )
+    if options.prob is not None and not has_intervals(method):
+        parser.error(
+            f"argument --prob: goes with a method that has intervals, such as noise-aware, not {method}"
+        )
+    if options.inference == "loopy" and not offers_loopy(method):
+        parser.error(f"argument --inference: {method} needs exact marginals on the command line")
     options.prob = 0.9 if options.prob is None else options.prob
 
 
@@ -101,7 +113,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.add_argument(
         "--methods",
-        choices=tuple(NAMES),
+        choices=known_methods(),
         nargs="+",
         action="extend",
         help="which methods, by default all; without the posterior it is a matter of seconds",
@@ -180,9 +192,8 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument("release", help="file that `bayesprivmrf release` wrote")
     command.add_argument(
         "--method",
-        choices=ESTIMATORS,
-        default="cgm",
-        help="by default cgm; posterior samples for a minute or so",
+        choices=estimator_names(),
+        help="by default noise-aware, or cgm with --inference loopy; posterior samples for a minute or so",
     )
     _add_inference(command)
     command.add_argument(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, final
 import numpy as np
 
 from bayesprivmrf.audit.worst_case import Choices, Sums
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
@@ -127,26 +127,16 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         super().__post_init__()
         object.__setattr__(self, "width", checked_size("width", self.width))
         object.__setattr__(self, "steps", checked_steps(self.steps))
-        if isinstance(self.order, bool) or not isinstance(self.order, int | np.integer) or self.order < 2:
-            raise ArgumentError(
-                f"`order` must be a whole number of at least 2, got {self.order!r}; 2 is for couplings of pairs."
-            )
-        if self.target not in ("l1", "linf"):
-            raise ArgumentError(
-                f"`target` must be 'l1' or 'linf', got {self.target!r}; 'l1' is for all monomials."
-            )
+        whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
+        one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
+        one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
+        one_of("method", self.method, ("softmax", "pairs"))
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
         if self.calibration == "paper" and self.order > 2:
             raise ArgumentError(
                 f"`calibration='paper'` must go with an order of 2, got {self.order!r}; use 'tight'."
             )
-        if self.calibration not in ("tight", "paper"):
-            raise ArgumentError(
-                f"`calibration` must be 'tight' or 'paper', got {self.calibration!r}; 'tight' has less noise."
-            )
-        if self.method not in ("softmax", "pairs"):
-            raise ArgumentError(f"`method` must be 'softmax' or 'pairs', got {self.method!r}.")
         if self.calibration == "paper" and self.adjacency is not Adjacency.REPLACE_ONE:
             raise ArgumentError(
                 "`calibration='paper'` must go with adjacency='replace-one', for which its noise was made, got "
@@ -340,11 +330,7 @@ def checked_steps(steps: Any) -> int | None:
     """Return the number of steps, or ``None`` for the default."""
     if steps is None:
         return None
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= LARGEST_STEPS:
-        raise ArgumentError(
-            f"`steps` must be a whole number from 1 to {LARGEST_STEPS:,}, got {steps!r}; leave it out for a default."
-        )
-    return int(steps)
+    return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
 
 
 def _require_memory(states: tuple[int, ...], method: str) -> None:

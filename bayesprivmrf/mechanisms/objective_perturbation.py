@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import finite_pair, positive_finite, probability
+from bayesprivmrf.checks import finite_pair, one_of, positive_finite, probability, truth
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.noise.secure import NoiseSource
@@ -113,10 +113,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=True))
-        if self.calibration not in ("tight", "paper"):
-            raise ArgumentError(
-                f"`calibration` must be 'tight' or 'paper', got {self.calibration!r}; 'tight' has less noise."
-            )
+        one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
+        truth("allow_large_delta", self.allow_large_delta)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", finite_pair("bounds", self.bounds))
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.checks import one_of, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
 from bayesprivmrf.learning.parities.released import ReleasedParities
@@ -105,14 +106,10 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method not in ("gaussian", "pmw", "auto"):
-            raise ArgumentError(
-                f"`method` must be 'gaussian', 'pmw' or 'auto', got {self.method!r}; 'auto' chooses."
-            )
+        one_of("method", self.method, ("gaussian", "pmw", "auto"), remedy="'auto' chooses")
         if self.rounds is None:
             return
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
-            raise ArgumentError(f"`rounds` must be a whole number of at least 1, got {self.rounds!r}.")
+        whole_number("rounds", self.rounds, 1)
         if self.method in ("gaussian", "auto"):
             raise ArgumentError(
                 f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; "

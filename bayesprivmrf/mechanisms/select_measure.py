@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from numbers import Real
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.checks import one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.select_measure.map import (
@@ -104,15 +104,10 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        degree = self.degree
-        if isinstance(degree, bool) or not isinstance(degree, Real) or not 0 < float(degree) < math.inf:
-            raise ArgumentError(
-                f"`degree` must be a number of neighbours above 0, got {degree!r}; state about how many a "
-                "variable has."
-            )
-        if self.measure not in (None, "moments", "tables"):
-            raise ArgumentError(
-                f"`measure` must be 'moments' or 'tables', got {self.measure!r}; leave it out for the more exact one."
+        positive_finite("degree", self.degree, "state about how many neighbours a variable has")
+        if self.measure is not None:
+            one_of(
+                "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
             )
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:

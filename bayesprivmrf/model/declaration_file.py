@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, label_key
-from bayesprivmrf.model.specification import ModelSpecification
+from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -141,6 +141,7 @@ def _declaration(content: Mapping[str, Any]) -> Declaration:
         impossible=tuple(tuple(zero.items()) for zero in impossible),
         cliques_declared=cliques is not None,
     )
+    warn_of_dropped(specification, cliques or (), stacklevel=3)
     return Declaration(title=str(content.get("title", "")), specification=specification, rules=rules)
 
 

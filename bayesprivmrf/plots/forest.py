@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.plots.style import (
     COLOURS,
     GREY,
     MARKS,
-    checked_probability,
     new_figure,
     plot_collection,
     point_estimate,
@@ -89,7 +89,7 @@ def marginal_forest(
     ModelError
         A variable is unknown, or repeated.
     """
-    prob = checked_probability(prob)
+    prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     domain = _common_domain(methods)
     marginals = _marginals_asked(domain, variables)
     estimates = [_estimate(name, method, marginals, prob) for name, method in methods.items()]

@@ -48,17 +48,7 @@ def latent_tables(evidence: Evidence, counts: FloatArray) -> list[FloatArray]:
     list of ndarray
         Shape (..., K_v for v in the table's scope) each.
     """
-    model, lead = evidence.specification, counts.ndim - 1
-    tables = []
-    for scope in evidence.scopes:
-        home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-        start, stop = model.offsets[home : home + 2]
-        table = counts[..., start:stop].reshape(*counts.shape[:-1], *model.shapes[home])
-        outside = tuple(lead + axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-        inside = [v for v in model.scopes[home] if v in scope]
-        table = table.sum(axis=outside) if outside else table
-        tables.append(table.transpose([*range(lead), *(lead + inside.index(v) for v in scope)]))
-    return tables
+    return [evidence.specification.project(counts, scope) for scope in evidence.scopes]
 
 
 def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
