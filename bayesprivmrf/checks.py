@@ -1,25 +1,48 @@
-"""Checks of privacy parameters, each written once and so that NaN fails."""
+"""Checks of arguments, each written once and so that NaN fails."""
 
 from __future__ import annotations
 
 import math
-from numbers import Real
+from collections.abc import Sequence
+from numbers import Number, Real
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 
-__all__ = ["finite_pair", "positive_finite", "probability"]
+__all__ = [
+    "at_least",
+    "file_path",
+    "finite",
+    "finite_pair",
+    "generator",
+    "one_of",
+    "positive_finite",
+    "probability",
+    "truth",
+    "whole_number",
+]
 
+_TRUTHS = {"bool", "bool_"}
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
 
 
 def _number(name: str, value: Any, requirement: str) -> float:
-    is_number = isinstance(value, Real) and type(value).__name__ not in {"bool", "bool_"}
-    if not is_number:
+    if not isinstance(value, Real) or type(value).__name__ in _TRUTHS:
+        raise ArgumentError(f"`{name}` must be {requirement}, got {_shown(value)}; write a number.")
+    try:
+        return float(value)
+    except OverflowError:
         raise ArgumentError(
-            f"`{name}` must be {requirement}, got {type(value).__name__} {value!r}; write a number."
-        )
-    return float(value)
+            f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one."
+        ) from None
+
+
+def _shown(value: Any) -> str:
+    """What was given, or its type where that may be long, as a whole table is."""
+    return repr(value) if isinstance(value, str | bytes | Number | None) else f"a {type(value).__name__}"
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
@@ -83,3 +106,130 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
             f"`{name}` must be finite with low < high, got ({low!r}, {high!r}); put the lower one first."
         )
     return low, high
+
+
+def at_least(name: str, value: Any, least: float, *, finite: bool = True) -> float:
+    """Return a number of at least a limit as a float.
+
+    Raises
+    ------
+    ArgumentError
+        The value is smaller, NaN, infinite where it must be finite, a truth value or not a number.
+
+    Examples
+    --------
+    >>> at_least("ridge", 0, 0)
+    0.0
+    """
+    requirement = f"at least {least:g} and finite" if finite else f"at least {least:g}"
+    number = _number(name, value, requirement)
+    if not (number >= least and (number < math.inf or not finite)):
+        raise ArgumentError(f"`{name}` must be {requirement}, got {number!r}.")
+    return number
+
+
+def finite(name: str, value: Any) -> float:
+    """Return a finite number as a float.
+
+    Raises
+    ------
+    ArgumentError
+        The value is NaN, infinite, a truth value or not a number.
+    """
+    number = _number(name, value, "a finite number")
+    if not math.isfinite(number):
+        raise ArgumentError(f"`{name}` must be a finite number, got {number!r}.")
+    return number
+
+
+def file_path(name: str, value: Any) -> Path:
+    """Return the path of a file as a `Path`.
+
+    Raises
+    ------
+    ArgumentError
+        The value is neither text nor a path, or it is empty.
+    """
+    try:
+        path = Path(value)
+    except TypeError:
+        path = Path()
+    if not path.name:
+        raise ArgumentError(f"`{name}` must be the path of a file, got {value!r}.")
+    return path
+
+
+def whole_number(name: str, value: Any, least: int = 0, most: int | None = None, *, remedy: str = "") -> int:
+    """Return a whole number between two limits, both included, as an int.
+
+    Raises
+    ------
+    ArgumentError
+        The value is outside, a truth value, or not of an integer type.
+
+    Examples
+    --------
+    >>> whole_number("order", np.int64(2), 1)
+    2
+    >>> whole_number("order", 2.5, 1, 9)
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `order` must be a whole number from 1 to 9, got 2.5.
+    """
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= (value if most is None else most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ArgumentError(
+            f"`{name}` must be a whole number {limits}, got {_shown(value)}{remedy and f'; {remedy}'}."
+        )
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -> str:
+    """Return a text that is one of some choices.
+
+    Raises
+    ------
+    ArgumentError
+        It is another, or no text.
+
+    Examples
+    --------
+    >>> one_of("stopping", "never", ("balance", "none"))
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `stopping` must be 'balance' or 'none', got 'never'.
+    """
+    if not (isinstance(value, str) and value in choices):
+        *others, last = map(repr, choices)
+        raise ArgumentError(
+            f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{remedy and f'; {remedy}'}."
+        )
+    return value
+
+
+def truth(name: str, value: Any) -> bool:
+    """Return True or False, and nothing that merely counts as either.
+
+    Raises
+    ------
+    ArgumentError
+        The value is something else.
+    """
+    if type(value).__name__ not in _TRUTHS:
+        raise ArgumentError(f"`{name}` must be True or False, got {_shown(value)}.")
+    return bool(value)
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """Return the generator of a seed, or the generator given; None takes a fresh one.
+
+    Raises
+    ------
+    ArgumentError
+        It is neither.
+    """
+    try:
+        if type(rng).__name__ not in _TRUTHS:
+            return np.random.default_rng(rng)
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+        pass
+    raise ArgumentError(f"`rng` must be a seed of at least 0 or a numpy Generator, got {_shown(rng)}.")

@@ -161,10 +161,6 @@ _RAN = {
     "ParityQueries": ("opendp", "gaussian", "zcdp", "learning"),
     "DPSGD": ("opendp", "gaussian", "dpsgd", "accountant"),
     "DPSGDSearch": ("opendp", "gaussian", "dpsgd", "accountant"),
-    "CGM": ("cgm",),
-    "naive MLE": ("cgm",),
-    "noise-aware MAP": ("cgm", "evidence"),
-    "posterior": ("cgm", "posterior", "pymc"),
 }
 
 
@@ -174,7 +170,8 @@ def citation(*results: Any) -> str:
     Parameters
     ----------
     results
-        Releases, a network's estimates, solutions and posteriors, any number; none gives the library alone.
+        Releases, a network's estimates, solutions and posteriors, any number; none gives the library alone. The
+        `references` of a solution are keys of entries here, or whole entries that begin with ``@``.
 
     Returns
     -------
@@ -191,8 +188,9 @@ def citation(*results: Any) -> str:
     keys = ["bayesprivmrf"]
     for result in results:
         provenance = getattr(result, "provenance", None)
-        name = getattr(provenance, "mechanism", None) or getattr(result, "method", "")
-        keys.extend(_RAN.get(name, ()))
-    return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(keys)).replace(
+        keys.extend(_RAN.get(getattr(provenance, "mechanism", ""), ()))
+        keys.extend(getattr(result, "references", ()))
+    entries = [_ENTRIES.get(key, key) for key in dict.fromkeys(keys)]
+    return "\n\n".join(entry for entry in entries if entry.startswith("@")).replace(
         "VERSION", version("bayesprivmrf")
     )

@@ -13,6 +13,7 @@ __all__ = [
     "DataError",
     "DeclarationWarning",
     "ForeignFileError",
+    "GuaranteeWarning",
     "ModelError",
     "ModelTooLargeError",
     "NewerFormatError",
@@ -70,6 +71,10 @@ class ConsistencyWarning(UserWarning):
 
 class DeclarationWarning(UserWarning):
     """A network holds something that is not taken for part of its declaration."""
+
+
+class GuaranteeWarning(UserWarning):
+    """Releases are used together whose guarantees do not add up to one."""
 
 
 class NoiseWarning(UserWarning):

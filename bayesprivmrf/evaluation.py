@@ -14,7 +14,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
-from bayesprivmrf.learning import LearnedNetwork
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.pgmpy_networks import network_potentials, read_network
@@ -23,6 +22,8 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
+
+    from bayesprivmrf.learning import LearnedNetwork
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
@@ -95,14 +96,13 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
-    if not isinstance(estimate, Solution | Posterior | LearnedNetwork) and not hasattr(
-        estimate, "get_factors"
-    ):
+    judged = _judged(estimate)
+    if judged is None and not hasattr(estimate, "get_factors"):
         raise ArgumentError(
             "`estimate` must be a solution, a posterior, a learnt model or a pgmpy network, got "
             f"{type(estimate).__name__}; the order is holdout_log_likelihood(estimate, data)."
         )
-    judged = estimate if isinstance(estimate, Posterior) else solution_of(estimate)
+    judged = judged or solution_of(estimate)
     model = judged.specification
     redirects = {
         "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
@@ -113,8 +113,9 @@ def holdout_log_likelihood(
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):
         from bayesprivmrf.inference.posterior.predictive import log_predictive
+        from bayesprivmrf.mechanisms.reading.coded_records import record_codes
 
-        records = _coded(model, data, **redirects)
+        records = record_codes(model.domain, data, **redirects).astype(np.int64)
         return float(log_predictive(judged._draws, records, MIXTURE).mean())
     return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 
@@ -157,13 +158,15 @@ def compare(
     def held_out(solution: Solution | Posterior) -> float:
         return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
 
-    for name, solution in methods.items():
-        if not isinstance(solution, Solution | Posterior | LearnedNetwork):
+    judged = []
+    for name, estimate in methods.items():
+        solution = _judged(estimate)
+        if solution is None:
             raise ArgumentError(
-                f"`methods` must map names to solutions, posteriors or learnt models, got a "
-                f"{type(solution).__name__} for {name!r}; fit a release first."
+                f"`methods` must map names to solutions, posteriors or learned models, got a "
+                f"{type(estimate).__name__} for {name!r}; fit a release first."
             )
-    judged = [s if isinstance(s, Posterior) else solution_of(s) for s in methods.values()]
+        judged.append(solution)
     rows = [
         {
             "holdout_log_likelihood": (math.nan if holdout is None else _score(held_out, solution)),
@@ -178,58 +181,25 @@ def compare(
 
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
-    """The solution itself, a posterior's mean, or the distribution of a learnt model or a pgmpy network."""
-    if isinstance(network, Posterior):
-        return network.solution
+    """The solution itself, a posterior's mean, or the distribution of a learned model or a pgmpy network."""
     if isinstance(network, Solution):
         return network
-    if isinstance(network, LearnedNetwork):
-        return Solution(
-            specification=network.specification,
-            potentials=network.potentials,
-            method=network.provenance.mechanism,
-            status=_status_of(network),
-            is_simulated=network.provenance.simulated,
-        )
-    model = read_network(network, warns_of_zeros=False)  # here a zero is a probability
+    own = getattr(network, "solution", None)
+    if own is not None:
+        return own
+    given: Any = network
+    model = read_network(given, warns=False)  # here a zero is a probability
     return Solution(
         specification=model,
-        potentials=network_potentials(model, network),
+        potentials=network_potentials(model, given),
         method="given network",
         status=Status.CONVERGED,
     )
 
 
-def _status_of(network: LearnedNetwork) -> Status:
-    """The status that a learnt model's details state; one that states none is an approximation."""
-    stated = network.details.get("status")
-    return next((status for status in Status if status.value == stated), Status.APPROXIMATE)
-
-
-def _coded(
-    model: ModelSpecification,
-    data: Any,
-    missing: Mapping[Any, int] | None,
-    other: Mapping[Any, int] | None,
-) -> np.ndarray:
-    """State codes of records that `count_tables` has found sound, shape (records, variables)."""
-    import narwhals as nw
-
-    from bayesprivmrf.mechanisms.reading.coding import Coding, match_columns
-
-    frame: Any = nw.from_native(data)
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-        data = frame.to_native()
-    pandas_like = frame.implementation.is_pandas_like()
-    columns = match_columns(model.domain.variables, list(data.columns if pandas_like else frame.columns))
-    codes = [
-        Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v)).encode(
-            frame.get_column(columns[v])
-        )
-        for v, states in zip(model.domain.variables, model.domain.states, strict=True)
-    ]
-    return np.array(codes, dtype=np.int64).reshape(len(codes), len(frame)).T
+def _judged(estimate: Any) -> Solution | Posterior | None:
+    """What is scored: a solution or a posterior as it is, or the solution that a learned model has."""
+    return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
 
 
 def _exact_log_partition(solution: Solution) -> float:

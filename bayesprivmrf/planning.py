@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import at_least
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bayesprivmrf.audit.worst_case import Choices, Sums
 
 __all__ = [
     "LARGEST_HIDDEN",
@@ -36,44 +38,53 @@ LARGEST_HIDDEN = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlay:
-    """One step of a release that learns couplings: what it costs, and its noise.
+    """One step of a release: what it costs, and its noise.
 
     Parameters
     ----------
     step
         What is done, in words.
     rho
-        Cost, nats.
+        Cost, nats, under zero-concentrated privacy.
+    epsilon
+        Cost, nats, of a mechanism whose promise has an epsilon; ``None`` for a step that has no cost of its own.
     count
         How many numbers are measured, or choices made; ``None`` where that waits for the number of records.
     noise_sd
         Standard deviation of the noise on each, records; ``None`` as above.
+    draws
+        What is drawn, by law and worst case, where that is known; `bayesprivmrf.audit` holds it against `rho`.
     smallest_coupling
         About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
         where the number of records is not known, or the step shows no coupling.
     """
 
     step: str
-    rho: float
+    rho: float | None = None
+    epsilon: float | None = None
     count: int | None = None
     noise_sd: float | None = None
     smallest_coupling: float | None = None
+    draws: tuple[Sums | Choices, ...] = ()
 
 
 def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.DataFrame:
-    """Return one row a step: ``step``, ``rho``, ``count``, ``noise_sd``.
+    """Return one row a step: ``step``, ``rho`` or ``epsilon``, ``count``, ``noise_sd``.
 
     With `total`, a public guess of the number of records, also ``relative_noise`` (noise over that number) and
-    ``smallest_coupling``; NaN where a step has none. The costs add up to the guarantee's.
+    ``smallest_coupling``; NaN where a step has none. Costs in rho add up to the guarantee's.
     """
     import pandas as pd
 
-    frame = pd.DataFrame([asdict(outlay) for outlay in outlays])
-    numbers = ["rho", "noise_sd", "smallest_coupling"]
+    frame = pd.DataFrame([asdict(outlay) for outlay in outlays]).drop(columns="draws")
+    numbers = ["rho", "epsilon", "noise_sd", "smallest_coupling"]
     frame[numbers] = frame[numbers].astype(float)
+    frame = frame.drop(
+        columns=[name for name in ("rho", "epsilon") if all(getattr(one, name) is None for one in outlays)]
+    )
     if total is None:
         return frame.drop(columns="smallest_coupling")
-    frame.insert(4, "relative_noise", frame["noise_sd"] / max(total, 1.0))
+    frame.insert(list(frame).index("noise_sd") + 1, "relative_noise", frame["noise_sd"] / max(total, 1.0))
     return frame
 
 
@@ -96,9 +107,7 @@ def checked_total(total: Any) -> float:
     ArgumentError
         It is negative or not a finite number.
     """
-    if isinstance(total, bool) or not isinstance(total, int | float | np.number) or not 0 <= total < np.inf:
-        raise ArgumentError(f"`total` must be a number of records, at least 0, got {total!r}; guess one.")
-    return float(total)
+    return at_least("total", total, 0)
 
 
 def possible_cells(specification: ModelSpecification) -> np.ndarray:

@@ -24,9 +24,8 @@ import pandas as pd
 from learning_models import CACHE, RESULTS, IsingPopulation, drawn, kept
 from rich.progress import track
 
-from bayesprivmrf.learning.intervals import calibrated as calibrated_interval
+from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.learning.select_measure import interval as linear_interval
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 
 PROB, REPLICATES, SEED, LARGEST_FIELD = 0.9, 100, 20_261_122, 0.3
@@ -63,13 +62,12 @@ def measured(method: str, variables: int, records: int, rho: float, index: int) 
     begin = time.process_time()
     lower, upper = limits_of(learnt, method, rng)
     result: Row = {"seconds": time.process_time() - begin}
-    place = np.triu_indices(variables, 1)
-    truth, fields = population.couplings[place], population.fields
-    low, high = lower[0][place], upper[0][place]
+    truth, fields = population.couplings[np.triu_indices(variables, 1)], population.fields
+    (low, least), (high, most) = (np.split(limits, [truth.size]) for limits in (lower, upper))
     for name, own, part in (
         ("coupled", (low, high, truth), truth != 0),
         ("free", (low, high, truth), truth == 0),
-        ("fields", (lower[1], upper[1], fields), np.ones(variables, bool)),
+        ("fields", (least, most, fields), np.ones(variables, bool)),
     ):
         below, above, true = (array[part] for array in own)
         result[f"{name}_hits"] = int(((below <= true) & (true <= above)).sum())
@@ -78,19 +76,15 @@ def measured(method: str, variables: int, records: int, rho: float, index: int) 
     return result
 
 
-def limits_of(learnt: Any, method: str, rng: np.random.Generator) -> tuple[Any, Any]:
+def limits_of(learnt: Any, method: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limits of couplings and fields, as `learnt.interval` has them, from one simulation."""
     if method.endswith(BASIC):
-        draws = replicates_of(learnt, REPLICATES, rng)
-        limits = []
-        for name in learnt.parameters:
-            values = np.array([getattr(draw, name) for draw in draws])
-            quantiles = np.quantile(values, [(1 + PROB) / 2, (1 - PROB) / 2], axis=0)
-            limits.append(2 * getattr(learnt, name) - quantiles)
-        return tuple(zip(*limits, strict=True))
+        draws = [draw.vector() for draw in replicates_of(learnt, REPLICATES, rng)]
+        upper, lower = 2 * learnt.vector() - np.quantile(draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0)
+        return lower, upper
     if method.startswith(FRANK_WOLFE):
-        return calibrated_interval.limits(learnt, PROB, REPLICATES, rng, None)
-    return linear_interval.limits(learnt, PROB, learnt.total, rng)[:2]
+        return calibrated.limits(learnt, PROB, REPLICATES, rng, None)
+    return learnt.map.linearised(learnt, PROB, learnt.total, rng)
 
 
 def cells(quick: bool) -> list[Cell]:

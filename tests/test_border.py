@@ -127,7 +127,9 @@ def parameters_of(thing: Any) -> list[str]:
 
 def test_on_the_public_side_only_evaluation_takes_records():
     callables = public_callables()
-    assert {"bayesprivmrf.release.statistics", "bayesprivmrf.inference.cgm"} <= {module for module, _, _ in callables}
+    assert {"bayesprivmrf.release.statistics", "bayesprivmrf.inference.cgm"} <= {
+        module for module, _, _ in callables
+    }
     takers = {
         (module, name, parameter)
         for module, name, thing in callables

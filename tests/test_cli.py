@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +20,7 @@ from bayesprivmrf.cli import main
 from bayesprivmrf.cli.compare import NOTE, Comparison, _figure
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
-from bayesprivmrf.inference import Status
+from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.privacy import DiscreteLaplace
@@ -77,6 +77,8 @@ def test_release_then_fit_recovers_the_tables(toy, capsys):
     assert fitted["marginals"][0]["probability"][0][0] == pytest.approx(share, abs=0.03)
     table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
     assert list(table.columns) == ["a", "b", "probability"]
+    assert fitted["method"] == "noise-aware"  # the best point estimate, unless another is asked for
+    assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["probability"])
     assert table["probability"].sum() == pytest.approx(1.0)
 
 
@@ -446,9 +448,9 @@ def test_wrong_usage_is_code_two(toy, capsys):
         ([*fit, "--method", "posterior", "--draws", "0"], "at least 1"),
         ([*fit, "--method", "posterior", "--prob", "90"], "above 0 and below 1"),
         ([*fit, "--method", "posterior", "--prob", "nan"], "above 0 and below 1"),
-        ([*fit, "--seed", "0"], "posterior alone"),
-        ([*fit, "--method", "noise-aware", "--chains", "2"], "posterior alone"),
-        ([*fit, "--prob", "0.5"], "have intervals"),
+        ([*fit, "--seed", "0"], "such as posterior, not noise-aware"),
+        ([*fit, "--method", "noise-aware", "--chains", "2"], "such as posterior"),
+        ([*fit, "--method", "cgm", "--prob", "0.5"], "has intervals"),
     ]:
         with pytest.raises(SystemExit) as caught:
             main(arguments)
@@ -839,6 +841,63 @@ def test_a_method_too_large_for_the_model_loses_only_its_own_row(toy, capsys, mo
     out = run(capsys, *arguments, *chosen)[1]
     assert "nan" not in out
     assert "too large" in out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halved:
+    """An estimator from outside: the naive one's potentials, halved."""
+
+    def fit(self, releases):
+        naive = bpm.NaiveMLE().fit(releases)
+        flat = 0.5 * naive.potentials.flat
+        return replace(naive, potentials=naive.specification.tables(flat), method="halved", references=())
+
+
+class EntryPoint:
+    def __init__(self, name, target):
+        self.name, self._target = name, target
+
+    def load(self):
+        return self._target
+
+
+def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, monkeypatch):
+    points = [EntryPoint("halved", Halved)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert run(capsys, *RELEASE)[0] == 0
+    code, out, _ = run(capsys, "fit", "toy.release", "--method", "halved", "--json")
+    assert code == 0
+    found = json.loads(out)
+    naive = json.loads(run(capsys, "fit", "toy.release", "--method", "naive-mle", "--json")[1])
+    assert found["method"] == "halved"
+    for table, own in zip(naive["marginals"], found["marginals"], strict=True):
+        assert np.ptp(own["probability"]) < np.ptp(table["probability"])
+    compared = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
+    code, out, _ = run(capsys, *compared, "--methods", "halved", "cgm")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("CGM", "halved"))] == [
+        "CGM",
+        "halved",
+    ]
+    for option in (("--seed", "1"), ("--prob", "0.5"), ("--inference", "loopy")):
+        with pytest.raises(SystemExit):
+            main(("fit", "toy.release", "--method", "halved", *option))
+    capsys.readouterr()
+    points[0] = EntryPoint("cgm", Halved)
+    code, _, err = run(capsys, "fit", "toy.release", "--method", "cgm")
+    assert code == 1
+    assert "two packages bring an estimator named 'cgm'" in err
+    points[0] = EntryPoint("halved", len)
+    code, _, err = run(capsys, "fit", "toy.release", "--method", "halved")
+    assert code == 1
+    assert "must be a class with `fit(release)`" in err
+
+
+def test_loopy_inference_without_a_method_takes_one_that_can(toy, capsys):
+    run(capsys, *RELEASE)
+    code, out, _ = run(capsys, "fit", "toy.release", "--inference", "loopy", "--json")
+    assert code == 0
+    assert json.loads(out)["method"] == "cgm"
 
 
 def test_compare_stops_where_the_posterior_is_interrupted(toy, capsys, monkeypatch):

@@ -71,6 +71,7 @@ def posterior(seed: int) -> SimpleNamespace:
         tree=tree,
         solution=solution(seed),
         specification=SPECIFICATION,
+        marginal=solution(seed).marginal,
         interval=lambda variables, prob: interval(solution(seed), variables, prob),
     )
 

@@ -13,16 +13,16 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["PrivacyLoss", "gaussian_epsilon", "privacy_loss"]
+__all__ = ["Atoms", "PrivacyLoss", "convolved", "gaussian_epsilon", "losses_of", "privacy_loss"]
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
 
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
 _GRID = 2**18  # points of the losses' whole range beyond that
+_LONGEST = 2**23  # whole numbers of one law's support
 
-
-type _Atoms = tuple[FloatArray, FloatArray]
+type Atoms = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -35,10 +35,13 @@ class PrivacyLoss:
         Support, nats.
     probabilities
         Probability of each.
+    excess
+        By how much an epsilon read off this law is too large at most, nats: 0 where no loss was rounded up to a grid.
     """
 
     losses: FloatArray
     probabilities: FloatArray
+    excess: float = 0.0
 
     def delta(self, epsilon: float) -> float:
         r"""Return the smallest delta at epsilon, :math:`E \max(0, 1 - e^{\epsilon - L})`."""
@@ -87,38 +90,55 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     """
     if len(laws) != len(shifts):
         raise ArgumentError(f"`shifts` must hold one number a law, got {len(shifts)} for {len(laws)}.")
-    total: _Atoms = (np.zeros(1), np.ones(1))
-    cells = [_cell(law, shift) for law, shift in zip(laws, shifts, strict=True)]
-    cells.sort(key=lambda cell: cell[0].size)
+    return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
+
+
+def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
+    """Return the law of the sum of independent losses, as `privacy_loss` does for those of noise."""
+    total: Atoms = (np.zeros(1), np.ones(1))
+    cells = sorted(
+        (_merged(np.round(losses, _DECIMALS), each) for losses, each in cells), key=lambda c: c[0].size
+    )
     for position, cell in enumerate(cells):
         if total[0].size * cell[0].size > _EXACT_PRODUCTS:
-            total = _on_a_grid([total, *cells[position:]])
-            break
+            return _on_a_grid([total, *cells[position:]])
         sums = np.round(np.add.outer(total[0], cell[0]).ravel(), _DECIMALS)
         total = _merged(sums, np.multiply.outer(total[1], cell[1]).ravel())
     return PrivacyLoss(losses=total[0], probabilities=total[1])
 
 
-def _cell(law: NoiseLaw, shift: int) -> _Atoms:
-    """Losses of one cell, and the probability of each."""
+def losses_of(law: NoiseLaw, shift: int) -> Atoms:
+    """Return the losses of one cell, not rounded, and the probability of each.
+
+    Raises
+    ------
+    ArgumentError
+        The law is not of whole numbers, or is so wide that its support does not fit in memory.
+    """
     if not law.is_discrete or law.variance == 0:
         raise ArgumentError(f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon.")
     reach = 1
     while float(law.log_density(reach)) > math.log(_NEGLIGIBLE):
         reach *= 2
+    if reach > _LONGEST:
+        raise ArgumentError(
+            f"`laws` must have a standard deviation of at most some 10^5 records, got {law.standard_deviation:.3g}; "
+            "audit a larger budget."
+        )
     k = np.arange(-reach, reach + 1)
-    losses = law.log_density(k) - law.log_density(k - shift)
-    return _merged(np.round(losses, _DECIMALS), np.exp(law.log_density(k)))
+    density = law.log_density(k)
+    kept = density > -700.0  # beyond it probabilities vanish, and their losses with them
+    return (density - law.log_density(k - shift))[kept], np.exp(density[kept])
 
 
-def _merged(losses: FloatArray, probabilities: FloatArray) -> _Atoms:
+def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:
     """Equal losses as one, and none of probability 0."""
     support, place = np.unique(losses, return_inverse=True)
     weights = np.bincount(place, weights=probabilities, minlength=support.size)
     return support[weights > 0], weights[weights > 0]
 
 
-def _on_a_grid(parts: Sequence[_Atoms]) -> _Atoms:
+def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
     """Convolution of several laws of losses, each rounded up to a multiple of one step above its least."""
     step = sum(float(losses.max() - losses.min()) for losses, _ in parts) / _GRID
     size = 2 ** (_GRID + len(parts)).bit_length()  # no sum may wrap around
@@ -129,7 +149,8 @@ def _on_a_grid(parts: Sequence[_Atoms]) -> _Atoms:
         least += float(losses.min())
     weights: FloatArray = np.asarray(np.fft.irfft(transform, size), dtype=np.float64)
     kept = np.flatnonzero(weights > 0)  # rounding of the transform leaves some 1e-17 on either side of 0
-    return np.asarray(least + step * kept, dtype=np.float64), weights[kept]
+    losses = np.asarray(least + step * kept, dtype=np.float64)
+    return PrivacyLoss(losses=losses, probabilities=weights[kept], excess=step * len(parts))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import probability
+from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -121,8 +121,7 @@ def audit(
     ----------
     Jagielski, Ullman, Oprea 2020, Algorithm 1. Clopper, Pearson 1934.
     """
-    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or not runs >= 100:
-        raise ArgumentError(f"`runs` must be a whole number of at least 100, got {runs!r}.")
+    whole_number("runs", runs, 100)
     error = 1 - probability("confidence", confidence, zero=False)
     if isinstance(guarantee_curve, PrivacyGuarantee):
         guarantee = guarantee_curve

@@ -67,7 +67,7 @@ class Chains:
         self.codes[:, 1::2] = (self.cards - 1)[:, None]
         self._is_ising = bool((self.cards == 2).all()) and all(len(scope) <= 2 for scope in self.scopes)
         self._offsets = np.cumsum([0, *(math.prod(self.cards[v] for v in scope) for scope in self.scopes)])
-        self._entries: tuple[Any, ...] | None = None if self._is_ising else self._lay_out()
+        self._layout = () if self._is_ising else self._lay_out()
 
     def advance(self, potentials: FloatArray, draws: int, thin: int = 1) -> np.ndarray:
         """Return the codes of all chains after each `thin` sweeps, shape (draws, p, chains).
@@ -92,28 +92,23 @@ class Chains:
         """Move the chains and return the visits of each cell."""
         if self._is_ising:
             return self._sweep_spins(potentials, draws, thin, out)
-        from bayesprivmrf.chains.gibbs_kernels import sweep_states
+        from bayesprivmrf.chains.kernels import sweep_states
 
-        assert self._entries is not None
         counts = np.zeros(self._offsets[-1])
-        first, cell, own, others, other, stride, leads = self._entries
-        factors = first, cell, own, others, other, stride, leads
-        looks = self._state, draws, thin, out, counts
-        sweep_states(self.cards, potentials, *factors, self.codes, *looks)
+        sweep_states(self.cards, potentials, self._layout, self.codes, self._state, draws, thin, out, counts)
         empty = [not scope for scope in self.scopes]
         counts[self._offsets[:-1][empty]] = draws * self.codes.shape[1]
         return counts
 
     def _sweep_spins(self, potentials: FloatArray, draws: int, thin: int, out: np.ndarray) -> FloatArray:
-        from bayesprivmrf.chains.gibbs_kernels import sweep_spins
+        from bayesprivmrf.chains.kernels import sweep_spins
 
         A, h = ising_of(self.cards.size, self.scopes, potentials)
         spins = 2.0 * self.codes - 1.0
         local = np.ascontiguousarray(A @ spins + h[:, None])
         pairs = np.array([scope for scope in self.scopes if len(scope) == 2], dtype=np.int64).reshape(-1, 2)
         sums = np.zeros(len(h) + len(pairs))
-        coupling, looks = (A.indptr, A.indices, A.data), (draws, thin, out)
-        sweep_spins(*coupling, spins, local, self._state, *looks, pairs, sums)
+        sweep_spins((A.indptr, A.indices, A.data), spins, local, self._state, draws, thin, out, pairs, sums)
         self.codes = (spins > 0).astype(self.codes.dtype)
         return self._cells_of(sums, pairs, draws * spins.shape[1])
 
@@ -203,7 +198,8 @@ def mixing_of(
 ) -> Mixing:
     """Return the diagnostic of draws of shape (draws, p, chains)."""
     energy = log_potentials(codes, cards, scopes, potentials)
-    return Mixing.of(energy, (codes / np.maximum(cards - 1, 1)[:, None]).mean(axis=1))
+    order = (codes / np.maximum(cards - 1, 1)[:, None]).mean(axis=1)
+    return Mixing(energy=energy, order=order)
 
 
 def gibbs_draws(

@@ -9,22 +9,18 @@ their signs against each other need more: a cluster move (`swendsen_wang`) befor
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from bayesprivmrf.chains.mixing import Mixing
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.chains.swendsen_wang import ClusterMoves
+from bayesprivmrf.checks import finite, generator, one_of, whole_number
 
-if TYPE_CHECKING:
-    from bayesprivmrf.chains.swendsen_wang import ClusterMoves
-    from bayesprivmrf.network.ising import IsingNetwork
-
-__all__ = ["Moves", "Simulation", "simulate"]
+__all__ = ["HeatBath", "Moves", "Simulation", "simulate", "unit_coupling"]
 
 type Moves = Literal["heat-bath", "swendsen-wang"]
 
@@ -51,7 +47,7 @@ class Simulation:
 
 
 def simulate(
-    network: IsingNetwork,
+    coupling: sparse.csr_array,
     beta: float,
     size: int,
     rng: int | np.random.Generator | None,
@@ -61,25 +57,23 @@ def simulate(
     burn_in: int,
     moves: Moves,
 ) -> Simulation:
-    """Return draws and diagnostic; `IsingNetwork.simulate` describes the arguments.
+    """Return draws and diagnostic for a coupling matrix; `IsingNetwork.simulate` describes the other arguments.
 
     Raises
     ------
     ArgumentError
         `beta` is not a finite number, a count is not a whole number in its range, or `moves` is not known.
     """
-    if not math.isfinite(beta):
-        raise ArgumentError(f"`beta` must be a finite number, got {beta!r}.")
-    size = _count("size", size, 1)
-    sweeps, burn_in = _count("sweeps", sweeps, 1), _count("burn_in", burn_in, 0)
+    size, sweeps = whole_number("size", size, least=1), whole_number("sweeps", sweeps, least=1)
+    burn_in, beta = whole_number("burn_in", burn_in), finite("beta", beta)
     low, high = _USUAL_CHAINS
-    chains = min(max(size, low), high) if chains is None else _count("chains", chains, 1)
-    clusters = _clusters(network, float(beta), moves)
-    generator = np.random.default_rng(rng)
-    draws = -(-size // chains)
-    n = len(network)
-    state = generator.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
-    start = generator.integers(0, 2, size=(chains, n), dtype=np.int8)
+    chains = min(max(size, low), high) if chains is None else whole_number("chains", chains, least=1)
+    one_of("moves", moves, get_args(Moves.__value__))
+    random = generator(rng)
+    heat_bath = HeatBath.of(coupling, beta, moves)
+    draws, n = -(-size // chains), coupling.indptr.size - 1
+    state = random.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
+    start = random.integers(0, 2, size=(chains, n), dtype=np.int8)
     start += start - np.int8(1)
     start[1::2] = 1
     spins = np.empty((draws, chains, n), dtype=np.int8)
@@ -87,28 +81,20 @@ def simulate(
     width = max(min(_WIDEST, _MEMORY // (8 * n)), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
-        run = _Block(network, float(beta), start[block], np.ascontiguousarray(state[:, block]), clusters)
-        traces[..., block] = run.sample(burn_in, sweeps, spins[:, block])
+        own = np.ascontiguousarray(start[block].T), np.ascontiguousarray(state[:, block])
+        traces[..., block] = heat_bath.sample(*own, burn_in, sweeps, spins[:, block])
     result = spins.reshape(-1, n)[:size]
-    _flip_components(result, network.components, generator)
-    return Simulation(spins=result, mixing=Mixing.of(traces[:, 0], traces[:, 1] / n))
+    _flip_components(result, heat_bath.components, random)
+    return Simulation(spins=result, mixing=Mixing(energy=traces[:, 0], order=traces[:, 1] / n))
 
 
-def _count(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
-    return int(value)
-
-
-def _clusters(network: IsingNetwork, beta: float, moves: str) -> ClusterMoves | None:
-    if moves not in get_args(Moves.__value__):
-        known = ", ".join(f'"{name}"' for name in get_args(Moves.__value__))
-        raise ArgumentError(f"`moves` must be one of {known}, got {moves!r}.")
-    if moves == "heat-bath":
+def unit_coupling(J: sparse.csr_array) -> tuple[float, sparse.csr_array] | None:
+    """Return J as a number times a matrix of integers -1, 0, 1, where it is one."""
+    size = np.abs(J.data)
+    if size.min() != size.max():
         return None
-    from bayesprivmrf.chains.swendsen_wang import ClusterMoves
-
-    return ClusterMoves.of(network, beta)
+    signs = np.sign(J.data).astype(np.int32)
+    return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
 
 
 def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> None:
@@ -118,63 +104,68 @@ def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.G
         draw *= sign[components]
 
 
-class _Block:
-    """Chains that run side by side."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeatBath:
+    """Sweeps over one network at one beta, of chains that run side by side.
 
-    def __init__(
-        self,
-        network: IsingNetwork,
-        beta: float,
-        start: np.ndarray,
-        state: np.ndarray,
-        clusters: ClusterMoves | None = None,
-    ) -> None:
-        self.network, self.beta, self.state, self.clusters = network, beta, state, clusters
-        self.spins = np.ascontiguousarray(start.T)
-        self.data, self.kernel, self.response = self._counts() or self._fields()
-        self.fields = np.empty(self.spins.shape, self.data.dtype)
+    Parameters
+    ----------
+    matrix
+        indptr, indices and data of the coupling matrix, or of its signs where all couplings have one size c.
+    doubled
+        2 beta.
+    table
+        expit(2 beta c k) for each whole number k that a sum of signs can be; empty where sizes differ.
+    components
+        Number of each node's connected component, from 0, shape (n,).
+    clusters
+        The cluster move before each sweep, if any.
+    """
 
-    def _counts(self) -> tuple[np.ndarray, Callable[..., None], np.ndarray] | None:
-        """Couplings of one size c: integer fields k, and a table of expit(2 beta c k)."""
-        from bayesprivmrf.chains.heat_bath_kernels import sweep_counts
+    matrix: tuple[np.ndarray, np.ndarray, np.ndarray]
+    doubled: float
+    table: np.ndarray
+    components: np.ndarray
+    clusters: ClusterMoves | None
 
-        if self.network.unit_coupling is None:
-            return None
-        size, signs = self.network.unit_coupling
-        largest = int(np.diff(signs.indptr).max())
-        kind = np.int16 if largest < 2**15 - 2 else np.int32
-        with np.errstate(over="ignore"):
-            table = 1 / (1 + np.exp(-2 * self.beta * size * np.arange(-largest, largest + 1)))
-        return signs.data.astype(kind), sweep_counts, table
+    @classmethod
+    def of(cls, coupling: sparse.csr_array, beta: float, moves: Moves = "heat-bath") -> Self:
+        """Return the sweeps by such moves."""
+        data, table, unit = coupling.data, np.empty(0), unit_coupling(coupling)
+        if unit is not None:
+            size, signs = unit
+            largest = int(np.diff(signs.indptr).max())
+            data = signs.data.astype(np.int16 if largest < 2**15 - 2 else np.int32)
+            with np.errstate(over="ignore"):
+                table = 1 / (1 + np.exp(-2 * beta * size * np.arange(-largest, largest + 1)))
+        return cls(
+            matrix=(coupling.indptr, coupling.indices, data),
+            doubled=2 * beta,
+            table=table,
+            components=csgraph.connected_components(coupling, directed=False)[1],
+            clusters=None if moves == "heat-bath" else ClusterMoves.of(coupling, beta),
+        )
 
-    def _fields(self) -> tuple[np.ndarray, Callable[..., None], float]:
-        from bayesprivmrf.chains.heat_bath_kernels import sweep_fields
+    def run(self, spins: np.ndarray, state: np.ndarray, trace: np.ndarray) -> None:
+        """Sweep once for each entry of `trace`, (sweeps, 2, chains), and fill it; `spins` has shape (n, chains)."""
+        from bayesprivmrf.chains.kernels import local_fields, sweep_network
 
-        return self.network.coupling.data, sweep_fields, 2 * self.beta
-
-    def run(self, trace: np.ndarray) -> None:
-        """Sweep once for each entry of `trace`, shape (sweeps, 2, chains), and fill it."""
-        from bayesprivmrf.chains.heat_bath_kernels import local_fields
-
-        matrix = self.network.coupling.indptr, self.network.coupling.indices, self.data
-        for part in _parts(trace, _REFRESH if self.clusters is None else 1):
+        fields = np.empty(spins.shape, self.matrix[2].dtype)
+        step = _REFRESH if self.clusters is None else 1
+        for first in range(0, len(trace), step):
             if self.clusters is not None:
-                self.clusters.move(self.spins, self.state)
-            local_fields(*matrix, self.spins, self.fields)
-            self.kernel(
-                *matrix, self.response, self.network.components, self.spins, self.fields, self.state, part
-            )
+                self.clusters.move(spins, state)
+            local_fields(self.matrix, spins, fields)
+            part = trace[first : first + step]
+            sweep_network(self.matrix, self.doubled, self.table, self.components, spins, fields, state, part)
 
-    def sample(self, burn_in: int, sweeps: int, out: np.ndarray) -> np.ndarray:
+    def sample(
+        self, spins: np.ndarray, state: np.ndarray, burn_in: int, sweeps: int, out: np.ndarray
+    ) -> np.ndarray:
         """Fill `out`, shape (draws, chains, n); return the traces after half of the burn-in."""
-        trace = np.empty((burn_in + len(out) * sweeps, 2, self.spins.shape[1]))
-        self.run(trace[:burn_in])
+        trace = np.empty((burn_in + len(out) * sweeps, 2, spins.shape[1]))
+        self.run(spins, state, trace[:burn_in])
         for k in range(len(out)):
-            self.run(trace[burn_in + k * sweeps : burn_in + (k + 1) * sweeps])
-            out[k] = self.spins.T
+            self.run(spins, state, trace[burn_in + k * sweeps : burn_in + (k + 1) * sweeps])
+            out[k] = spins.T
         return trace[burn_in // 2 :]
-
-
-def _parts(trace: np.ndarray, length: int) -> Iterator[np.ndarray]:
-    for first in range(0, len(trace), length):
-        yield trace[first : first + length]

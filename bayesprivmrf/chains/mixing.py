@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
-if TYPE_CHECKING:
-    from bayesprivmrf.chains.heat_bath import Moves
+__all__ = ["LARGEST_RHAT", "Mixing", "remedy", "split_rhat"]
 
-__all__ = ["Mixing", "effective_size", "remedy", "split_rhat"]
-
-_LARGEST_RHAT = 1.2
+LARGEST_RHAT = 1.2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mixing:
     """Diagnostic of a simulation, from two numbers that it notes after each sweep.
 
@@ -27,62 +25,83 @@ class Mixing:
 
     Parameters
     ----------
-    energy_rhat, order_rhat
-        Split R-hat of the energy s'Js, and of the order, sum over the components of abs(sum of s) over n. The
-        order and not the magnetisation, for that is symmetric about 0 and each draw's sign is drawn afresh.
-    energy_ess, order_ess
-        Effective number of independent sweeps, over all chains.
-    chains, sweeps
-        Number of chains, and of sweeps of each that were noted (all but the first half of the burn-in).
+    energy, order
+        The energy s'Js, and the order: the sum over the components of abs(sum of s), over n. The order and not the
+        magnetisation, for that is symmetric about 0 and each draw's sign is drawn afresh. Both have shape (sweeps,
+        chains) and leave out the first half of the burn-in.
     """
 
-    energy_rhat: float
-    energy_ess: float
-    order_rhat: float
-    order_ess: float
-    chains: int
-    sweeps: int
+    energy: np.ndarray
+    order: np.ndarray
 
-    @classmethod
-    def of(cls, energy: np.ndarray, order: np.ndarray) -> Mixing:
-        """Return the diagnostic of two traces of shape (sweeps, chains)."""
-        return cls(
-            energy_rhat=split_rhat(energy),
-            energy_ess=effective_size(energy),
-            order_rhat=split_rhat(order),
-            order_ess=effective_size(order),
-            chains=energy.shape[1],
-            sweeps=energy.shape[0],
+    @property
+    def chains(self) -> int:
+        """Number of chains."""
+        return self.energy.shape[1]
+
+    @property
+    def sweeps(self) -> int:
+        """Number of sweeps of each chain that were noted."""
+        return self.energy.shape[0]
+
+    @cached_property
+    def energy_rhat(self) -> float:
+        """Split R-hat of the energy."""
+        return split_rhat(self.energy)
+
+    @cached_property
+    def order_rhat(self) -> float:
+        """Split R-hat of the order."""
+        return split_rhat(self.order)
+
+    @cached_property
+    def energy_ess(self) -> float:
+        """Effective number of independent sweeps for the mean energy, over all chains: ArviZ's `ess_mean`.
+
+        ArviZ loads at the first use, which takes seconds.
+        """
+        return _effective_size(self.energy)
+
+    @cached_property
+    def order_ess(self) -> float:
+        """Effective number of independent sweeps for the mean order, as `energy_ess`."""
+        return _effective_size(self.order)
+
+    def __repr__(self) -> str:
+        return (
+            f"Mixing(energy_rhat={self.energy_rhat:.3f}, order_rhat={self.order_rhat:.3f}, chains={self.chains}, "
+            f"sweeps={self.sweeps})"
         )
 
     @property
     def trusted(self) -> bool:
         """Whether both R-hats are at most 1.2."""
-        return self.energy_rhat <= _LARGEST_RHAT and self.order_rhat <= _LARGEST_RHAT
+        return self.energy_rhat <= LARGEST_RHAT and self.order_rhat <= LARGEST_RHAT
 
-    def warn(self, moves: Moves) -> None:
+    def warn(self, moves: str) -> None:
         """Give a SamplingWarning unless the run, by such moves, can be trusted."""
         if not self.trusted:
             warnings.warn(
                 "the simulation has not mixed: chains that start ordered and disordered still differ (R-hat of the "
-                f"energy {self.energy_rhat:.2f}, of the order {self.order_rhat:.2f}, at most {_LARGEST_RHAT} "
+                f"energy {self.energy_rhat:.2f}, of the order {self.order_rhat:.2f}, at most {LARGEST_RHAT} "
                 f"wanted); {remedy(moves)}, and distrust draws at this beta if that does not help.",
                 SamplingWarning,
                 stacklevel=4,
             )
 
 
-def remedy(moves: Moves) -> str:
+def remedy(moves: str) -> str:
     """Return what to do about chains that have not mixed by such moves, as part of a sentence."""
     longer = "raise `burn_in` and `sweeps`"
     return f'{longer}, or pass `moves="swendsen-wang"`' if moves == "heat-bath" else longer
 
 
 def split_rhat(trace: np.ndarray) -> float:
-    """Return split R-hat (Gelman et al., Bayesian Data Analysis, 3rd edition, section 11.4).
+    """Return split R-hat, the number of ArviZ's `rhat(method="split")`.
 
     Each chain is cut in two halves of N sweeps; R-hat is sqrt(1 - 1/N + B/(N W)) with W the mean variance in
-    a half and B/N the variance of their means. A trace that is constant to rounding gives 1.
+    a half and B/N the variance of their means (Gelman et al., Bayesian Data Analysis, 3rd edition, section 11.4).
+    A trace that is constant to rounding gives 1. Every simulation needs it, and ArviZ takes seconds to load.
 
     Parameters
     ----------
@@ -106,36 +125,10 @@ def split_rhat(trace: np.ndarray) -> float:
     return float(np.sqrt(1 - 1 / half + between / within)) if within > 0 else np.inf
 
 
-def effective_size(trace: np.ndarray) -> float:
-    """Return the effective number of independent values in chains, by Geyer's initial positive monotone sequence.
+def _effective_size(trace: np.ndarray) -> float:
+    """ArviZ's effective sample size for the mean; NaN for fewer than four sweeps."""
+    import arviz as az
 
-    The autocorrelation at each lag is 1 - (W - mean autocovariance) / V with W the mean variance in a chain and
-    V = (1 - 1/N) W + B/N (Vehtari et al. 2021, section 3.2); it is summed in pairs until a pair is negative.
-
-    Parameters
-    ----------
-    trace
-        Shape (sweeps, chains).
-
-    Returns
-    -------
-    float
-        NaN for fewer than four sweeps; the number of values where the trace is constant.
-    """
-    sweeps, chains = trace.shape
-    if sweeps < 4:
-        return np.nan
-    centred = trace - trace.mean(axis=0)
-    spectrum = np.fft.rfft(centred, n=2 * sweeps, axis=0)
-    covariance = np.fft.irfft(np.abs(spectrum) ** 2, axis=0)[:sweeps].mean(axis=1) / sweeps
-    within = covariance[0] * sweeps / (sweeps - 1)
-    between = float(trace.mean(axis=0).var(ddof=1)) if chains > 1 else 0.0
-    total = covariance[0] + between
-    if total <= (1e-10 * float(np.abs(trace).max())) ** 2:
-        return float(trace.size)
-    correlation = 1 - (within - covariance) / total
-    correlation[0] = 1.0
-    pairs = correlation[: sweeps // 2 * 2].reshape(-1, 2).sum(axis=1)
-    stop = int(np.argmax(pairs < 0)) if (pairs < 0).any() else pairs.size
-    time = -1 + 2 * float(np.minimum.accumulate(pairs[:stop]).sum())
-    return float(trace.size / max(time, 1 / np.log10(trace.size)))
+    if len(trace) < 4:
+        return math.nan
+    return float(az.ess(trace, chain_axis=1, draw_axis=0, method="mean"))

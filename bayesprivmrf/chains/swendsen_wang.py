@@ -20,13 +20,10 @@ frustrated, clusters say little about which configurations are likely: the move 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from scipy import sparse
-
-if TYPE_CHECKING:
-    from bayesprivmrf.network.ising import IsingNetwork
 
 __all__ = ["ClusterMoves"]
 
@@ -51,13 +48,13 @@ class ClusterMoves:
     thresholds: np.ndarray
 
     @classmethod
-    def of(cls, network: IsingNetwork, beta: float) -> Self:
+    def of(cls, coupling: sparse.csr_array, beta: float) -> Self:
         """Return the edges of the upper triangle of J, in the order of its rows."""
-        upper = sparse.csr_array(sparse.triu(network.coupling, 1, format="csr"))
+        upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
         pull = 2 * beta * upper.data
         bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
         return cls(
-            low=np.repeat(np.arange(len(network), dtype=np.int32), np.diff(upper.indptr)),
+            low=np.repeat(np.arange(upper.indptr.size - 1, dtype=np.int32), np.diff(upper.indptr)),
             high=upper.indices.astype(np.int32),
             signs=np.where(pull < 0, -1, 1).astype(np.int8),
             thresholds=(bonded * 2.0**64).astype(np.uint64),
@@ -65,6 +62,6 @@ class ClusterMoves:
 
     def move(self, spins: np.ndarray, state: np.ndarray) -> None:
         """Make one move in each chain, in place; int8 `spins` of shape (n, chains), `state` of shape (4, chains)."""
-        from bayesprivmrf.chains.heat_bath_kernels import flip_clusters
+        from bayesprivmrf.chains.kernels import flip_clusters
 
         flip_clusters(self.low, self.high, self.signs, self.thresholds, spins, state)

@@ -1,7 +1,8 @@
-"""The command line: ``bayesprivmrf compare | plan | release | fit | reproduce``.
+"""The command line: ``bayesprivmrf compare | plan | release | fit | audit | reproduce``.
 
 What a command is for is said once, here; how it works is in the module of its name. Results go to standard
-output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 130 interrupted.
+output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
+promise, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from bayesprivmrf.cli.methods import LOOPY
+from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.parser import settle
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if it went well, 1 after an error (one line on standard error), 130 if interrupted.
+        0 if it went well, 1 after an error (one line on standard error), 3 if an audit refuted a promise, 130 if
+        interrupted.
 
     Raises
     ------
@@ -47,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    settle(parser, options)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
         try:
+            settle(parser, options)
             return _run(options)
         except BayesPrivMRFError as error:
             remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
@@ -73,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BaseException as error:
             # no traceback and no message: either may quote the data, and standard error is often logged
             print(
-                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld because it may "
-                "quote the data. Call the library from Python to see it.",
+                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld, for it may quote "
+                "what was read. Call the library from Python to see it.",
                 file=sys.stderr,
             )
             return 1
@@ -88,12 +90,13 @@ def _run(options: argparse.Namespace) -> int:
         from bayesprivmrf.cli.fit import run
     elif options.command == "plan":
         from bayesprivmrf.cli.plan import run
+    elif options.command == "audit":
+        from bayesprivmrf.cli.audit import run
     elif options.command == "reproduce":
         from bayesprivmrf.cli.reproduce import run
     else:
         from bayesprivmrf.cli.release import run
-    run(options)
-    return 0
+    return run(options) or 0
 
 
 def _keep_own_warnings() -> None:
@@ -116,4 +119,4 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
     if not isinstance(error, ModelTooLargeError) or getattr(options, "inference", None) != "exact":
         return False
-    return options.command == "compare" or options.method in LOOPY
+    return options.command == "compare" or options.method is None or offers_loopy(options.method)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, fitted, in_order
+from bayesprivmrf.cli.methods import fitted, in_order, label, offers_loopy
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, SamplingWarning
+from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.model import ModelSpecification
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         seed=seed,
         adjacency=Adjacency(options.adjacency),
         inference=options.inference,
-        methods=in_order(options.methods, options.inference),
+        methods=options.methods,
         draws=options.draws,
     )
     described = {
@@ -113,7 +114,7 @@ def evaluate(
     seed: int,
     adjacency: Adjacency,
     inference: Literal["exact", "loopy"] = "exact",
-    methods: Sequence[str] = tuple(NAMES),
+    methods: Sequence[str] | None = None,
     draws: int = 500,
 ) -> Comparison:
     """Score methods on a quarter of the records that they did not see.
@@ -132,7 +133,7 @@ def evaluate(
     inference
         Marginals of every method. Scores are exact, so that a model too large for that has none (NaN).
     methods
-        Names of `NAMES`.
+        Names of methods; all by default.
     draws
         Of each of the posterior's 4 chains, after as many to adapt. The default is shorter than the library's: a
         predictive score needs fewer draws than the ends of intervals.
@@ -147,7 +148,8 @@ def evaluate(
     mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
     train, test = _split(data, np.random.default_rng(split))
-    estimators = [name for name in methods if name in ESTIMATORS]
+    methods = in_order(methods, inference)
+    estimators = [name for name in methods if name in estimator_names()]
     tables: list[pd.DataFrame] = []
 
     def score(epsilon: float | None, name: str, estimate: Any) -> None:
@@ -166,7 +168,7 @@ def evaluate(
         compare({"uniform": uniform}, holdout=test)  # first: what it prepares is in nobody's seconds
         if "uniform" in methods:
             score(None, "uniform", uniform)
-        bar.update(task, advance=1, description=NAMES["mle"])
+        bar.update(task, advance=1, description=label("mle"))
         exact = ExactStatistics().release(specification, train)
         if "mle" in methods:
             score(None, "mle", NaiveMLE(inference=inference).fit(exact))
@@ -176,9 +178,9 @@ def evaluate(
                 release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
             (sampling,) = stream.spawn(1)
             for name in estimators:
-                bar.update(task, description=f"{NAMES[name]}, epsilon {mechanism.epsilon:g}")
+                bar.update(task, description=f"{label(name)}, epsilon {mechanism.epsilon:g}")
                 rng = np.random.default_rng(sampling)
-                with _warnings_of(f"{NAMES[name]} at epsilon {mechanism.epsilon:g}"):
+                with _warnings_of(f"{label(name)} at epsilon {mechanism.epsilon:g}"):
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, inference, rng, draws))
                 bar.advance(task)
             if release.guarantee is not None:
@@ -205,9 +207,9 @@ def _fitted_if_it_fits(
         sampling = {**SAMPLING, "draws": draws, "tune": draws}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
-        if name in LOOPY:
+        if offers_loopy(name):
             raise
-        remark(f"No {NAMES[name]}: {error}")
+        remark(f"No {label(name)}: {error}")
         return None
     if name == "posterior" and estimate.status is Status.STOPPED_EARLY:
         raise KeyboardInterrupt  # the sampler took it for itself, to keep what was drawn
@@ -251,7 +253,7 @@ def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.Data
 def _table(results: pd.DataFrame) -> str:
     rows = [
         [
-            NAMES[row["method"]],
+            label(row["method"]),
             number(float(row["epsilon"])),
             *(
                 f"{row[column]:.{decimals}f}" if math.isfinite(row[column]) else "-"
@@ -287,6 +289,6 @@ def _figure(comparison: Comparison) -> Figure:
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results
-    figure = holdout_against_epsilon(table.assign(method=[NAMES[method] for method in table["method"]]))
+    figure = holdout_against_epsilon(table.assign(method=[label(method) for method in table["method"]]))
     figure.text(0.01, -0.02, NOTE, fontsize=7, verticalalignment="top")
     return figure

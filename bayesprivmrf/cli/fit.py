@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.fitted_files import FILES, variables_of, write_folder
-from bayesprivmrf.cli.methods import fitted
+from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
     aligned,
     claim_file,
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> None:
         fit_parities(options, found)
         return
     release = _tables_of(found)
-    is_posterior = options.method == "posterior"
+    method = chosen_method(options)
+    is_posterior = method == "posterior"
     target = None
     if options.out is not None:
         chosen = {"force": options.force, "sources": [options.release]}
@@ -57,8 +58,8 @@ def run(options: argparse.Namespace) -> None:
     sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
     if "draws" in sampling:
         sampling["tune"] = sampling["draws"]
-    estimate: Any = fitted(options.method, release, inference=options.inference, rng=seed, sampling=sampling)
-    summary = _summary(options.method, release, estimate)
+    estimate: Any = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
+    summary = _summary(method, release, estimate)
     if is_posterior:
         summary |= {"seed": seed}
     if target is not None and is_posterior:
@@ -105,7 +106,7 @@ def _write_posterior(posterior: Any, target: Path) -> None:
 def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
     """What was fitted to what: it must stand by itself, for a folder and a release part company."""
     provenance = release.provenance
-    solution: Solution = estimate.solution if name == "posterior" else estimate
+    solution: Solution = getattr(estimate, "solution", estimate)
     return {
         "format": SOLUTION_FORMAT,
         "version": SOLUTION_VERSION,

@@ -20,7 +20,7 @@ _SHOWN = 10
 
 def run(options: argparse.Namespace, release: ReleasedParities) -> None:
     """Fit, print the largest coefficients, and write the model where asked."""
-    if options.method != "cgm" or options.inference != "exact":
+    if options.method is not None or options.inference != "exact":
         raise ArgumentError(
             "released parities have one method of their own, with exact inference: leave out `--method` and "
             "`--inference`."

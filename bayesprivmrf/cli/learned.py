@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from bayesprivmrf.cli.output import aligned
-from bayesprivmrf.learning import LearnedIsing
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
 __all__ = ["all_couplings", "strongest"]
@@ -28,5 +27,4 @@ def strongest(model: LearnedNetwork) -> str:
         [str(each["variables"][0]), str(each["variables"][1]), f"{each['coupling']:.3f}"]
         for each in found[:_SHOWN]
     ]
-    of = "Largest couplings" if isinstance(model, LearnedIsing) else "Pairs with the largest effects"
-    return f"{of}, nats:\n{aligned(['variable', 'other', 'coupling'], rows, left=2)}"
+    return f"{model.graph_heading}, nats:\n{aligned(['variable', 'other', 'coupling'], rows, left=2)}"

@@ -9,20 +9,23 @@ import json
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.release.base import RELEASE_KINDS
 
 __all__ = ["chosen_mechanism"]
 
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 
-def chosen_mechanism(options: argparse.Namespace) -> Any:
-    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it."""
+def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> Any:
+    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it.
+
+    By default it must take a declared model and make a release that can be saved.
+    """
     from bayesprivmrf.mechanisms import available_mechanisms
 
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
     available: dict[str, Any] = available_mechanisms()
-    # what another one releases may have no file format: that must not turn out after the budget is spent
-    fit = sorted(key for key, kind in available.items() if kind.runs_from_file)
+    fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
     if name not in fit:
         close = difflib.get_close_matches(name, fit, n=1)
         remedy = (
@@ -34,6 +37,12 @@ def chosen_mechanism(options: argparse.Namespace) -> Any:
         )
         raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
     kind = available[name]
+    # that a release has no file format must not turn out after the budget is spent
+    if not kind.releases or not all(map(RELEASE_KINDS.holds, kind.releases)):
+        raise ArgumentError(
+            f"`--mechanism` must be one whose release can be saved, got {name!r}, which names no such kind in "
+            "`releases`; call it from Python."
+        )
     known = inspect.signature(kind).parameters
     budget = "epsilon" if options.rho is None else "rho"
     if budget not in known:

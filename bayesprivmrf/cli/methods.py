@@ -1,9 +1,13 @@
-"""Estimators by the names that the command line has for them."""
+"""Estimators by the names that the command line has for them, and what each can be asked for."""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from bayesprivmrf.inference.registry import estimator, estimator_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,23 +15,50 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["ESTIMATORS", "LOOPY", "NAMES", "fitted", "in_order"]
+__all__ = [
+    "chosen_method",
+    "fitted",
+    "has_intervals",
+    "in_order",
+    "known_methods",
+    "label",
+    "offers_loopy",
+    "takes",
+]
 
-NAMES = {
-    "uniform": "uniform",
-    "mle": "non-private MLE",
-    "naive-mle": "naive MLE",
-    "cgm": "CGM",
-    "noise-aware": "noise-aware MAP",
-    "posterior": "posterior",
-}
-"""All methods of ``compare`` in the order of its rows, and how they are written for a person."""
+_REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
+"""What ``compare`` sets beside the estimators, and how it is written for a person."""
 
-ESTIMATORS = ("naive-mle", "cgm", "noise-aware", "posterior")
-"""Those that infer from a release."""
 
-LOOPY = ("naive-mle", "cgm")
-"""Those that can do without exact marginals, in a time that one would wait for."""
+def chosen_method(options: argparse.Namespace) -> str:
+    """Name of the estimator that ``fit`` takes; by default the noise-aware mode, which needs exact marginals."""
+    return options.method or ("cgm" if options.inference == "loopy" else "noise-aware")
+
+
+def known_methods() -> tuple[str, ...]:
+    """All methods of ``compare``, in the order of its rows."""
+    return (*_REFERENCES, *estimator_names())
+
+
+def label(name: str) -> str:
+    """Name of a method for a person: what its estimator calls itself, if it does."""
+    return _REFERENCES.get(name) or getattr(estimator(name), "method", name)
+
+
+def has_intervals(name: str) -> bool:
+    """Whether what the estimator gives has intervals."""
+    return getattr(estimator(name), "has_intervals", False)
+
+
+def offers_loopy(name: str) -> bool:
+    """Whether the method can do without exact marginals, in a time that one would wait for."""
+    return name in _REFERENCES or getattr(estimator(name), "offers_loopy", False)
+
+
+def takes(name: str, argument: str) -> bool:
+    """Whether the estimator's `fit` takes an argument, as one that samples takes `rng`, `draws` and `chains`."""
+    known = inspect.signature(estimator(name).fit).parameters
+    return argument in known or any(each.kind is each.VAR_KEYWORD for each in known.values())
 
 
 def fitted(
@@ -38,22 +69,16 @@ def fitted(
     rng: int | np.random.Generator,
     sampling: dict[str, Any],
 ) -> Solution | Posterior:
-    """Estimate of a release by a method of `ESTIMATORS`; `rng` and `sampling` are for the posterior alone."""
-    if name == "posterior":
-        from bayesprivmrf.inference import LatentCounts
-
-        return LatentCounts().fit(release, rng=rng, **sampling)
-    if name == "noise-aware":
-        from bayesprivmrf.inference import NoiseAwareMAP
-
-        return NoiseAwareMAP().fit(release)
-    from bayesprivmrf.inference import CGM, NaiveMLE
-
-    kind = CGM if name == "cgm" else NaiveMLE
-    return kind(inference=inference).fit(release)
+    """Estimate of a release; `rng` and `sampling` are given to an estimator that samples."""
+    settings = {"inference": inference} if offers_loopy(name) else {}
+    made: Any = estimator(name)(**settings)
+    if not takes(name, "rng"):
+        return made.fit(release)
+    named = {key: value for key, value in sampling.items() if takes(name, key)}
+    return made.fit(release, rng=rng, **named)
 
 
 def in_order(chosen: Sequence[str] | None, inference: str) -> list[str]:
     """Chosen methods of ``compare``, in its order, each once; by default all that the kind of inference allows."""
-    allowed = [name for name in NAMES if inference == "exact" or name in ("uniform", "mle", *LOOPY)]
-    return [name for name in allowed if chosen is None or name in chosen]
+    wanted = [name for name in known_methods() if chosen is None or name in chosen]
+    return [name for name in wanted if inference == "exact" or offers_loopy(name)]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bayesprivmrf.cli.methods import ESTIMATORS, LOOPY, NAMES, in_order
+from bayesprivmrf.cli.methods import (
+    chosen_method,
+    has_intervals,
+    in_order,
+    known_methods,
+    offers_loopy,
+    takes,
+)
+from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.reproduce.registry import FIGURES
 
 __all__ = ["command_parser", "settle"]
@@ -44,14 +52,18 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuse options that the method would ignore."""
-    if options.method != "posterior":
-        for name in ("seed", "draws", "chains"):
-            if getattr(options, name) is not None:
-                parser.error(f"argument --{name}: goes with --method posterior alone")
-    if options.method not in ("posterior", "noise-aware") and options.prob is not None:
-        parser.error("argument --prob: goes with --method posterior or noise-aware, which have intervals")
-    if options.method not in LOOPY and options.inference == "loopy":
-        parser.error(f"argument --inference: {options.method} needs exact marginals on the command line")
+    method = chosen_method(options)
+    for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
+        if getattr(options, name) is not None and not takes(method, argument):
+            parser.error(
+                f"argument --{name}: goes with a method that samples, such as posterior, not {method}"
+            )
+    if options.prob is not None and not has_intervals(method):
+        parser.error(
+            f"argument --prob: goes with a method that has intervals, such as noise-aware, not {method}"
+        )
+    if options.inference == "loopy" and not offers_loopy(method):
+        parser.error(f"argument --inference: {method} needs exact marginals on the command line")
     options.prob = 0.9 if options.prob is None else options.prob
 
 
@@ -76,6 +88,7 @@ def command_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_release(commands)
     _add_fit(commands)
+    _add_audit(commands)
     _add_reproduce(commands)
     return parser
 
@@ -100,7 +113,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.add_argument(
         "--methods",
-        choices=tuple(NAMES),
+        choices=known_methods(),
         nargs="+",
         action="extend",
         help="which methods, by default all; without the posterior it is a matter of seconds",
@@ -179,9 +192,8 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument("release", help="file that `bayesprivmrf release` wrote")
     command.add_argument(
         "--method",
-        choices=ESTIMATORS,
-        default="cgm",
-        help="by default cgm; posterior samples for a minute or so",
+        choices=estimator_names(),
+        help="by default noise-aware, or cgm with --inference loopy; posterior samples for a minute or so",
     )
     _add_inference(command)
     command.add_argument(
@@ -204,6 +216,45 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     command.add_argument("--chains", type=_number, help="of the posterior, 4 by default")
     _add_json(command)
+
+
+def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "audit",
+        help="what runs can prove against a promise: of a saved release, or of a mechanism on made-up data",
+        description="Hold the exact cost of the stated noise, and a lower bound from runs on made-up neighbouring "
+        "data, against the promise. Reads no data. Exit status 3 if it is refuted; not refuted is not proved.",
+    )
+    command.add_argument(
+        "subject",
+        metavar="RELEASE_OR_MECHANISM",
+        help="file of noisy tables; or laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, "
+        "parity-queries or a plug-in of noisy tables, with its budget",
+    )
+    command.add_argument(
+        "--model", help="TOML file that declares the mechanism's model, by default six variables in a row"
+    )
+    command.add_argument(
+        "--runs",
+        type=_runs,
+        default=20_000,
+        help="of the noise, 20,000 by default; whole releases are made a fiftieth as often",
+    )
+    command.add_argument(
+        "--confidence",
+        type=_probability,
+        default=0.9999,
+        metavar="P",
+        help="of each bound, 0.9999 by default",
+    )
+    _add_settings(command, is_required=False)
+    _add_json(command)
+
+
+def _runs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 100:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 100, got {text!r}")
+    return int(text)
 
 
 def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -247,7 +298,17 @@ def _figure(text: str) -> str:
 
 
 def _add_budget(command: argparse.ArgumentParser) -> None:
-    budget = command.add_mutually_exclusive_group(required=True)
+    command.add_argument(
+        "--mechanism",
+        metavar="NAME",
+        help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
+        "parity-queries, dpsgd, or an installed plug-in",
+    )
+    _add_settings(command, is_required=True)
+
+
+def _add_settings(command: argparse.ArgumentParser, *, is_required: bool) -> None:
+    budget = command.add_mutually_exclusive_group(required=is_required)
     budget.add_argument(
         "--epsilon",
         type=float,
@@ -255,12 +316,6 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
         help="budget of pure differential privacy; of dpsgd, with --set delta=D, of approximate privacy",
     )
     budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
-    command.add_argument(
-        "--mechanism",
-        metavar="NAME",
-        help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
-        "parity-queries, dpsgd, or an installed plug-in",
-    )
     command.add_argument(
         "--set",
         action="append",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, column, json_text, memory
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
 
@@ -23,11 +22,6 @@ def run(options: argparse.Namespace) -> None:
     """Print the preview of the mechanism and the forecast of exact inference."""
     specification = read_declaration(options.model).specification
     mechanism = chosen_mechanism(options)
-    if not hasattr(mechanism, "preview"):
-        raise ArgumentError(
-            f"`plan` has a preview of noisy tables and of learnt couplings, but {type(mechanism).__name__} has none; "
-            "its page in the guides, docs/dpsgd.md for DPSGD, has its errors."
-        )
     # warns where noise drowns or exact inference will not fit
     preview = mechanism.preview(specification, total=options.total)
     if "step" in preview:
@@ -46,15 +40,15 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, as_json: bool) -> None:
-    """Print what a mechanism that learns couplings will do, and what it will promise."""
-    guarantee = mechanism._guarantee(mechanism._prepare(specification))  # reads no data
+    """Print the steps of a mechanism that releases something else than tables, and what it will promise."""
+    guarantee = mechanism.promise(specification)
     if as_json:
         rows = preview.to_dict(orient="records")
-        found = {"mechanism": type(mechanism).__name__, "steps": rows, "guarantee": guarantee.as_dict()}
-        print(json_text(found))
+        stated = None if guarantee is None else guarantee.as_dict()
+        print(json_text({"mechanism": type(mechanism).__name__, "steps": rows, "guarantee": stated}))
         return
     print(_table(preview, "step"))
-    print(f"\nWhat it promises: {guarantee.sentence()}")
+    print(f"\nWhat it promises: {'nothing.' if guarantee is None else guarantee.sentence()}")
 
 
 def _table(preview: pd.DataFrame, last: str = "clique") -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import warnings
+import base64
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.learned import all_couplings, strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
-from bayesprivmrf.errors import ArgumentError, DeclarationWarning, PrivacyError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release.file import require_writable
+from bayesprivmrf.release.file import require_writable, room_for
 
 __all__ = ["run"]
 
@@ -32,17 +33,15 @@ def run(options: argparse.Namespace) -> None:
         raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
     declaration = read_declaration(options.model)
     mechanism = chosen_mechanism(options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeclarationWarning)  # `release` prepares again, and warns then
-        guarantee = mechanism._guarantee(mechanism._prepare(declaration.specification))  # reads no data
-    if guarantee is None:
+    if mechanism.promise(declaration.specification) is None:
         raise PrivacyError(
             f"the mechanism {type(mechanism).__name__} promises nothing, so that there is nothing to release under; "
             "call it from Python."
         )
     data = recode(declaration, read_records(options.data))
-    release = mechanism.release(declaration.specification, data)
-    release.save(target, overwrite=options.force)
+    with room_for(target, _largest_file(mechanism, declaration.specification)):
+        release = mechanism.release(declaration.specification, data)
+    _save(release, target, overwrite=options.force)
     if options.json:
         print(json_text(_summary(release, target)))
         return
@@ -50,6 +49,24 @@ def run(options: argparse.Namespace) -> None:
     if isinstance(release, LearnedNetwork):
         print(f"\n{strongest(release)}")
     remark(f"\nSaved to {target}. The budget is spent; what is made of this file spends nothing more.")
+
+
+def _largest_file(mechanism: Any, model: ModelSpecification) -> int:
+    """Return bytes that hold whatever the mechanism releases: numbers, the declaration, and a million more."""
+    cells = max(kind._most_numbers(model) for kind in mechanism.releases)
+    return 8 * (cells + len(repr(model.domain))) + 2**20
+
+
+def _save(release: Any, target: Path, *, overwrite: bool) -> None:
+    """Save a release that is paid for; where no file can be written, print the bytes of the file."""
+    try:
+        release.save(target, overwrite=overwrite)
+    except ReleaseFileError as error:
+        print(base64.encodebytes(release._as_file()).decode())
+        raise ReleaseFileError(
+            f"{error} The budget is spent, and the lines on standard output are the release in base64: keep them in "
+            "a file, here release.txt, and `python -m base64 -d release.txt > your.release` makes the release of it."
+        ) from None
 
 
 def _summary(release: Any, target: Path) -> dict[str, Any]:
@@ -61,7 +78,7 @@ def _summary(release: Any, target: Path) -> dict[str, Any]:
         "guarantee": {**release.guarantee.as_dict(), "simulated": release.provenance.simulated},
         "statement": release.privacy_statement(),
         "versions": dict(release.provenance.versions),
-        "total": release.total,
+        "total": getattr(release, "total", None),
     }
     if isinstance(release, NoisyStatistics):
         found |= {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import ClassVar
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.em_path import EMPath
-from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.inference.em_path import EMPath, EMSettings
+from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
@@ -21,7 +20,7 @@ __all__ = ["CGM"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CGM:
+class CGM(EMSettings):
     r"""Algorithm 2 of Bernstein et al. (2017): EM for the model, the true counts n being latent.
 
     E-step: the approximate mode of n given the noisy counts y, equation (6). M-step: the θ whose marginals are
@@ -34,9 +33,7 @@ class CGM:
         The most EM steps.
     stopping
         ``"balance"``: go on while further steps pay (`bayesprivmrf.inference.discrepancy`).
-        ``"discrepancy"``: stop at the first model whose residuals are no larger than noise and sampling
-        together make them; too early where there is much signal. ``"none"``: run until `steps`, or until
-        nothing moves. All use the release alone.
+        ``"none"``: run until `steps`, or until nothing moves. Both use the release alone.
     acceleration
         Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
         often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart.
@@ -54,31 +51,8 @@ class CGM:
     CGM(steps=50, stopping='none', acceleration=1.0, e_step='dual', ...)
     """
 
-    steps: float = 100_000
-    stopping: str = "balance"
-    acceleration: float = 1.5
-    e_step: str = "dual"
-    damping: float | None = None
-    nlbp_iterations: int = 100
-    is_smoothed: bool = True
-    inference: Inference = "exact"
-
-    def __post_init__(self) -> None:
-        if not self.steps >= 1:
-            raise ArgumentError(f"`steps` must be at least 1, got {self.steps}.")
-        if self.stopping not in ("balance", "discrepancy", "none"):
-            raise ArgumentError(
-                f"`stopping` must be 'balance', 'discrepancy' or 'none', got {self.stopping!r}."
-            )
-        if not (self.acceleration >= 1 and np.isfinite(self.acceleration)):
-            raise ArgumentError(f"`acceleration` must be at least 1 and finite, got {self.acceleration}.")
-        if self.e_step not in ("dual", "nlbp"):
-            raise ArgumentError(f"`e_step` must be 'dual' or 'nlbp', got {self.e_step!r}.")
-        if self.damping is not None and not 0 < self.damping <= 1:
-            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
-        if not self.nlbp_iterations >= 1:
-            raise ArgumentError(f"`nlbp_iterations` must be at least 1, got {self.nlbp_iterations}.")
-        require_inference(self.inference)
+    method: ClassVar[str] = "CGM"
+    offers_loopy: ClassVar[bool] = True
 
     def _refuse_what_nlbp_cannot(self, evidence: Evidence) -> None:
         if self.e_step != "nlbp":
@@ -110,7 +84,8 @@ class CGM:
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
-            method="CGM",
+            method=self.method,
+            references=("cgm",),
             status=final_status(status, evidence, model, potentials, self.inference),
             stats={
                 "em_steps": path.point.taken,

@@ -45,7 +45,6 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 __all__ = ["EXPONENT", "Discrepancy", "balance", "expected_residual", "slope"]
 
@@ -71,8 +70,8 @@ class Discrepancy:
     Parameters
     ----------
     noisy_counts, scale, is_laplace
-        Of the possible cells: y; the noise law's scale, or standard deviation; whether the law is a
-        (discrete) Laplace.
+        Of the possible cells: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as a
+        (discrete) Laplace law's.
     possible, total
         As in `Evidence`.
     """
@@ -86,16 +85,11 @@ class Discrepancy:
     @classmethod
     def of(cls, evidence: Evidence) -> Discrepancy:
         """Gather what the evidence says of every possible cell."""
-        kinds = [isinstance(law, Laplace | DiscreteLaplace) for law in evidence.noise]
-        scales = [
-            law.scale if kind else law.standard_deviation
-            for law, kind in zip(evidence.noise, kinds, strict=True)
-        ]
         inside = evidence.possible
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
-            scale=evidence.spread(scales)[inside],
-            is_laplace=evidence.spread(kinds)[inside] > 0,
+            scale=evidence.noise_width[inside],
+            is_laplace=evidence.is_absolute[inside],
             possible=inside,
             total=evidence.total,
         )

@@ -37,7 +37,6 @@ from bayesprivmrf.inference.evidence import Evidence, Marginals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 __all__ = ["EStep", "dual_e_step", "nonlinear_belief_propagation"]
 
@@ -95,7 +94,7 @@ def dual_e_step(
     """
     free = evidence.possible
     total = evidence.total
-    is_box = evidence.spread([isinstance(law, Laplace | DiscreteLaplace) for law in evidence.noise])[free] > 0
+    is_box = evidence.is_absolute[free]
     scale = evidence.spread([law.scale for law in evidence.noise])[free]
     with np.errstate(divide="ignore"):
         reach = np.where(is_box, steps / scale, np.inf)
@@ -183,7 +182,7 @@ def _score(evidence: Evidence, counts: FloatArray, is_smoothed: bool) -> FloatAr
     for position, law in enumerate(evidence.noise):
         block = slice(evidence.offsets[position], evidence.offsets[position + 1])
         own = residual[block]
-        if is_smoothed and isinstance(law, Laplace | DiscreteLaplace):
+        if is_smoothed and law.kernel == "absolute":
             parts.append(own / np.sqrt(own**2 + np.maximum(counts[block], 1e-12)) / law.scale)
         else:
             parts.append(law.score(own))

@@ -3,28 +3,59 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.evidence import Evidence, Inference, require_inference
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.cgm import CGM
-
-__all__ = ["EMPath", "Point"]
+__all__ = ["EMPath", "EMSettings", "Point"]
 
 _SETTLED = 1e-3
 """The path has ended when as many steps again would move no count by more than this share of its way so far."""
 
 _SLACK = 0.1
 """Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EMSettings:
+    """How EM steps are taken and when the path is left; `bayesprivmrf.inference.CGM` says what each one means."""
+
+    steps: float = 100_000
+    stopping: str = "balance"
+    acceleration: float = 1.5
+    e_step: str = "dual"
+    damping: float | None = None
+    nlbp_iterations: int = 100
+    is_smoothed: bool = True
+    inference: Inference = "exact"
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.steps, 1, finite=False)
+        one_of("stopping", self.stopping, ("balance", "discrepancy", "none"))
+        if self.stopping == "discrepancy":
+            warnings.warn(
+                "`stopping='discrepancy'` stops too early where there is much signal and goes with the next "
+                "version; use 'balance', the default.",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+        at_least("acceleration", self.acceleration, 1)
+        one_of("e_step", self.e_step, ("dual", "nlbp"))
+        if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
+            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
+        whole_number("nlbp_iterations", self.nlbp_iterations, 1)
+        truth("is_smoothed", self.is_smoothed)
+        require_inference(self.inference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +79,7 @@ class EMPath:
         Blocks of EM steps taken, marginal inferences used, E-steps that hit their iteration limit.
     """
 
-    def __init__(self, settings: CGM, evidence: Evidence) -> None:
+    def __init__(self, settings: EMSettings, evidence: Evidence) -> None:
         self.settings = settings
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +11,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import one_of
+from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, expand
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 
@@ -50,6 +52,8 @@ class Evidence:
         The number of records N that estimators divide by: public, or `estimated_total`, at least 1.
     estimated_total, total_standard_error
         Pooled by precision over the releases, and its standard error, records; 0 for a public total.
+    guarantees
+        Why the releases' guarantees do not add up to one; empty where they do.
     """
 
     specification: ModelSpecification
@@ -62,6 +66,7 @@ class Evidence:
     estimated_total: float
     total_standard_error: float
     is_simulated: bool = False
+    guarantees: str = ""
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -74,6 +79,19 @@ class Evidence:
     def spread(self, per_table: Sequence[float]) -> FloatArray:
         """Repeat one number a table over the table's cells, shape (size,)."""
         return np.repeat(np.asarray(per_table, dtype=float), np.diff(self.offsets))
+
+    @cached_property
+    def is_absolute(self) -> np.ndarray:
+        """Whether the kernel of each cell's noise is absolute, rather than square, shape (size,)."""
+        return self.spread([law.kernel == "absolute" for law in self.noise]) > 0
+
+    @cached_property
+    def noise_width(self) -> FloatArray:
+        """B of each cell's absolute kernel, the standard deviation under a square one, records, shape (size,)."""
+        laws = self.noise
+        return self.spread(
+            [law.scale if law.kernel == "absolute" else law.standard_deviation for law in laws]
+        )
 
     @property
     def has_total(self) -> bool:
@@ -95,15 +113,12 @@ class Evidence:
         if self.scopes == model.scopes:
             return potentials
         folded = np.zeros(model.size)
-        sets = [set(scope) for scope in model.scopes]
         for position, scope in enumerate(self.scopes):
-            home = next(c for c, holder in enumerate(sets) if holder >= set(scope))
+            home = model.parent(scope)
             shape = [model.cardinalities[v] for v in scope]
             table = potentials[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
             target = folded[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-            inside = [v for v in model.scopes[home] if v in scope]
-            index = tuple(slice(None) if v in scope else np.newaxis for v in model.scopes[home])
-            target += table.transpose([scope.index(v) for v in inside])[index]
+            target += expand(table, scope, model.scopes[home])
         if self.supported is not None:
             folded[~self.supported] = -np.inf
         return folded
@@ -129,26 +144,31 @@ class _Folded:
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         evidence, model = self._evidence, self._evidence.specification
         log_partition, own = self._engine.marginals(evidence.fold(potentials))
-        tables = model.tables(own)
-        parts = []
-        for scope in evidence.scopes:
-            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-            outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-            inside = [v for v in model.scopes[home] if v in scope]
-            table = tables.table(home).sum(axis=outside)
-            parts.append(table.transpose([inside.index(v) for v in scope]).ravel())
-        return log_partition, np.concatenate(parts)
+        return log_partition, np.concatenate([model.project(own, scope).ravel() for scope in evidence.scopes])
 
 
-def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
+def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool = True) -> Evidence:
     """Evidence of one release, or of several of one population.
+
+    Parameters
+    ----------
+    releases
+        Noisy statistics.
+    needs_kernel
+        Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
+        variance, density or score may say no.
 
     Raises
     ------
     ArgumentError
-        Something else than noisy statistics was given, or nothing.
+        Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
         The releases differ in their variables or states, or in a public total.
+
+    Warns
+    -----
+    GuaranteeWarning
+        Their guarantees are of different units or neighbouring relations.
     """
     given = [releases] if isinstance(releases, NoisyStatistics) else list(_iterable(releases))
     if not given:
@@ -160,6 +180,8 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
                 "make one with a mechanism's release(network, data)."
             )
     _refuse_repeats(given)
+    if needs_kernel:
+        _refuse_unknown_kernels(given)
     model = _joint_specification(given)
     scopes: list[tuple[int, ...]] = []
     for release in given:
@@ -179,13 +201,13 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Evidence:
         estimated_total=total,
         total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
+        guarantees=_unlike_guarantees(given),
     )
 
 
 def require_inference(inference: str) -> None:
     """Raise unless `inference` is one of the kinds of marginals."""
-    if inference not in ("exact", "loopy"):
-        raise ArgumentError(f"`inference` must be 'exact' or 'loopy', got {inference!r}.")
+    one_of("inference", inference, ("exact", "loopy"))
 
 
 def _iterable(releases: object) -> Sequence[NoisyStatistics]:
@@ -215,6 +237,35 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
                 raise ArgumentError(
                     "`fit` was given one release twice, which tells nothing more than once; pass each release once."
                 )
+
+
+def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
+    """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
+    for law in {law.name: law for release in releases for law in release.noise}.values():
+        if law.kernel is None:
+            raise ArgumentError(
+                "this estimator needs noise whose log density falls with the residual's absolute value or its "
+                f"square, got the law {law.name!r}, whose `kernel` is neither; use NaiveMLE, which takes any noise."
+            )
+
+
+def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
+    """Say, in a warning too, that guarantees of different units or neighbouring relations do not add up."""
+    kinds = {
+        f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
+        for release in releases
+        if release.guarantee is not None
+    }
+    if len(kinds) < 2:
+        return ""
+    note = f"do not add up: {', '.join(kinds)}"
+    warnings.warn(
+        f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
+        "release keeps its own.",
+        GuaranteeWarning,
+        stacklevel=5,
+    )
+    return note
 
 
 def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -264,11 +315,7 @@ def _possible(model: ModelSpecification, supported: np.ndarray | None, scope: tu
     """Mask of a measured table's cells that some possible cell of its clique agrees with."""
     if supported is None:
         return np.ones(math.prod(model.cardinalities[v] for v in scope), bool)
-    home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-    mask = supported[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-    outside = tuple(axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-    inside = [v for v in model.scopes[home] if v in scope]
-    return mask.any(axis=outside).transpose([inside.index(v) for v in scope]).ravel()
+    return model.project(supported, scope).ravel() > 0
 
 
 def _pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:

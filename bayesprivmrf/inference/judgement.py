@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import marginal_engine
@@ -35,10 +37,11 @@ def final_status(
     return status
 
 
-def totals(evidence: Evidence) -> dict[str, float]:
-    """The number of records used, and how it was come by, for `Solution.stats`."""
-    return {
+def totals(evidence: Evidence) -> dict[str, Any]:
+    """The number of records used, how it was come by, and a note on guarantees, for `Solution.stats`."""
+    found = {
         "total": evidence.total,
         "estimated_total": evidence.estimated_total,
         "total_standard_error": evidence.total_standard_error,
     }
+    return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})

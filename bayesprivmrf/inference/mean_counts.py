@@ -12,7 +12,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, cells_within
 
 __all__ = ["Linearized", "MeanCounts", "with_total_held"]
 
@@ -112,14 +112,10 @@ class MeanCounts:
             return None
         columns, rows = [np.zeros(0, int)], [np.zeros(0, int)]
         for position, scope in enumerate(evidence.scopes):
-            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-            shape, holder = model.shapes[home], model.scopes[home]
-            cells = np.arange(int(np.prod(shape, dtype=int)))
-            states = np.unravel_index(cells, shape)
-            own = [model.cardinalities[v] for v in scope]
-            target = np.ravel_multi_index(tuple(states[holder.index(v)] for v in scope), own)
-            columns.append(model.offsets[home] + cells)
-            rows.append(evidence.offsets[position] + target)
+            home = model.parent(scope)
+            columns.append(np.arange(*model.offsets[home : home + 2]))
+            own = cells_within(model.cardinalities, scope, model.scopes[home])
+            rows.append(evidence.offsets[position] + own)
         row, column = np.concatenate(rows), np.concatenate(columns)
         shape = (evidence.offsets[-1], model.size)
         matrix = sparse.csr_array((np.ones(len(row)), (row, column)), shape=shape)[evidence.possible]

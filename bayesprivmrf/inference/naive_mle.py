@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
@@ -63,18 +64,16 @@ class NaiveMLE:
     iterations: int = 2000
     tolerance: float = 1e-7
 
+    method: ClassVar[str] = "naive MLE"
+    offers_loopy: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        if self.ridge is not None and not (self.ridge >= 0 and np.isfinite(self.ridge)):
-            raise ArgumentError(f"`ridge` must be at least 0 and finite, or None, got {self.ridge}.")
-        if self.projection not in PROJECTIONS:
-            raise ArgumentError(
-                f"`projection` must be one of {', '.join(PROJECTIONS)}, got {self.projection!r}."
-            )
+        if self.ridge is not None:
+            at_least("ridge", self.ridge, 0)
+        one_of("projection", self.projection, PROJECTIONS)
         require_inference(self.inference)
-        if not self.iterations >= 1:
-            raise ArgumentError(f"`iterations` must be at least 1, got {self.iterations}.")
-        if not self.tolerance > 0:
-            raise ArgumentError(f"`tolerance` must be positive, got {self.tolerance}.")
+        whole_number("iterations", self.iterations, 1)
+        positive_finite("tolerance", self.tolerance)
 
     @one_blas_thread()
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
@@ -86,7 +85,7 @@ class NaiveMLE:
             `stats` holds iterations, evaluations, seconds, the total used and the ridge.
         """
         begin = time.perf_counter()
-        evidence = gather(releases)
+        evidence = gather(releases, needs_kernel=False)
         model = evidence.specification
         target = pseudo_marginals(evidence, self.projection, has_own_ridges=self.ridge is None)
         ridges = (
@@ -112,7 +111,8 @@ class NaiveMLE:
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
-            method="naive MLE",
+            method=self.method,
+            references=("cgm",),
             status=final_status(status, evidence, model, potentials, self.inference),
             stats=stats,
             inference=self.inference,

@@ -36,6 +36,7 @@ def minimize(
     bounds: tuple[FloatArray, FloatArray] | None = None,
     gradient_tolerance: float,
     iterations: int,
+    memory: int = _MEMORY,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
 
@@ -51,6 +52,8 @@ def minimize(
         Converged when no entry of the (projected) gradient exceeds this.
     iterations
         The most iterations.
+    memory
+        Gradients that are kept, outside a box.
     """
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
@@ -65,7 +68,7 @@ def minimize(
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,
-            "maxcor": _MEMORY if bounds is None else _MEMORY_IN_BOX,
+            "maxcor": memory if bounds is None else _MEMORY_IN_BOX,
             "maxls": _LINE_SEARCH,
             "ftol": 0.0,
             "gtol": gradient_tolerance,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import Card
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import generator, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine, marginal_of, sample
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.pgmpy_networks import network_potentials
-from bayesprivmrf.model.tables import label_array, labelled
+from bayesprivmrf.model.tables import label_array, labelled, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
 
 
-class Status(enum.Enum):
+class Status(enum.StrEnum):
     """How an estimator ended. Not converging is data, not an exception."""
 
     CONVERGED = "converged"
@@ -67,6 +68,8 @@ class Solution(Card):
         ``"exact"`` or ``"loopy"``: which marginals the estimator used.
     is_simulated
         Whether a release behind it had seeded noise, and so protects nobody.
+    references
+        What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
     """
 
     specification: ModelSpecification
@@ -76,6 +79,7 @@ class Solution(Card):
     stats: Mapping[str, Any] = field(default_factory=dict)
     inference: Literal["exact", "loopy"] = "exact"
     is_simulated: bool = False
+    references: tuple[str, ...] = ()
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
@@ -142,32 +146,20 @@ class Solution(Card):
             A variable is unknown, or repeated; or the variables are in no clique and inference is loopy.
         """
         model = self.specification
-        names = [variables] if isinstance(variables, str) or variables in model.domain else list(variables)
-        if not names:
-            raise ModelError("`variables` must name at least one variable, got none.")
-        query = [model.domain.index(v) for v in names]
-        if len(set(query)) != len(query):
-            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
-        names = [model.domain.variables[v] for v in query]
+        names, query = model.positions_of(variables)
         return labelled(model.domain, names, self._marginal_table(query), "probability")
 
     def _marginal_table(self, query: Sequence[int]) -> np.ndarray:
         """Marginal of variable positions, axes as asked; from a clique's table where one holds them all."""
         model = self.specification
-        shape = [model.cardinalities[v] for v in query]
-        for position, scope in enumerate(model.scopes):
-            if set(query) <= set(scope):
-                outside = tuple(axis for axis, v in enumerate(scope) if v not in query)
-                table = self.marginals.table(position).sum(axis=outside)
-                inside = [v for v in scope if v in query]
-                return table.transpose([inside.index(v) for v in query])
+        if parent(model.scopes, query) is not None:
+            return model.project(self.marginals.flat, query)
         if self.inference != "exact":
             raise ModelError(
                 "under loopy inference only variables of one clique have a joint marginal; "
                 "ask for those, or fit with inference='exact'."
             )
-        flat = marginal_of(model.cardinalities, model.scopes, self.potentials.flat, tuple(query))
-        return np.asarray(flat).reshape(shape)
+        return marginal_of(model.cardinalities, model.scopes, self.potentials.flat, tuple(query))
 
     def sample(self, size: int, *, rng: int | np.random.Generator) -> pd.DataFrame:
         """Independent records drawn exactly from the fitted distribution.
@@ -187,16 +179,19 @@ class Solution(Card):
         import pandas as pd
 
         model = self.specification
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
+        size = whole_number("size", size, 0)
         if self.inference != "exact":
             raise ModelError("sampling needs exact inference; fit with inference='exact'.")
-        generator = np.random.default_rng(rng)
-        codes = sample(model.cardinalities, model.scopes, self.potentials.flat, int(size), generator)
+        codes = self._codes(size, generator(rng))
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = label_array(model.domain, variable)[codes[:, position]]
         return pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
+
+    def _codes(self, size: int, generator: np.random.Generator) -> np.ndarray:
+        """States' codes of records, shape (size, p)."""
+        model = self.specification
+        return sample(model.cardinalities, model.scopes, self.potentials.flat, size, generator)
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]

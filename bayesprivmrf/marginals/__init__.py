@@ -25,6 +25,7 @@ __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "Forecast",
     "MarginalEngine",
+    "array_engine",
     "forecast",
     "marginal_engine",
     "marginal_of",
@@ -78,15 +79,11 @@ def marginal_engine(
     >>> mu
     array([0.25, 0.25, 0.25, 0.25])
     """
-    layout = Layout.build(cardinalities, scopes)
-    return _planned(layout.cardinalities, layout.scopes, kind, memory_limit)
+    return _planned(Layout.build(cardinalities, scopes), kind, memory_limit)
 
 
 @lru_cache(maxsize=32)
-def _planned(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], kind: Kind, memory_limit: int
-) -> MarginalEngine:
-    layout = Layout.build(cardinalities, scopes)
+def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
     if kind == "exact":
         return _exact(layout, memory_limit)
     if kind == "brute-force":
@@ -110,7 +107,7 @@ def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
     try:
         from bayesprivmrf.marginals.exact import CompiledEngine
     except (ImportError, RuntimeError):  # no numba, or no directory for its cache: minutes of compiling else
-        return _array_engine(layout.cardinalities, layout.scopes, memory_limit)
+        return array_engine(layout, memory_limit)
     return CompiledEngine(planned.tree, planned.steps)
 
 
@@ -187,19 +184,16 @@ def sample(
     """
     from bayesprivmrf.marginals.sampling import draw
 
-    layout = Layout.build(cardinalities, scopes)
-    return draw(_array_engine(layout.cardinalities, layout.scopes, memory_limit), potentials, size, rng)
+    return draw(array_engine(Layout.build(cardinalities, scopes), memory_limit), potentials, size, rng)
 
 
 @lru_cache(maxsize=8)
-def _array_engine(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], memory_limit: int
-) -> ArrayEngine:
+def array_engine(layout: Layout, memory_limit: int = DEFAULT_MEMORY_LIMIT) -> ArrayEngine:
+    """The exact engine in plain NumPy, from whose conditional tables one draws; kept like the others."""
     from bayesprivmrf.marginals.arrays import ArrayEngine
     from bayesprivmrf.marginals.buckets import BucketTree
     from bayesprivmrf.marginals.ordering import elimination_order
 
-    layout = Layout.build(cardinalities, scopes)
-    order = elimination_order(cardinalities, scopes)
+    order = elimination_order(layout.cardinalities, layout.scopes)
     require_memory(array_forecast(layout, order), memory_limit)
     return ArrayEngine(BucketTree.build(layout, order))

@@ -18,7 +18,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
 __all__ = ["ArrayEngine", "Collected"]
@@ -52,10 +52,11 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayEngine:
+class ArrayEngine(Engine):
     """Exact inference by buckets, with NumPy, in the log domain."""
 
     tree: BucketTree
+    layout: Layout = field(init=False)
     _items: list[list[_Item]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,37 +83,8 @@ class ArrayEngine:
                     )
                 )
             table.append(row)
+        object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "_items", table)
-
-    @property
-    def layout(self) -> Layout:
-        """Variables and factors."""
-        return self.tree.layout
-
-    @property
-    def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        return self.layout.cardinalities
-
-    @property
-    def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor, in axis order."""
-        return self.layout.scopes
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each factor's cells begin, and the end of the last."""
-        return self.layout.offsets
-
-    @property
-    def size(self) -> int:
-        """Number of cells over all factors."""
-        return self.layout.size
-
-    @property
-    def is_exact(self) -> bool:
-        """Exact up to rounding."""
-        return True
 
     def log_partition(self, potentials: FloatArray) -> float:
         """A(θ), in nats."""

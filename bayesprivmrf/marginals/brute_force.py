@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
 __all__ = ["BruteForceEngine", "impossible", "joint_forecast"]
@@ -37,38 +37,13 @@ def joint_forecast(layout: Layout) -> Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BruteForceEngine:
+class BruteForceEngine(Engine):
     """Sums over the whole joint table, in the log domain.
 
     Memory and time grow with the product of all cardinalities.
     """
 
     layout: Layout
-
-    @property
-    def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        return self.layout.cardinalities
-
-    @property
-    def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor, in axis order."""
-        return self.layout.scopes
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each factor's cells begin, and the end of the last."""
-        return self.layout.offsets
-
-    @property
-    def size(self) -> int:
-        """Number of cells over all factors."""
-        return self.layout.size
-
-    @property
-    def is_exact(self) -> bool:
-        """Exact up to rounding."""
-        return True
 
     def log_partition(self, potentials: FloatArray) -> float:
         """A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""

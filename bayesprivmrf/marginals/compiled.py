@@ -7,7 +7,6 @@ key under which numba keeps it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,21 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.marginals import kernels, tangents
+from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["collect", "distribute", "prepare", "tangent"]
+__all__ = ["CHECKSUM", "collect", "distribute", "prepare", "tangent"]
 
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
 
 
-def _checksum() -> int:
-    """A checksum of the compiled sources; constant where there are no source files."""
-    total = 0
-    for name in ("columns", "products", "log_products", "kernels", "tangents"):
-        path = Path(__file__).with_name(f"{name}.py")
-        total = zlib.crc32(path.read_bytes(), total) if path.exists() else total
-    return total
+CHECKSUM = checksum(
+    *(
+        str(Path(__file__).with_name(f"{name}.py"))
+        for name in ("columns", "products", "log_products", "kernels", "tangents")
+    )
+)
+"""Of the compiled sources; constant where there are no source files."""
 
 
 def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
@@ -56,7 +56,7 @@ def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
     return prepare, collect, distribute, tangent
 
 
-prepare, collect, distribute, tangent = _entry_points(_checksum())
+prepare, collect, distribute, tangent = _entry_points(CHECKSUM)
 
 
 def _load() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.layout import Engine
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
@@ -47,7 +47,7 @@ class _State:
     scales: FloatArray
 
 
-class CompiledEngine:
+class CompiledEngine(Engine):
     """Exact inference by a compiled interpreter of the plan.
 
     Parameters
@@ -68,7 +68,7 @@ class CompiledEngine:
         *,
         domain: Literal["auto", "linear", "logarithmic"] = "auto",
     ) -> None:
-        self._tree = tree
+        self.layout = tree.layout
         self._domain = domain
         self._program: Program = lower(tree, steps)
         self._rooms = np.array([self._program.message_room, self._program.group_room], dtype=np.int64)
@@ -77,36 +77,6 @@ class CompiledEngine:
         self._free = tree.free_log_count
         self._pool: list[FloatArray] = []  # workspaces that no call holds; append and pop are atomic
         self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
-
-    @property
-    def layout(self) -> Layout:
-        """Variables and factors."""
-        return self._tree.layout
-
-    @property
-    def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        return self.layout.cardinalities
-
-    @property
-    def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor, in axis order."""
-        return self.layout.scopes
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each factor's cells begin, and the end of the last."""
-        return self.layout.offsets
-
-    @property
-    def size(self) -> int:
-        """Number of cells over all factors."""
-        return self.layout.size
-
-    @property
-    def is_exact(self) -> bool:
-        """Exact up to rounding."""
-        return True
 
     @property
     def arrays(self) -> SweepArrays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index
 
@@ -13,7 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["Layout"]
+__all__ = ["Engine", "Layout"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Layout:
 
     cardinalities: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...] = field(compare=False)
 
     @classmethod
     def build(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Layout:
@@ -84,3 +84,31 @@ class Layout:
             vector[a:b].reshape(self.shape(scope))
             for a, b, scope in zip(self.offsets[:-1], self.offsets[1:], self.scopes, strict=True)
         ]
+
+
+class Engine:
+    """The part of `MarginalEngine` that an engine's layout answers."""
+
+    __slots__ = ()
+    layout: Layout
+    is_exact = True
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        return self.layout.cardinalities
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Variables of each factor, in axis order."""
+        return self.layout.scopes
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each factor's cells begin, and the end of the last."""
+        return self.layout.offsets
+
+    @property
+    def size(self) -> int:
+        """Number of cells over all factors."""
+        return self.layout.size

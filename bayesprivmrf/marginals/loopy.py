@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.marginals import sweeps
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
 __all__ = ["LoopyEngine", "loopy_forecast"]
@@ -43,7 +43,7 @@ class _Messages:
     iterations: int
 
 
-class LoopyEngine:
+class LoopyEngine(Engine):
     """Belief propagation between factors and variables, swept to and fro until no message moves.
 
     Exact where the factors and variables form a tree. Elsewhere A is Bethe's approximation at the fixed
@@ -67,6 +67,8 @@ class LoopyEngine:
     propagation algorithms, IEEE Transactions on Information Theory 51(7), 2005, equations (16)-(22).
     """
 
+    is_exact = False  # but on trees
+
     def __init__(
         self,
         layout: Layout,
@@ -75,12 +77,9 @@ class LoopyEngine:
         tolerance: float = 1e-11,
         max_iterations: int = 1000,
     ) -> None:
-        if not 0 <= damping < 1:
-            raise ArgumentError(f"`damping` must be at least 0 and below 1, got {damping}.")
-        if not tolerance > 0:
-            raise ArgumentError(f"`tolerance` must be positive, got {tolerance}.")
-        if not max_iterations >= 1:
-            raise ArgumentError(f"`max_iterations` must be at least 1, got {max_iterations}.")
+        probability("damping", damping, zero=True, remedy="0.3 is usual")
+        positive_finite("tolerance", tolerance)
+        whole_number("max_iterations", max_iterations, 1)
         self.layout = layout
         self.tolerance = tolerance
         self.max_iterations = max_iterations
@@ -101,31 +100,6 @@ class LoopyEngine:
         self._room = max((sum(cards[v] for v in scope) for scope in reduced), default=1)
         self._room = max(self._room, max(cards, default=1))
         self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
-
-    @property
-    def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        return self.layout.cardinalities
-
-    @property
-    def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor, in axis order."""
-        return self.layout.scopes
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each factor's cells begin, and the end of the last."""
-        return self.layout.offsets
-
-    @property
-    def size(self) -> int:
-        """Number of cells over all factors."""
-        return self.layout.size
-
-    @property
-    def is_exact(self) -> bool:
-        """An approximation, but on trees."""
-        return False
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Bethe's A(θ), in nats."""

@@ -7,13 +7,13 @@ entries, so that what a variable tells a factor is never a difference of infinit
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
+
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["finish", "sweep"]
 
@@ -201,5 +201,4 @@ def _wrappers(checksum: int, compile_: Callable[..., Any]) -> tuple[Callable[...
     return sweep, finish
 
 
-_source = Path(__file__)
-sweep, finish = _entry_points(zlib.crc32(_source.read_bytes()) if _source.exists() else 0)
+sweep, finish = _entry_points(checksum(__file__))

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Protocol, Self, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DeclarationWarning, PrivacyError
 from bayesprivmrf.noise.secure import NoiseSource, noise_source
+from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import Provenance
+from bayesprivmrf.release import Provenance, Released
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Ledger", "Mechanism", "Stamp"]
 
 
-@runtime_checkable
 class Ledger(Protocol):
     """Keeps account of what was spent on a data set."""
 
     def spend(self, guarantee: PrivacyGuarantee, provenance: Provenance) -> object:
-        """Record the cost of a release about to be made, or raise if the budget does not allow it."""
+        """Record the cost of a release about to be made, or raise if the budget does not allow it.
+
+        If this raises, no noise is drawn and nothing is released.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,28 +62,32 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        that holds nothing exact and carries the stamp. It must not fail, nor issue a warning that a filter may
        turn into an error: the budget is spent, and an exception loses the release.
 
-    So whatever can be refused is refused before anything is spent.
+    So whatever can be refused is refused before anything is spent. What is charged cannot be taken back: if
+    ``_randomise`` fails all the same, the noise may have been drawn, so that the charge stands. `promise` is final
+    as well and ends after the second hook.
 
-    A class that sets ``runs_from_file`` to True takes a declared model, reads records, and its release can be saved:
-    then the command line can run it.
+    A class that sets ``runs_from_file`` to True takes a declared model and reads records, and names in ``releases``
+    the classes of what it releases. If each is a kind of `Released` that can be saved, the command line can run it.
 
     Raises
     ------
     TypeError
-        At class creation, when a subclass overrides `release`.
+        At class creation, when a subclass overrides `release` or `promise`.
     ArgumentError
         A setting is given that the mechanism does not have.
     """
 
     runs_from_file: ClassVar[bool] = False
+    releases: ClassVar[tuple[type[Released], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.release is not Mechanism.release:
-            raise TypeError(
-                f"{cls.__name__} must not override `release`, which holds the order of check, charge and noise; "
-                "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
-            )
+        for name in ("release", "promise"):
+            if getattr(cls, name) is not getattr(Mechanism, name):
+                raise TypeError(
+                    f"{cls.__name__} must not override `{name}`, which holds the order of check, charge and noise; "
+                    "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
+                )
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         """Refuse a setting that the mechanism does not have, with the names of those that it has."""
@@ -114,7 +125,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             ``None`` draws the noise from a cryptographic source. A seed or a generator makes a simulated
             release, which protects nobody and says so.
         ledger
-            Charged after every check has passed and before noise is drawn.
+            Charged after every check has passed and before noise is drawn; not together with `rng`. Whoever knows
+            the seed of a simulated release can take its noise off again, so that it costs more than it promises: a
+            ledger that holds the promise would hold a falsehood.
 
         Returns
         -------
@@ -131,10 +144,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             data, yet that it was raised is itself not private: guarantees are for data inside the domain.
         """
         source = noise_source(rng)
-        if ledger is not None and not isinstance(ledger, Ledger):
-            raise ArgumentError(f"`ledger` must have a method `spend`, got {type(ledger).__name__}.")
+        _check_ledger(ledger, rng)
         plan = self._prepare(network)
-        guarantee = self._guarantee(plan)
+        guarantee = self._promised(plan)
         if ledger is not None and guarantee is None:
             raise PrivacyError(
                 f"{type(self).__name__} promises nothing, so there is nothing to charge a `ledger` with; "
@@ -150,6 +162,63 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         return self._randomise(plan, exact, source, Stamp(guarantee=guarantee, provenance=provenance))
+
+    @final
+    def promise(self, network: NetworkT) -> PrivacyGuarantee | None:
+        """Tell what a release would promise: check all that is public, read no data, spend nothing.
+
+        Warnings about the declaration are left to `preview` and `release`.
+
+        Parameters
+        ----------
+        network
+            The declared model, as for `release`.
+
+        Returns
+        -------
+        PrivacyGuarantee or None
+            The guarantee of every release made with these settings; ``None`` if nothing is promised.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything.
+        """
+        with warnings.catch_warnings():
+            for category in (DeclarationWarning, ConsistencyWarning):
+                warnings.simplefilter("ignore", category)
+            return self._promised(self._prepare(network))
+
+    def _promised(self, plan: PlanT) -> PrivacyGuarantee | None:
+        guarantee = self._guarantee(plan)
+        if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
+            raise PrivacyError(
+                f"{type(self).__name__} must promise a PrivacyGuarantee or None, got {type(guarantee).__name__}; "
+                "correct its hook."
+            )
+        return guarantee
+
+    def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
+        """Tell what a release will do, one row a table or a step, before any data is read or budget spent.
+
+        Of a mechanism that has no preview of its own it is one row: what a release costs.
+
+        Parameters
+        ----------
+        network
+            The declared model, as for `release`.
+        total
+            A public guess of the number of records, to compare the noise with.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything; or ``total`` is no number of records.
+        """
+        known = None if total is None else checked_total(total)
+        promised = self._promised(self._prepare(network))
+        cost: dict[str, Any] = {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
+        return outlay_preview([Outlay(step="release", **cost)], known)
 
     @abstractmethod
     def _prepare(self, network: NetworkT) -> PlanT:
@@ -170,6 +239,19 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text, for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def _check_ledger(ledger: Any, rng: Any) -> None:
+    if ledger is None:
+        return
+    if isinstance(ledger, type) or not callable(getattr(ledger, "spend", None)):
+        what = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
+        raise ArgumentError(f"`ledger` must be an object with a method `spend`, got {what}; make one.")
+    if rng is not None:
+        raise ArgumentError(
+            "`ledger` must be None where `rng` is given: a simulated release protects nobody, so that its promise is "
+            "not what it costs; leave out one of the two."
+        )
 
 
 def _plain(value: Any) -> Any:

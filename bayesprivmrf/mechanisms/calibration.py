@@ -8,8 +8,7 @@ from fractions import Fraction
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.noise.secure import integer_measurement
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
 __all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss"]
 
@@ -92,13 +91,13 @@ def discrete_gaussian_laws(
     return _rounded_up(DiscreteGaussian, scales, rho, sensitivity)
 
 
-def promised_loss(laws: Sequence[NoiseLaw], sensitivity: float) -> Fraction:
+def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
     """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho)."""
-    losses = {law: Fraction(integer_measurement(law).map(sensitivity)) for law in set(laws)}
+    losses = {law: Fraction(law.measurement().map(sensitivity)) for law in set(laws)}
     return sum((losses[law] for law in laws), Fraction(0))
 
 
-def _rounded_up[LawT: NoiseLaw](
+def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
     law: Callable[[float], LawT], scales: Sequence[float], budget: float, sensitivity: float
 ) -> tuple[LawT, ...]:
     laws = tuple(law(scale) for scale in scales)

@@ -27,10 +27,12 @@ from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, require_fine_lattice
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["AscentMechanism", "AscentPlan", "released"]
@@ -93,6 +95,50 @@ class AscentMechanism[ReleaseT](
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+
+    @final
+    def preview(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> pd.DataFrame:
+        """Tell what a release will do with its budget, before any data is read or budget spent.
+
+        Parameters
+        ----------
+        network
+            The declared model.
+        total
+            A public guess of the number of records, to compare the noise with.
+
+        Returns
+        -------
+        DataFrame
+            One row for the noisy number of records, one an ascent, and one for all together, which alone has a cost:
+            those of steps over samples do not add up. ``noise_sd`` is that of each entry of a step's sum of clipped
+            gradients, records; see `bayesprivmrf.planning.outlay_preview`, whose ``smallest_coupling`` is here the
+            smallest difference of potentials that the noise does not hide along the clearest direction.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything; or ``total`` is no number of records.
+        """
+        plan = self._prepare(network)
+        known = None if total is None else checked_total(total)
+        count = plan.count_noise.standard_deviation / _COUNT_STEPS
+        ascents = [
+            Outlay(
+                step=f"ascent in {one.steps} steps, each on a share of {one.numerator / 2.0**RATE_BITS:.3g} of the "
+                f"records, clipped at {one.lattice.clip:.3g}",
+                count=one.steps,
+                noise_sd=one.noise.standard_deviation / one.lattice.steps,
+                smallest_coupling=None if known is None else one.resolution(max(known, 1.0)),
+            )
+            for one in plan.ascents
+        ]
+        together = Outlay(step="all of this together", epsilon=plan.epsilon)
+        return outlay_preview(
+            [Outlay(step="number of records", count=1, noise_sd=count), *ascents, together], known
+        )
 
     def _planned(
         self,

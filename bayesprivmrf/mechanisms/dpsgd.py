@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-import numpy as np
-
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import at_least, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
     RATE_BITS,
@@ -94,6 +92,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     """
 
     runs_from_file: ClassVar[bool] = True
+    releases = (LearnedPotentials,)
 
     steps: int = 1000
     sampling_rate: float = 0.1
@@ -155,12 +154,8 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of one ascent, each in its range."""
-    steps = given["steps"]
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= LARGEST_STEPS:
-        raise ArgumentError(
-            f"`steps` must be a whole number from 1 to {LARGEST_STEPS:,}, got {steps!r}; try 1000."
-        )
-    found = {"steps": int(steps), "clip": None, "learning_rate": None}
+    steps = whole_number("steps", given["steps"], 1, LARGEST_STEPS, remedy="try 1000")
+    found: dict[str, Any] = {"steps": steps, "clip": None, "learning_rate": None}
     for name in ("sampling_rate", "clip", "learning_rate"):
         if given[name] is not None or name == "sampling_rate":
             found[name] = positive_finite(name, given[name])
@@ -178,8 +173,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
             f"`learning_rate` must be at most {LARGEST_LEARNING_RATE:g}, got {found['learning_rate']!r}; "
             "leave it out for a default."
         )
-    averaging = given["averaging"]
-    is_number = isinstance(averaging, int | float | np.number) and not isinstance(averaging, bool)
-    if not is_number or not 0 <= averaging <= 1:
+    averaging = at_least("averaging", given["averaging"], 0)
+    if averaging > 1:
         raise ArgumentError(f"`averaging` must be a share from 0 to 1, got {averaging!r}; try 0.5.")
-    return found | {"averaging": float(averaging)}
+    return found | {"averaging": averaging}

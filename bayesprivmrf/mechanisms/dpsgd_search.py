@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.models.potentials import Trials
 from bayesprivmrf.mechanisms.base import Stamp
@@ -60,10 +61,7 @@ class DPSGDSearch(AscentMechanism[Trials]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.covers not in ("search", "trial"):
-            raise ArgumentError(
-                f"`covers` must be 'search' or 'trial', got {self.covers!r}; 'search' is honest."
-            )
+        one_of("covers", self.covers, ("search", "trial"), remedy="'search' is honest")
         object.__setattr__(self, "grid", _checked_grid(self.grid))
         _ = self.trials  # checks every value
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
@@ -28,6 +29,7 @@ from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.parities import squared_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["PrivateFrankWolfe"]
@@ -111,6 +113,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     True
     """
 
+    releases = (LearnedIsing, LearnedPairwise, LearnedMonomials)
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     width: float
@@ -124,26 +127,16 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         super().__post_init__()
         object.__setattr__(self, "width", checked_size("width", self.width))
         object.__setattr__(self, "steps", checked_steps(self.steps))
-        if isinstance(self.order, bool) or not isinstance(self.order, int | np.integer) or self.order < 2:
-            raise ArgumentError(
-                f"`order` must be a whole number of at least 2, got {self.order!r}; 2 is for couplings of pairs."
-            )
-        if self.target not in ("l1", "linf"):
-            raise ArgumentError(
-                f"`target` must be 'l1' or 'linf', got {self.target!r}; 'l1' is for all monomials."
-            )
+        whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
+        one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
+        one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
+        one_of("method", self.method, ("softmax", "pairs"))
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
         if self.calibration == "paper" and self.order > 2:
             raise ArgumentError(
                 f"`calibration='paper'` must go with an order of 2, got {self.order!r}; use 'tight'."
             )
-        if self.calibration not in ("tight", "paper"):
-            raise ArgumentError(
-                f"`calibration` must be 'tight' or 'paper', got {self.calibration!r}; 'tight' has less noise."
-            )
-        if self.method not in ("softmax", "pairs"):
-            raise ArgumentError(f"`method` must be 'softmax' or 'pairs', got {self.method!r}.")
         if self.calibration == "paper" and self.adjacency is not Adjacency.REPLACE_ONE:
             raise ArgumentError(
                 "`calibration='paper'` must go with adjacency='replace-one', for which its noise was made, got "
@@ -217,12 +210,15 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         fitted, outlays = plan.map, self._total_outlay(plan)
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
+            has_total = plan.is_total_public or plan.budget.total is not None
+            moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not has_total)
             outlays.append(
                 Outlay(
                     step=f"parities of up to {self.order - 1}",
                     rho=plan.budget.learning - fitted.rho,
                     count=len(fitted.features),
                     noise_sd=fitted.parity_law.standard_deviation,
+                    draws=(Sums(law=fitted.parity_law, copies=moved),),
                 )
             )
         rho = fitted.cost if isinstance(fitted, PaperRegressions) else fitted.rho
@@ -268,6 +264,9 @@ class _Regressions(Protocol):
     def exposure(self) -> Exposure: ...
 
     @property
+    def adjacency(self) -> Adjacency: ...
+
+    @property
     def steps(self) -> int | None: ...
 
     @property
@@ -293,12 +292,16 @@ def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Out
         return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
     steps = fitted.steps_for(total)
     multiple = fitted.multiple(steps)
+    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
     found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
     return Outlay(
         step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
         rho=rho,
         count=steps * fitted.exposure.choices,
         noise_sd=multiple * GUMBEL_DEVIATION,
+        draws=()
+        if isinstance(fitted, PaperRegressions)
+        else (Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
         smallest_coupling=found,
     )
 
@@ -327,11 +330,7 @@ def checked_steps(steps: Any) -> int | None:
     """Return the number of steps, or ``None`` for the default."""
     if steps is None:
         return None
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= LARGEST_STEPS:
-        raise ArgumentError(
-            f"`steps` must be a whole number from 1 to {LARGEST_STEPS:,}, got {steps!r}; leave it out for a default."
-        )
-    return int(steps)
+    return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
 
 
 def _require_memory(states: tuple[int, ...], method: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
@@ -132,13 +133,25 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         ArgumentError, ModelError
             As `release` raises them before it reads anything; or ``total`` is no number of records.
         """
-        plan = self._prepare(network)
         known = None if total is None else checked_total(total)
-        outlays = self._outlays(plan, known)
+        outlays = self.outlays(network, known)
         message = None if known is None else self._hidden(outlays, about(known))
         if message is not None:
             warnings.warn(message, NoiseWarning, stacklevel=2)
         return outlay_preview(outlays, known)
+
+    @final
+    def outlays(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> list[Outlay]:
+        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
+
+        Parameters
+        ----------
+        network, total
+            As for `preview`, which makes a table of them.
+        """
+        return self._outlays(self._prepare(network), total)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release, the number of records first where it is bought."""
@@ -154,6 +167,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 rho=TOTAL_SHARE * self.rho,
                 count=1,
                 noise_sd=law.standard_deviation,
+                draws=(Sums(law=law, copies=1),),
             )
         ]
 

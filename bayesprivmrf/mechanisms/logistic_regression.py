@@ -71,6 +71,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
     True
     """
 
+    releases = (LearnedRegression,)
     _sought: ClassVar[str] = "effects"
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller radius"
 

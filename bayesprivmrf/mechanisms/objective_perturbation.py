@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import finite_pair, positive_finite, probability
+from bayesprivmrf.checks import finite_pair, one_of, positive_finite, probability, truth
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.noise.secure import NoiseSource
@@ -18,6 +18,8 @@ from bayesprivmrf.privacy.objective_perturbation import Calibration, CouplingNor
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayesprivmrf.network.estimate import NetworkEstimate
     from bayesprivmrf.network.estimate_law import EstimateLaw
     from bayesprivmrf.network.ising import IsingNetwork
@@ -47,6 +49,10 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     :math:`m_i = \sum_j J_{ij} s_j` and noise N, on a public grid. A root below the bounds (so none in
     [0, inf), for the default ones) gives the lower bound, one above gives the upper bound. The network and J are
     public; the promise is for the outcomes, whatever law they follow.
+
+    Every node has an outcome: a missing one is refused, because who lacks one is part of the data. Where it is
+    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what the
+    estimate is of.
 
     Parameters
     ----------
@@ -107,10 +113,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=True))
-        if self.calibration not in ("tight", "paper"):
-            raise ArgumentError(
-                f"`calibration` must be 'tight' or 'paper', got {self.calibration!r}; 'tight' has less noise."
-            )
+        one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
+        truth("allow_large_delta", self.allow_large_delta)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", finite_pair("bounds", self.bounds))
 
@@ -135,6 +139,44 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
 
         plan = self._prepare(network)
         return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
+
+    def preview(self, network: IsingNetwork, total: float | None = None) -> pd.DataFrame:
+        r"""Tell the noise and the slope of a release, before any data is read or budget spent.
+
+        Parameters
+        ----------
+        network
+            The public network.
+        total
+            Of no use: there is one outcome a node.
+
+        Returns
+        -------
+        DataFrame
+            Two rows, ``noise`` and ``slope``. ``epsilon``: the two parts of the budget. ``size``: the standard
+            deviation of the noise on the score, and Delta, in units of the score and of score over beta. ``on_beta``:
+            what they do near beta = 0, where the score's own slope is about :math:`\|J\|_F^2`; the standard deviation
+            that the noise gives the estimate, and the share of beta that Delta takes away. `law` tells it at other
+            values of beta, by simulation.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            As `release` raises them before it reads anything.
+        """
+        import pandas as pd
+
+        plan = self._prepare(network)
+        known, own = plan.estimator.constants, float(plan.network.coupling.power(2).sum())
+        size = [known.noise_deviation, known.curvature]
+        return pd.DataFrame(
+            {
+                "step": ["noise", "slope"],
+                "epsilon": [known.epsilon_noise, known.epsilon_slope],
+                "size": size,
+                "on_beta": [each / (own + known.curvature) for each in size],
+            }
+        )
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network.ising import IsingNetwork

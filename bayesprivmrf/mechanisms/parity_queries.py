@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.checks import one_of, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
 from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.parities.separator_fem import SeparatorFEM
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
@@ -22,12 +23,12 @@ from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
+from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
 
 __all__ = ["ParityQueries"]
 
-type Method = Literal["gaussian", "pmw", "sepfem", "auto"]
+type Method = Literal["gaussian", "pmw", "auto"]
 
 AUTO_ERROR = 0.1
 """Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md."""
@@ -64,14 +65,12 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
         (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
         distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
-        sums. ``"sepfem"``: synthetic records from an optimisation oracle, which needs no 2^p numbers, and is the
-        worst of the three wherever another fits. ``"auto"``: Gaussian noise, unless its largest error would exceed
-        0.1 and p is at most 16.
+        sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
-        Of ``"pmw"`` and ``"sepfem"``; by default from the number of records, public or noisy, and the budget.
+        Of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other
         See `LearningMechanism`. Under add-or-remove-one the number of records is private: ``"gaussian"`` releases it
-        as the sum of the empty product, the others buy it with 2 % of the budget.
+        as the sum of the empty product, the other buys it with 2 % of the budget.
 
     Raises
     ------
@@ -84,8 +83,8 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     References
     ----------
-    Hardt, Rothblum 2010; Hardt, Ligett, McSherry 2012 (multiplicative weights). Vietri, Tian, Bun, Steinke, Wu 2020
-    (sepFEM). Zhang, Kamath, Kulkarni, Wu 2020, section 4.2.
+    Hardt, Rothblum 2010; Hardt, Ligett, McSherry 2012 (multiplicative weights). Zhang, Kamath, Kulkarni, Wu 2020,
+    section 4.2.
 
     Examples
     --------
@@ -97,6 +96,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     True
     """
 
+    releases = (ReleasedParities,)
     _sought: ClassVar[str] = "interactions"
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller order"
 
@@ -106,18 +106,14 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method not in ("gaussian", "pmw", "sepfem", "auto"):
-            raise ArgumentError(
-                f"`method` must be 'gaussian', 'pmw', 'sepfem' or 'auto', got {self.method!r}; 'auto' chooses."
-            )
+        one_of("method", self.method, ("gaussian", "pmw", "auto"), remedy="'auto' chooses")
         if self.rounds is None:
             return
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int | np.integer) or self.rounds < 1:
-            raise ArgumentError(f"`rounds` must be a whole number of at least 1, got {self.rounds!r}.")
+        whole_number("rounds", self.rounds, 1)
         if self.method in ("gaussian", "auto"):
             raise ArgumentError(
                 f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; "
-                "they are for 'pmw' and 'sepfem'."
+                "they are for 'pmw'."
             )
 
     @property
@@ -154,7 +150,8 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             rounds = self._rounds(plan, total)
             details["rounds"] = rounds
             counted = parity_sums(exact.spins, exact.counts, sets)
-            algorithm = self._algorithm(plan, method, rounds)
+            choice, measurement = self._scales(plan, rounds)
+            algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
             sums = total * algorithm.expectations(counted, sets, total, source)
         assert stamp.guarantee is not None
         release = ReleasedParities(
@@ -182,6 +179,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         first = self._total_outlay(plan)
         if method == "gaussian" and plan.law is not None:
             largest = plan.law.scale * math.sqrt(2 * math.log(2 * size))
+            moved = squared_l2_sensitivity(plan.sets, self.adjacency, with_empty=not self._has_total(plan))
             return [
                 *first,
                 Outlay(
@@ -189,6 +187,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                     rho=learning,
                     count=size - self._has_total(plan),
                     noise_sd=plan.law.standard_deviation,
+                    draws=(Sums(law=plan.law, copies=moved),),
                     smallest_coupling=None if total is None else largest / max(total, 1.0),
                 ),
             ]
@@ -198,7 +197,11 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                 Outlay(step=f"products of up to {self.order} variables, by {method}", rho=learning),
             ]
         rounds = self._rounds(plan, total)
-        choice = self._scales(plan, rounds, method)[0]
+        choice, measured = self._scales(plan, rounds)
+        draws: tuple[Sums | Choices, ...] = (
+            Choices(scale=choice, score_range=2 * self._moved, copies=rounds),
+            *([Sums(law=measured, copies=rounds * round(self._moved**2))] if measured is not None else []),
+        )
         return [
             *first,
             Outlay(
@@ -206,6 +209,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
                 rho=learning,
                 count=rounds,
                 noise_sd=GUMBEL_DEVIATION * choice,
+                draws=draws,
                 smallest_coupling=choice * math.log(2 * size) / max(total, 1.0),
             ),
         ]
@@ -226,22 +230,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         largest = plan.law.scale * math.sqrt(2 * math.log(2 * len(plan.sets))) / total
         return "gaussian" if largest <= AUTO_ERROR or plan.sets.variables > AUTO_VARIABLES else "pmw"
 
-    def _algorithm(
-        self, plan: LearningPlan, method: str, rounds: int
-    ) -> MultiplicativeWeights | SeparatorFEM:
-        choice, measurement = self._scales(plan, rounds, method)
-        if method == "pmw":
-            assert measurement is not None
-            return MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
-        return SeparatorFEM(rounds=rounds, choice_scale=choice)
-
-    def _scales(
-        self, plan: LearningPlan, rounds: int, method: str | None = None
-    ) -> tuple[float, DiscreteGaussian | None]:
-        """Return the scale of the choices, and the law of each measurement if there are some."""
+    def _scales(self, plan: LearningPlan, rounds: int) -> tuple[float, DiscreteGaussian]:
+        """Return the scale of the choices of multiplicative weights, and the law of each measurement."""
         budget, moved = plan.budget.learning, self._moved
-        if (method or self.method) == "sepfem":
-            return selection_scale(2.0 * moved, budget, rounds), None
         choosing = _CHOICE_SHARE * budget
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
         return selection_scale(2.0 * moved, choosing, rounds), law
@@ -256,7 +247,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         if self.rounds is not None:
             return int(self.rounds)
         strength = total * math.sqrt(plan.budget.learning) / self._moved
-        wanted = math.ceil(0.63 * strength ** (2 / 3)) * (3 if self.method == "sepfem" else 1)
+        wanted = math.ceil(0.63 * strength ** (2 / 3))
         return max(FEWEST_ROUNDS, min(wanted, MOST_ROUNDS))
 
     def _has_total(self, plan: LearningPlan) -> bool:
@@ -271,10 +262,5 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         ):
             raise ModelTooLargeError(
                 f"multiplicative weights over {sets.variables} variables would take about {memory / 2**30:.3g} GiB, "
-                f"more than {limit / 2**30:g}; use method='gaussian', or 'sepfem'."
-            )
-        if self.method == "sepfem" and (memory := SeparatorFEM.memory_bytes(sets.order, rounds)) > limit:
-            raise ModelTooLargeError(
-                f"programs for parities of order {sets.order} would take about {memory / 2**30:.3g} GiB, more than "
-                f"{limit / 2**30:g}; use method='gaussian', or a smaller order."
+                f"more than {limit / 2**30:g}; use method='gaussian'."
             )

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from numbers import Real
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.checks import one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.select_measure.map import (
@@ -95,6 +96,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
     """
 
+    releases = (LearnedIsing, LearnedPairwise)
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
 
     degree: float
@@ -102,15 +104,10 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        degree = self.degree
-        if isinstance(degree, bool) or not isinstance(degree, Real) or not 0 < float(degree) < math.inf:
-            raise ArgumentError(
-                f"`degree` must be a number of neighbours above 0, got {degree!r}; state about how many a "
-                "variable has."
-            )
-        if self.measure not in (None, "moments", "tables"):
-            raise ArgumentError(
-                f"`measure` must be 'moments' or 'tables', got {self.measure!r}; leave it out for the more exact one."
+        positive_finite("degree", self.degree, "state about how many neighbours a variable has")
+        if self.measure is not None:
+            one_of(
+                "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
             )
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
@@ -180,25 +177,33 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
-        choice = 0.0 if choosing is None else SELECTION_SHARE * rho
+        alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
+        cards, form = measured.cardinalities, measured.form
+        singles = singles_sensitivity(cards, form, self.adjacency)
+        doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
         single = Outlay(
             step="each variable by itself",
-            rho=ONE_WAY_SHARE * rho,
-            count=len(measured.cardinalities),
+            rho=alone,
+            count=len(cards),
             noise_sd=measured.one_way.standard_deviation,
+            draws=(Sums(law=measured.one_way, copies=round(singles**2)),),
         )
         chosen = Outlay(
             step=f"choice of {pairs} pairs from {len(measured.candidates)}",
             rho=choice,
             count=pairs,
             noise_sd=GUMBEL_DEVIATION * (choosing or 0.0) / STEPS,
+            draws=(Choices(scale=choosing, score_range=score_range(self.adjacency), copies=pairs),)
+            if choosing
+            else (),
             smallest_coupling=None if total is None else smallest_chosen(measured, total),
         )
         joint = Outlay(
             step="these pairs" if choosing is not None else "all pairs",
-            rho=rho - single.rho - choice,
+            rho=rho - alone - choice,
             count=pairs,
             noise_sd=measured.two_way.standard_deviation,
+            draws=(Sums(law=measured.two_way, copies=round(doubles**2)),),
             smallest_coupling=None if total is None else smallest_measured(measured, total),
         )
         return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]

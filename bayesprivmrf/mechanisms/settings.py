@@ -89,6 +89,10 @@ def shares(specification: ModelSpecification, weights: Mapping[Clique, float] | 
 def checked_redirect(name: str, redirect: Any) -> Any:
     """Return the setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
     if isinstance(redirect, Mapping):
+        if not redirect:
+            raise ArgumentError(
+                f"`{name}` must name a variable, got an empty mapping; leave it out for none."
+            )
         return FrozenMapping(redirect)
     try:
         hash(redirect)

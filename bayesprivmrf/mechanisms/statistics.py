@@ -26,7 +26,7 @@ from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise.secure import NoiseSource, require_releasable
 from bayesprivmrf.planning import drowned_tables, noise_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
@@ -76,6 +76,7 @@ class StatisticsMechanism(
     """
 
     runs_from_file: ClassVar[bool] = True
+    releases = (NoisyStatistics,)
 
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
@@ -149,6 +150,8 @@ class StatisticsMechanism(
                 f"{type(self).__name__} must give one noise law for each of the {len(specification.cliques)} "
                 f"tables, got {len(noise)}; correct its `_noise`."
             )
+        for law in noise:
+            require_releasable(law)
         bare = [
             clique for clique, law in zip(specification.cliques, noise, strict=True) if not law.variance > 0
         ]
@@ -166,7 +169,13 @@ class StatisticsMechanism(
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
-        return self._promise(plan.specification)
+        promised = self._promise(plan.specification)
+        if isinstance(promised, PrivacyGuarantee) and promised.adjacency is not self.adjacency:
+            raise PrivacyError(
+                f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
+                f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
+            )
+        return promised
 
     @final
     def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:

@@ -26,7 +26,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, expand, project
 
 __all__ = ["consistent_projection", "minimum_norm_potentials", "split_tables"]
 
@@ -75,7 +75,7 @@ def consistent_projection(
         if not subset and total is not None:
             margin = np.asarray(float(total))
         for c, k, effect in zip(holders, others, effects, strict=True):
-            corrections[c] += _spread(margin / k - effect, subset, scopes[c])
+            corrections[c] += expand(margin / k - effect, subset, scopes[c])
     if not tables:
         return np.zeros(0)
     return np.concatenate(
@@ -140,18 +140,8 @@ def _shared_subsets(
 
 def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) -> FloatArray:
     """ANOVA effect of `subset` in a table, axes in the order of `subset`."""
-    outside = tuple(axis for axis, v in enumerate(scope) if v not in subset)
-    mean = table.mean(axis=outside) if outside else table
-    inside = [v for v in scope if v in subset]
-    effect = np.asarray(mean).transpose([inside.index(v) for v in subset])
+    margin = project(table, scope, subset)
+    effect = margin / (table.size // margin.size)
     for axis in range(len(subset)):
         effect = effect - effect.mean(axis=axis, keepdims=True)
     return effect
-
-
-def _spread(effect: FloatArray, subset: tuple[int, ...], scope: tuple[int, ...]) -> FloatArray:
-    """Broadcast an array over `subset` (its axis order) to a table over `scope`."""
-    inside = [v for v in scope if v in subset]
-    ordered = np.asarray(effect).transpose([subset.index(v) for v in inside])
-    index = tuple(slice(None) if v in subset else np.newaxis for v in scope)
-    return ordered[index]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, label_key
-from bayesprivmrf.model.specification import ModelSpecification
+from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -112,6 +112,10 @@ def read_declaration(path: str | Path) -> Declaration:
         raise ModelError(f"the model file {str(path)!r} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the model file {name!r} is not TOML: {error}.") from error
+    except RecursionError:
+        raise ModelError(
+            f"the model file {name!r} is nested too deeply; it must be tables of lists."
+        ) from None
     try:
         return _declaration(content)
     except ModelError as error:
@@ -137,6 +141,7 @@ def _declaration(content: Mapping[str, Any]) -> Declaration:
         impossible=tuple(tuple(zero.items()) for zero in impossible),
         cliques_declared=cliques is not None,
     )
+    warn_of_dropped(specification, cliques or (), stacklevel=3)
     return Declaration(title=str(content.get("title", "")), specification=specification, rules=rules)
 
 

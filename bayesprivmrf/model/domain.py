@@ -119,12 +119,9 @@ class Domain:
                 raise ModelError(
                     f"the states of {variable!r} must be in an order, got a set; write a list or a tuple."
                 )
-            if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
-                raise ModelError(
-                    f"the states of {variable!r} must be a sequence of labels, got {labels!r}; "
-                    "write a list, e.g. ['no', 'yes']."
-                )
-            ordered.append(tuple(_plain(variable, label) for label in labels))
+            ordered.append(
+                tuple(_plain(variable, label) for label in listed(f"the states of {variable!r}", labels))
+            )
         return cls(variables=tuple(states), states=tuple(ordered))
 
     @property
@@ -179,9 +176,19 @@ class Domain:
             ) from None
 
 
+def listed(what: str, values: Any, remedy: str = "write a list") -> list[Any]:
+    """Return the items of a sequence; text is none, nor is an array without axes."""
+    try:
+        if not isinstance(values, str | bytes):
+            return list(values)
+    except TypeError:
+        pass
+    raise ModelError(f"{what} must be a sequence, got {values!r}; {remedy}.")
+
+
 def _plain(variable: Variable, label: Any) -> Label:
     """Return the label itself, or the Python scalar of a NumPy one."""
-    if type(label).__module__ == "numpy" and hasattr(label, "item"):
+    if type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0:
         label = label.item()
     try:
         hash(label)

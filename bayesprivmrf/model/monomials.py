@@ -10,7 +10,8 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import whole_number
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
@@ -98,14 +99,12 @@ class Monomials:
         """
         require_two_states(specification)
         p = len(specification.domain.variables)
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or not 1 <= order <= p:
-            raise ArgumentError(
-                f"`order` must be a whole number from 1 to the number of variables, {p}, got {order!r}; "
-                "2 is for pairs, 3 for triples."
-            )
+        order = whole_number(
+            "order", order, 1, p, remedy=f"there are {p} variables; 2 is for pairs, 3 for triples"
+        )
         if not specification.cliques_declared:
-            return cls.complete(p, int(order))
-        return cls.inside(p, specification.scopes, int(order))
+            return cls.complete(p, order)
+        return cls.inside(p, specification.scopes, order)
 
     @property
     def order(self) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.consistency import minimum_norm_potentials
-from bayesprivmrf.model.domain import Domain, Label, Variable
-from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
+from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, parent
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -44,6 +44,11 @@ def declare(
         Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur, each
         inside a clique.
 
+    Warns
+    -----
+    DeclarationWarning
+        A clique lies inside another, and so is not measured by itself.
+
     Returns
     -------
     pgmpy.models.DiscreteMarkovNetwork
@@ -62,30 +67,27 @@ def declare(
     True
     """
     domain = Domain.from_states(states)
-    if cliques is None:
-        given: list[Any] = [(variable,) for variable in domain.variables]
-    elif isinstance(cliques, str) or not isinstance(cliques, Iterable):
-        raise ModelError(f"`cliques` must be a sequence of tuples of variables, got {cliques!r}.")
-    else:
-        given = list(cliques)
+    given = [(v,) for v in domain.variables] if cliques is None else listed("`cliques`", cliques)
     assignments: list[tuple[tuple[Variable, Label], ...]] = []
-    for assignment in impossible:
+    for assignment in listed("`impossible`", impossible):
         if not isinstance(assignment, Mapping):
             raise ModelError(f"`impossible` must hold mappings from variable to state, got {assignment!r}.")
         assignments.append(tuple(assignment.items()))
-    return ModelSpecification(
+    model = ModelSpecification(
         domain=domain,
         cliques=tuple(given),
         impossible=tuple(assignments),
         cliques_declared=cliques is not None,
-    ).to_pgmpy()
+    )
+    warn_of_dropped(model, given, stacklevel=2)
+    return model.to_pgmpy()
 
 
 def read_network(
     network: DiscreteMarkovNetwork | ModelSpecification,
     states: Mapping[Variable, Any] | None = None,
     *,
-    warns_of_zeros: bool = True,
+    warns: bool = True,
 ) -> ModelSpecification:
     """Specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
@@ -105,20 +107,23 @@ def read_network(
     _refuse_uncovered_edges(network, scopes)
     declared = bool(network.graph.get(_DECLARED, True))
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
-    if warns_of_zeros and has_zeros and _IMPOSSIBLE not in network.graph:
+    if warns and has_zeros and _IMPOSSIBLE not in network.graph:
         warnings.warn(
             "the network's factors hold zeros, which are not taken for structural zeros: pass them to "
             "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() forgets them).",
             DeclarationWarning,
             stacklevel=3,
         )
-    return ModelSpecification(
+    model = ModelSpecification(
         domain=domain,
         cliques=tuple(scopes),
         # never from the factors' values: a network fitted to the data has a zero wherever the data has
         impossible=tuple(network.graph.get(_IMPOSSIBLE, ())),
         cliques_declared=declared,
     )
+    if warns:
+        warn_of_dropped(model, scopes, stacklevel=3)
+    return model
 
 
 def write_network(
@@ -178,14 +183,12 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
         values = np.asarray(factor.values, dtype=float)
         if not (values >= 0).all():
             raise ModelError(f"the factor over {scope!r} must have values of at least 0.")
-        home = next((c for c, own in enumerate(model.cliques) if set(scope) <= set(own)), None)
+        home = parent(model.cliques, scope)
         if home is None:
             raise ModelError(f"the factor over {scope!r} is in no clique of the model.")
-        clique = model.cliques[home]
         target = flat[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-        ordered = values.transpose([scope.index(v) for v in clique if v in scope])
         with np.errstate(divide="ignore"):
-            target += np.log(ordered)[tuple(slice(None) if v in scope else np.newaxis for v in clique)]
+            target += expand(np.log(values), scope, model.cliques[home])
     return model.tables(flat)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError, ModelTooLargeError
-from bayesprivmrf.model.domain import Domain, Label, Variable
-from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray
+from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LARGEST_TABLE", "ModelSpecification"]
+__all__ = ["LARGEST_TABLE", "ModelSpecification", "warn_of_dropped"]
 
 LARGEST_TABLE = 10**8
 """Cells that one measured table may have: 800 MB of 64-bit counts."""
@@ -130,6 +131,57 @@ class ModelSpecification:
         """Tables of this model from their flat view."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=np.asarray(flat))
 
+    def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
+        """Declared names and positions of one variable, or of several, that were asked for.
+
+        Raises
+        ------
+        ModelError
+            None is named, or one is unknown or repeated.
+        """
+        is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
+        names = [variables] if is_one else list(variables)
+        if not names:
+            raise ModelError("`variables` must name at least one variable, got none.")
+        query = [self.domain.index(v) for v in names]
+        if len(set(query)) != len(query):
+            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
+        return [self.domain.variables[v] for v in query], query
+
+    def parent(self, scope: Sequence[int]) -> int:
+        """Position of the first clique that holds variable positions.
+
+        Raises
+        ------
+        ModelError
+            No clique holds them all.
+        """
+        home = parent(self.scopes, scope)
+        if home is None:
+            names = tuple(self.domain.variables[v] for v in scope)
+            raise ModelError(f"the variables {names!r} are together in no clique; add one over them.")
+        return home
+
+    def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
+        """Table over variable positions that one clique holds, axes as asked, from the flat view of all tables.
+
+        Parameters
+        ----------
+        flat
+            Shape (..., size).
+        scope
+            Variable positions.
+
+        Returns
+        -------
+        ndarray
+            Shape (..., K_v for v in scope), summed from the first clique that holds them.
+        """
+        home = self.parent(scope)
+        start, stop = self.offsets[home : home + 2]
+        table = flat[..., start:stop].reshape(*flat.shape[:-1], *self.shapes[home])
+        return project(table, self.scopes[home], scope)
+
     @classmethod
     def from_pgmpy(
         cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
@@ -197,10 +249,26 @@ class ModelSpecification:
         )
 
 
+def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]], stacklevel: int) -> None:
+    """Say which of the cliques that were asked for are not measured by themselves, and which ones hold them."""
+    wanted, kept = [tuple(clique) for clique in given], {frozenset(clique) for clique in model.cliques}
+    once = {frozenset(clique): clique for clique in reversed(wanted) if frozenset(clique) not in kept}
+    held = [
+        f"{clique!r} lies inside {model.cliques[home]!r}"
+        for clique in once.values()
+        if (home := parent(model.cliques, clique)) is not None
+    ]
+    if held:
+        warnings.warn(
+            f"{len(model.cliques)} tables are measured of {len(wanted)} cliques: {'; '.join(held)}. A clique inside "
+            "another adds nothing to the model and is not measured by itself; leave it out.",
+            DeclarationWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
 def _checked_clique(domain: Domain, clique: Any) -> Clique:
-    if isinstance(clique, str | bytes) or not isinstance(clique, Iterable):
-        raise ModelError(f"a clique must be a tuple of variables, got {clique!r}; write ({clique!r},).")
-    variables = tuple(clique)
+    variables = tuple(listed("a clique", clique, f"write ({clique!r},)"))
     if not variables:
         raise ModelError("a clique must name at least one variable, got an empty one.")
     for variable in variables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,19 @@ from bayesprivmrf.model.domain import Domain, Variable
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Clique", "CliqueTables", "FloatArray", "IntArray", "label_array", "labelled", "plain_array"]
+__all__ = [
+    "Clique",
+    "CliqueTables",
+    "FloatArray",
+    "IntArray",
+    "cells_within",
+    "expand",
+    "label_array",
+    "labelled",
+    "parent",
+    "plain_array",
+    "project",
+]
 
 type Clique = tuple[Variable, ...]
 type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -126,6 +138,72 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         """Table of a clique as a DataArray whose dims and coords are the declared names and states."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
         return labelled(self.domain, wanted, self[wanted], name)
+
+
+def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:
+    """Position of the first of some scopes that holds all variables of another; None where none does.
+
+    Examples
+    --------
+    >>> parent([("a", "b"), ("b", "c")], ("c",))
+    1
+    """
+    wanted = set(scope)
+    return next((position for position, holder in enumerate(scopes) if wanted <= set(holder)), None)
+
+
+def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variable]) -> np.ndarray:
+    """Sum a table over the variables outside a target scope.
+
+    Parameters
+    ----------
+    table
+        Its last axes are the variables of `scope`; axes before them are kept as they are.
+    scope, target
+        Variables of the table, and those to keep, in the order that the result's axes shall have.
+
+    Examples
+    --------
+    >>> project(np.arange(6).reshape(2, 3), ("a", "b"), ("b",)).tolist()
+    [3, 5, 7]
+    """
+    lead = table.ndim - len(scope)
+    outside = tuple(lead + axis for axis, variable in enumerate(scope) if variable not in target)
+    inside = [variable for variable in scope if variable in target]
+    kept = table.sum(axis=outside) if outside else table
+    return kept.transpose([*range(lead), *(lead + inside.index(variable) for variable in target)])
+
+
+def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variable]) -> np.ndarray:
+    """View of a table over `scope` that broadcasts against tables over a larger scope.
+
+    Examples
+    --------
+    >>> expand(np.zeros((3, 2)), ("b", "a"), ("a", "c", "b")).shape
+    (2, 1, 3)
+    """
+    ordered = table.transpose([scope.index(variable) for variable in target if variable in scope])
+    return ordered[tuple(slice(None) if variable in scope else np.newaxis for variable in target)]
+
+
+def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]) -> IntArray:
+    """For each cell of a table over `target`, the number of the cell over `scope` that it is part of.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of states of each variable.
+    scope, target
+        Variable positions, the first inside the second; cells are numbered in C order.
+
+    Examples
+    --------
+    >>> cells_within((2, 3), (0,), (1, 0)).tolist()
+    [0, 1, 0, 1, 0, 1]
+    """
+    shape = [cardinalities[v] for v in scope]
+    cells = np.arange(math.prod(shape)).reshape(shape)
+    return np.broadcast_to(expand(cells, scope, target), [cardinalities[v] for v in target]).flatten()
 
 
 def label_array(domain: Domain, variable: Variable) -> np.ndarray:

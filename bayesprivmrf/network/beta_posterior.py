@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.estimate_law import EstimateLaw
@@ -21,8 +22,6 @@ from bayesprivmrf.network.estimate_likelihood import likelihood
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from bayesprivmrf.network.estimate import NetworkEstimate
 
 __all__ = ["posterior"]
 
@@ -32,21 +31,21 @@ _FEW = 50.0
 
 def posterior(
     law: EstimateLaw,
-    estimate: NetworkEstimate,
+    value: float,
     prior: Any = None,
     *,
     chains: int = 4,
     draws: int = 1000,
     rng: int | np.random.Generator | None = None,
 ) -> xr.DataTree:
-    r"""Return draws of beta given the estimate, as an ArviZ tree.
+    r"""Return draws of beta given the released value, as an ArviZ tree.
 
     Parameters
     ----------
     law
-        Of the estimate's network, constants and bounds: ``EstimateLaw.of(estimate)``.
-    estimate
-        The release.
+        Of the release.
+    value
+        The released number.
     prior
         None for a uniform one on the law's span; a frozen SciPy distribution of a continuous number; or a
         function from an array of betas to their log density, normalised or not. Held to the law's span.
@@ -71,13 +70,11 @@ def posterior(
     Raises
     ------
     ArgumentError
-        The law is that of another release; the prior is none of the three, or not finite, or has no mass in the span;
-        no beta of the span makes the estimate possible.
+        The prior is none of the three, or not finite, or has no mass in the span; no beta of the span makes the
+        estimate possible.
     """
-    value = law.value_of(estimate)
-    for name, number in (("chains", chains), ("draws", draws)):
-        if not (isinstance(number, int) and number > 0):
-            raise ArgumentError(f"`{name}` must be a whole number of at least 1, got {number!r}.")
+    shape = whole_number("chains", chains, least=1), whole_number("draws", draws, least=1)
+    random = generator(rng)
     grid = np.linspace(law.betas[0], law.betas[-1], _POINTS)
     likelihoods, simulations = likelihood(law, value, grid)
     before = _normalised(grid, _prior_density(prior, grid))
@@ -87,9 +84,8 @@ def posterior(
             "the prior or the span."
         )
     after = _normalised(grid, before * likelihoods)
-    generator = np.random.default_rng(rng)
     sampled = {
-        name: _sampled(grid, density, (chains, draws), generator)
+        name: _sampled(grid, density, shape, random)
         for name, density in (("posterior", after), ("prior", before))
     }
     counted = np.interp(sampled["posterior"], grid, simulations)
@@ -98,7 +94,7 @@ def posterior(
         warnings.warn(
             f"the posterior rests on {mean:.0f} simulated estimates, {_FEW:.0f} wanted; raise `configurations`.",
             SamplingWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     curves = {
         "prior_density": before,
@@ -106,7 +102,7 @@ def posterior(
         "likelihood": likelihoods,
         "effective_simulations": simulations,
     }
-    return _tree(estimate, law, grid, sampled, counted, curves)
+    return _tree(law, value, grid, sampled, counted, curves)
 
 
 def _prior_density(prior: Any, grid: FloatArray) -> FloatArray:
@@ -151,8 +147,8 @@ def _sampled(
 
 
 def _tree(
-    estimate: NetworkEstimate,
     law: EstimateLaw,
+    value: float,
     grid: FloatArray,
     sampled: dict[str, FloatArray],
     counted: FloatArray,
@@ -167,18 +163,10 @@ def _tree(
     groups["sample_stats"] = xr.Dataset({"effective_simulations": (drawn, counted)}, coords=coordinates)
     for name in ("posterior", "prior", "sample_stats"):
         groups[name].attrs["sample_dims"] = list(drawn)
-    groups["observed_data"] = xr.Dataset({"inverse_temperature": estimate.inverse_temperature})
+    groups["observed_data"] = xr.Dataset({"inverse_temperature": value})
     groups["constant_data"] = xr.Dataset(
-        {name: ("beta_grid", curve) for name, curve in curves.items()}
-        | {"noise_deviation": estimate.constants.noise_deviation, "curvature": estimate.constants.curvature},
-        coords={"beta_grid": grid},
+        {name: ("beta_grid", curve) for name, curve in curves.items()}, coords={"beta_grid": grid}
     )
     tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in groups.items()})
-    tree.attrs.update(
-        {
-            "privacy": estimate.privacy_statement(),
-            "simulated": int(estimate.provenance.simulated),
-            "law": repr(law),
-        }
-    )
+    tree.attrs["law"] = repr(law)
     return tree

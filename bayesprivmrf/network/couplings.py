@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import one_of, positive_finite
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
 
@@ -65,19 +65,22 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
     Raises
     ------
     ModelError
-        Names repeat, are missing (``None``, NaN) or not hashable, or are not `size` in number.
+        Names repeat, are missing (``None``, NaN), not hashable or no collection, or are not `size` in number.
     """
     if nodes is None:
         assert size is not None
         return tuple(range(size))
-    order = tuple(nodes)
     try:
-        distinct = len(set(order))
-    except TypeError as error:
-        raise ModelError("`nodes` must be hashable; use text, numbers or tuples as names.") from error
+        order = tuple(nodes)
+        distinct, is_complete = len(set(order)), all(node is not None and node == node for node in order)
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text, numbers or "
+            "tuples as names."
+        ) from None
     if distinct != len(order):
         raise ModelError(f"`nodes` must not repeat, got {len(order)} names of which {distinct} are distinct.")
-    if not all(node is not None and node == node for node in order):
+    if not is_complete:
         raise ModelError("`nodes` must not be missing (None or NaN); give every node a name.")
     if size is not None and len(order) != size:
         raise ModelError(f"`nodes` must name each row of the matrix, got {len(order)} names for {size} rows.")
@@ -177,12 +180,10 @@ def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None
 
     Raises
     ------
-    ModelError
-        The coupling is not known, or `mean_degree` is given for another than ``"mean-degree"``.
+    ArgumentError, ModelError
+        The coupling is not known; `mean_degree` is given for another than ``"mean-degree"``.
     """
-    if coupling not in get_args(Coupling.__value__):
-        known = ", ".join(f'"{name}"' for name in get_args(Coupling.__value__))
-        raise ModelError(f"`coupling` must be one of {known}, got {coupling!r}.")
+    one_of("coupling", coupling, get_args(Coupling.__value__))
     if mean_degree is not None and coupling != "mean-degree":
         raise ModelError(f'`mean_degree` must be left out unless `coupling="mean-degree"`, got {coupling!r}.')
     if coupling == "raw":

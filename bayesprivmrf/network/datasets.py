@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import file_path, finite, generator
 from bayesprivmrf.errors import DataError
 
 if TYPE_CHECKING:
@@ -70,8 +72,9 @@ def political_blogs(
     import networkx as nx
     import pandas as pd
 
+    file = file_path("path", path)
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise DataError(
             f"`path` must be the blogs' GML file, but {str(path)!r} cannot be read: {error.strerror}."
@@ -153,21 +156,21 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
 
     from bayesprivmrf.network.ising import IsingNetwork
 
-    generator = np.random.default_rng(rng)
+    beta, random = finite("beta", beta), generator(rng)
     spread, largest = _POPULARITY
-    popularity = np.minimum(np.exp(generator.normal(0.0, spread, (2, _BLOC))), largest)
+    popularity = np.minimum(np.exp(random.normal(0.0, spread, (2, _BLOC))), largest)
     popularity /= popularity.sum(axis=1, keepdims=True)
-    first = generator.integers(0, 2, _LINKS)
-    second = np.where(generator.random(_LINKS) < _ACROSS, 1 - first, first)
+    first = random.integers(0, 2, _LINKS)
+    second = np.where(random.random(_LINKS) < _ACROSS, 1 - first, first)
     drawn = [
-        np.stack([generator.choice(_BLOC, _LINKS, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)
+        np.stack([random.choice(_BLOC, _LINKS, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)
     ]
     links = np.arange(_LINKS)
     ends = [bloc * _BLOC + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)]
     graph = nx.Graph()
     graph.add_edges_from((a, b) for a, b in zip(*(end.tolist() for end in ends), strict=True) if a != b)
     network = IsingNetwork.from_graph(graph, "degree-normalised")
-    spins = network.sample(beta, rng=generator)[0]
+    spins = network.sample(beta, rng=random)[0]
     leanings = [_LEANINGS[int(spin > 0)] for spin in spins]
     return NetworkData(
         graph=graph, outcomes=pd.Series(leanings, index=list(graph), name="leaning", dtype=object)
@@ -203,7 +206,7 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     import networkx as nx
     import pandas as pd
 
-    table = _table(Path(path))
+    table = _table(file_path("path", path))
     numbers: dict[str, Any] = {
         name: pd.to_numeric(table[name], errors="coerce") for name in _HIV_COLUMNS if name[:2] != "ID"
     }
@@ -231,8 +234,16 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
 def _table(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    table = pd.read_csv(path, sep=None, engine="python")
-    table = table.rename(columns=str.upper)
+    try:
+        table = pd.read_csv(path, sep=None, engine="python").rename(columns=str.upper)
+    except (
+        OSError,
+        ValueError,
+        csv.Error,
+    ) as error:  # what pandas raises for a file that is no text is a ValueError
+        raise DataError(
+            f"`path` must be a table as text, but {str(path)!r} cannot be read as one."
+        ) from error
     missing = [name for name in _HIV_COLUMNS if name not in table.columns]
     if missing:
         raise DataError(f"the table must be DS0002 of ICPSR 22140, but lacks {', '.join(missing)}.")

@@ -33,6 +33,8 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
             "`graph` must be undirected: influence runs both ways along an edge; pass `graph.to_undirected()` "
             "where that is meant."
         )
+    if not isinstance(weight, str | None):
+        raise ModelError(f"`weight` must be the name of an edge attribute or None, got {weight!r}.")
     from_pgmpy = any(kind.__module__.split(".")[0] == "pgmpy" for kind in type(graph).__mro__)
     key = None if from_pgmpy else weight
     if key is None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+from scipy import sparse
 
+from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, encoded, labels, numbers, upper_places
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
-    from bayesprivmrf.network.intervals import BetaInterval, IntervalMethod
+    from bayesprivmrf.network.intervals import BetaInterval
 
 __all__ = ["NetworkEstimate"]
 
@@ -67,11 +71,12 @@ class NetworkEstimate(Released):
     provenance: Provenance
 
     kind = "network-estimate"
+    format_version = 2
 
     def __post_init__(self) -> None:
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
-        unbounded = isinstance(self.constants.noise, DiscreteGaussian) and not self.guarantee.delta > 0
+        unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
         if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
             raise PrivacyError(
                 "`guarantee` must cover the budget of `constants`, but promises less; state that of the mechanism."
@@ -103,8 +108,10 @@ class NetworkEstimate(Released):
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
 
-        Takes seconds to minutes. It does not depend on the estimate's value: `EstimateLaw.of` makes one that serves
-        many estimates of one network. Without settings, the law that is kept is returned, whatever its settings.
+        With the default numbers that takes one to four minutes of one core on networks of 100 to 1,000 nodes; a
+        terminal or notebook shows a bar, and ``workers=-1`` shares the work among all cores. The law does not depend
+        on the estimate's value: `EstimateLaw.of` makes one that serves many estimates of one network. Without
+        settings, the law that is kept is returned, whatever its settings.
 
         Parameters
         ----------
@@ -117,16 +124,18 @@ class NetworkEstimate(Released):
         from bayesprivmrf.network.estimate_law import EstimateLaw
 
         lasting = {name: value for name, value in settings.items() if name not in _PASSING}
-        is_generator = isinstance(rng, np.random.Generator)
-        for (seed, known), kept in self._laws:
-            if not is_generator and (not lasting or lasting == known) and rng in (None, seed):
+        seed = int(rng) if isinstance(rng, Integral) else None
+        for known_seed, known, kept in self._laws:
+            if (rng is None or (seed is not None and seed == known_seed)) and (
+                not lasting or _same(lasting, known)
+            ):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [((rng if isinstance(rng, int) else None, lasting), law)]
+        self._laws[:] = [(seed, lasting, law)]
         return law
 
     @cached_property
-    def _laws(self) -> list[tuple[tuple[int | None, dict[str, Any]], EstimateLaw]]:
+    def _laws(self) -> list[tuple[int | None, dict[str, Any], EstimateLaw]]:
         return []
 
     def interval(
@@ -135,10 +144,12 @@ class NetworkEstimate(Released):
         law: EstimateLaw | None = None,
         rng: int | np.random.Generator | None = None,
         *,
-        method: IntervalMethod = "inversion",
+        method: Literal["inversion"] = "inversion",
         **settings: Any,
     ) -> BetaInterval:
         """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -149,7 +160,7 @@ class NetworkEstimate(Released):
         rng, settings
             For the simulation, where `law` is None.
         method
-            ``"inversion"`` of tests, or the parametric ``"bootstrap"``: see `bayesprivmrf.network.intervals`.
+            ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
         Raises
         ------
@@ -158,8 +169,14 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.intervals import interval
 
-        _refuse_idle(law, settings)
-        return interval(self.law(rng, **settings) if law is None else law, self, prob, method=method)
+        if not (isinstance(method, str) and method == "inversion"):
+            raise ArgumentError(
+                f"`method` must be 'inversion', got {method!r}; the parametric bootstrap, which misses beta too "
+                "often, is in benchmarks/network_intervals.py alone."
+            )
+        probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        law = self._own(law, rng, settings)
+        return interval(law, self.inverse_temperature, prob)
 
     def posterior(
         self,
@@ -172,6 +189,8 @@ class NetworkEstimate(Released):
         **settings: Any,
     ) -> xr.DataTree:
         """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+
+        The first call without a law simulates one, which takes as long as `law` says.
 
         Parameters
         ----------
@@ -193,10 +212,26 @@ class NetworkEstimate(Released):
         """
         from bayesprivmrf.network.beta_posterior import posterior
 
-        _refuse_idle(law, settings)
+        law = self._own(law, None if self._laws and not settings else rng, settings)
+        tree = posterior(law, self.inverse_temperature, prior, chains=chains, draws=draws, rng=rng)
+        public = {"noise_deviation": self.constants.noise_deviation, "curvature": self.constants.curvature}
+        tree["constant_data"].dataset = tree["constant_data"].to_dataset().assign(public)
+        tree.attrs |= {"privacy": self.privacy_statement(), "simulated": int(self.provenance.simulated)}
+        return tree
+
+    def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
+        """The law given, after a check that it is this release's, or else the simulated one."""
+        from bayesprivmrf.network.estimate_law import checked_law
+
         if law is None:
-            law = self.law(None if self._laws and not settings else rng, **settings)
-        return posterior(law, self, prior, chains=chains, draws=draws, rng=rng)
+            return self.law(rng, **settings)
+        if settings:
+            raise ArgumentError(
+                f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated "
+                "already; leave out the one or the other."
+            )
+        checked_law(law).value_of(self)
+        return law
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence() + " The network itself is public."
@@ -219,10 +254,43 @@ class NetworkEstimate(Released):
             ("privacy", self.privacy_statement()),
         ]
 
+    def _content(self) -> dict[str, Any]:
+        return {
+            "inverse_temperature": self.inverse_temperature,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "constants": self.constants.as_dict(),
+            "nodes": [encoded(node) for node in self.network.nodes],
+        }
 
-def _refuse_idle(law: EstimateLaw | None, settings: dict[str, Any]) -> None:
-    if law is not None and settings:
-        raise ArgumentError(
-            f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated already; "
-            "leave out the one or the other."
+    def _array(self) -> np.ndarray:
+        """Return the couplings above the diagonal, shape (3, edges): row, column, value."""
+        upper = sparse.coo_array(sparse.triu(self.network.coupling, k=1))
+        return np.stack([upper.coords[0].astype(float), upper.coords[1].astype(float), upper.data])
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        nodes, bounds, constants = labels(content["nodes"]), content["bounds"], Fields(content["constants"])
+        *places, values = numbers(array, (3, -1))
+        rows, columns = upper_places(places, len(nodes))
+        upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
+        return cls(
+            inverse_temperature=content.number("inverse_temperature"),
+            network=IsingNetwork.from_matrix(upper + upper.T, nodes),
+            bounds=None if bounds is None else finite_pair("bounds", bounds),
+            constants=PerturbationConstants(
+                calibration=constants.text("calibration", "tight", "paper"),
+                noise=constants.law("noise"),
+                pull=constants.whole("pull", 1),
+                sensitivity=constants.whole("sensitivity", 1),
+                **{n: constants.positive(n) for n in ("epsilon_noise", "epsilon_slope", "step", "grid")},
+            ),
+            **stamp,
         )
+
+
+def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Whether both simulations have the same settings; arrays among them are compared entry by entry."""
+    try:
+        return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
+    except (TypeError, ValueError):  # what cannot be compared is no setting that was simulated
+        return False

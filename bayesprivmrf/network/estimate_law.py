@@ -12,39 +12,27 @@ over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.chains.mixing import remedy
+from bayesprivmrf import checks
+from bayesprivmrf.chains.heat_bath import Moves
+from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
-from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
+from bayesprivmrf.network.ising import IsingNetwork
+from bayesprivmrf.network.law_simulation import LawSimulation, estimator_of, fingerprint_of, public_grid
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-if TYPE_CHECKING:
-    from bayesprivmrf.chains.heat_bath import Moves
-    from bayesprivmrf.network.estimate import NetworkEstimate
-    from bayesprivmrf.network.ising import IsingNetwork
-
-__all__ = ["EstimateLaw", "public_grid"]
-
-_DRAWS = 4  # of each chain: the first burn-in is shared, and chains still are many
-_RHAT = 1.2
-_NEAR = (0.6, 1.6)  # around 1 / norm of J, where in mean field order sets in and the law changes fastest
+__all__ = ["EstimateLaw", "checked_law"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -93,9 +81,9 @@ class EstimateLaw:
             )
 
     @classmethod
-    def of(cls, estimate: NetworkEstimate, **settings: Any) -> Self:
-        """Return the law that a released estimate has at each beta; settings are those of `simulate`."""
-        return cls.simulate(estimate.network, estimate.constants, estimate.bounds, **settings)
+    def of(cls, estimate: Any, **settings: Any) -> Self:
+        """Return the law that a `NetworkEstimate` has at each beta; settings are those of `simulate`."""
+        return cls.simulate(*_public_part(estimate), **settings)
 
     @classmethod
     def simulate(
@@ -107,15 +95,9 @@ class EstimateLaw:
         betas: ArrayLike | None = None,
         span: tuple[float, float] | None = None,
         points: int = 80,
-        configurations: int = 1000,
-        noises: int = 4,
-        burn_in: int = 300,
-        sweeps: int = 30,
-        moves: Moves = "heat-bath",
         rng: int | np.random.Generator | None = None,
-        workers: int = 1,
-        progress: bool = True,
         cache: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> Self:
         """Simulate the law.
 
@@ -124,26 +106,22 @@ class EstimateLaw:
         network, constants, bounds
             Of the release: public.
         betas
-            The grid; by default `public_grid` over `span`.
+            The grid; by default half of `points` betas are even over `span`, half near where order sets in.
         span
             First and last beta; by default the bounds.
         points
             Number of betas where `betas` is not given.
-        configurations, noises
-            C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain,
-            `sweeps` apart, after `burn_in`.
-        moves
-            Of the chains, ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`: the latter where
-            the heat bath has not mixed.
         rng
-            A seed or a generator; one seed gives one table, whatever `workers` is.
-        workers
-            Processes, -1 for one a core.
-        progress
-            Show a bar, on a terminal or in a notebook.
+            A seed or a generator; one seed gives one table, whatever ``workers`` is.
         cache
             A file: read if it holds this law with the same betas, numbers of draws and moves, else written. A law
-            from a cache keeps the seed, `burn_in` and `sweeps` that it was made with.
+            from a cache keeps the seed, ``burn_in`` and ``sweeps`` that it was made with.
+        settings
+            Those of `LawSimulation`. ``configurations`` (1000) outcomes are drawn at each beta, and ``noises`` (4)
+            for each of these; four outcomes come from one chain, ``sweeps`` (30) apart, after ``burn_in`` (300).
+            ``moves`` are ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`: the latter where
+            the heat bath has not mixed. ``workers`` (1) is the number of processes, -1 for one a core;
+            ``progress`` (True) shows a bar, on a terminal or in a notebook.
 
         Warns
         -----
@@ -155,32 +133,21 @@ class EstimateLaw:
         ArgumentError
             `bounds` is None and neither `betas` nor `span` is given; a number is out of range; `moves` is not known.
         """
-        if span is None and betas is None:
-            if bounds is None:
-                raise ArgumentError(
-                    "`span` must be given where the estimate has no bounds, got None; pass `span=(0, 5)`, say."
-                )
-            span = bounds
+        simulation, generator = LawSimulation(**settings), checks.generator(rng)
+        estimator = estimator_of(network, constants, bounds)
         if betas is None:
-            assert span is not None
-            betas = public_grid(network, span, points)
+            betas = public_grid(network.coupling, bounds if span is None else span, points)
         grid = _checked_betas(betas)
-        for name, value in (("configurations", configurations), ("noises", noises)):
-            if not (isinstance(value, int) and value > 0):
-                raise ArgumentError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-        estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
-        fingerprint = _fingerprint(network, constants, bounds)
-        shape = (grid.size, configurations, noises)
-        if cache is not None and Path(cache).exists():
-            known = cls.load(cache)
-            same = (
-                known.fingerprint == fingerprint and known.estimates.shape == shape and known.moves == moves
-            )
-            if same and np.array_equal(known.betas, grid):
+        fingerprint = fingerprint_of(network, constants, bounds)
+        file = None if cache is None else checks.file_path("cache", cache)
+        if file is not None and file.exists():
+            known = cls.load(file)
+            shape = (grid.size, simulation.configurations, simulation.noises)
+            same = known.fingerprint == fingerprint and known.moves == simulation.moves
+            if same and known.estimates.shape == shape and np.array_equal(known.betas, grid):
                 known._warn()
                 return known
-        simulation = _Simulation(network, estimator, configurations, noises, burn_in, sweeps, moves)
-        rows = list(simulation.rows(grid, np.random.default_rng(rng), workers, progress))
+        rows = list(simulation.rows(network.coupling, estimator, grid, generator))
         last = math.inf if estimator.high is None else estimator.high * constants.grid
         law = cls(
             betas=grid,
@@ -189,11 +156,11 @@ class EstimateLaw:
             ends=(estimator.low * constants.grid, last),
             spacing=constants.grid,
             fingerprint=fingerprint,
-            moves=moves,
+            moves=simulation.moves,
         )
         law._warn()
-        if cache is not None:
-            law.save(cache)
+        if file is not None:
+            law.save(file)
         return law
 
     @cached_property
@@ -218,18 +185,18 @@ class EstimateLaw:
 
     def at_end(self, value: float) -> tuple[bool, bool]:
         """Whether a released value is the first, and whether it is the last that can be released."""
-        half = self.spacing / 2
+        value, half = checks.finite("value", value), self.spacing / 2
         return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
 
-    def value_of(self, estimate: NetworkEstimate) -> float:
-        """Return the released number, after a check that the law is that of its release.
+    def value_of(self, estimate: Any) -> float:
+        """Return the number of a `NetworkEstimate`, after a check that the law is that of its release.
 
         Raises
         ------
         ArgumentError
             Network, constants or bounds differ from those that were simulated.
         """
-        if _fingerprint(estimate.network, estimate.constants, estimate.bounds) != self.fingerprint:
+        if fingerprint_of(*_public_part(estimate)) != self.fingerprint:
             raise ArgumentError(
                 "`law` must be that of the estimate's network, constants and bounds, but another one was simulated; "
                 "make it by EstimateLaw.of(estimate)."
@@ -244,7 +211,7 @@ class EstimateLaw:
         ArgumentError
             `beta` lies outside the span.
         """
-        if not self.betas[0] <= beta <= self.betas[-1]:
+        if not self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]:
             raise ArgumentError(
                 f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the law's span, got {beta!r}; "
                 "simulate a wider one."
@@ -255,20 +222,11 @@ class EstimateLaw:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a NumPy file; no code is in it."""
-        path = Path(path)
+        path = checks.file_path("path", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         with part.open("wb") as file:
-            np.savez_compressed(
-                file,
-                betas=self.betas,
-                estimates=self.estimates,
-                rhat=self.rhat,
-                ends=np.array(self.ends),
-                spacing=np.array(self.spacing),
-                fingerprint=np.array(self.fingerprint),
-                moves=np.array(self.moves),
-            )
+            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
         part.replace(path)
 
     @classmethod
@@ -299,12 +257,12 @@ class EstimateLaw:
             ) from error
 
     def _warn(self) -> None:
-        stuck = self.betas[~(self.rhat <= _RHAT)]
+        stuck = self.betas[~(self.rhat <= LARGEST_RHAT)]
         if stuck.size:
             warnings.warn(
                 f"the simulation has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
-                f"{stuck[-1]:.3g} (R-hat above {_RHAT}); {remedy(self.moves)}, and distrust what lies there if that "
-                "does not help.",
+                f"{stuck[-1]:.3g} (R-hat above {LARGEST_RHAT}); {remedy(self.moves)}, and distrust what lies "
+                "there if that does not help.",
                 SamplingWarning,
                 stacklevel=3,
             )
@@ -317,93 +275,26 @@ class EstimateLaw:
         )
 
 
-def public_grid(network: IsingNetwork, span: tuple[float, float], points: int = 80) -> FloatArray:
-    r"""Return betas over a span, half of them even, half around :math:`\pm 1/\lambda` where these lie in it.
-
-    :math:`\lambda` is the norm of \|J\|: in mean field order sets in at its inverse, and there the law of an estimate
-    changes fastest. Made from the network alone.
+def checked_law(law: Any) -> EstimateLaw:
+    """Return what is an `EstimateLaw`.
 
     Raises
     ------
     ArgumentError
-        The span is not two finite increasing numbers, or there are fewer than four points.
+        It is something else.
     """
-    from bayesprivmrf.checks import finite_pair
-
-    low, high = finite_pair("span", span)
-    if not points >= 4:
-        raise ArgumentError(f"`points` must be at least 4, got {points!r}.")
-    critical = 1 / CouplingNorms.of(network.coupling).spectral
-    near = [(s * a * critical, s * b * critical) for s, (a, b) in ((1, _NEAR), (-1, _NEAR[::-1]))]
-    pieces = [(max(a, low), min(b, high)) for a, b in near]
-    pieces = [(a, b) for a, b in pieces if a < b]
-    if not pieces:
-        return np.linspace(low, high, points)
-    dense = points // 2 // len(pieces)
-    parts = [np.linspace(low, high, points - dense * len(pieces))]
-    parts += [np.linspace(a, b, dense + 2)[1:-1] for a, b in pieces]
-    return np.unique(np.concatenate(parts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Simulation:
-    """Rows of the table."""
-
-    network: IsingNetwork
-    estimator: PerturbedEstimator
-    configurations: int
-    noises: int
-    burn_in: int
-    sweeps: int
-    moves: Moves
-
-    def row(self, beta: float, rng: np.random.Generator) -> tuple[FloatArray, float]:
-        """Estimates at one beta, shape (C, R), and the larger R-hat."""
-        from bayesprivmrf.chains.heat_bath import simulate
-
-        chains = max(4, -(-self.configurations // _DRAWS))
-        run = simulate(
-            self.network,
-            beta,
-            self.configurations,
-            rng,
-            chains=chains,
-            sweeps=self.sweeps,
-            burn_in=self.burn_in,
-            moves=self.moves,
+    if not isinstance(law, EstimateLaw):
+        raise ArgumentError(
+            f"`law` must be an EstimateLaw, got {type(law).__name__}; make it by EstimateLaw.of(estimate)."
         )
-        noise = simulated_noise(self.estimator.constants.noise, (self.configurations, self.noises), rng)
-        found = [
-            self.estimator.score(spins).estimates(steps)
-            for spins, steps in zip(run.spins, noise, strict=True)
-        ]
-        return np.array(found), max(run.mixing.energy_rhat, run.mixing.order_rhat)
-
-    def rows(
-        self, betas: FloatArray, rng: np.random.Generator, workers: int, progress: bool
-    ) -> Iterator[tuple[FloatArray, float]]:
-        """Each row by a generator of its own, so that the table does not depend on the number of processes."""
-        from joblib import Parallel, delayed
-        from rich.console import Console
-        from rich.progress import track
-
-        console = Console(stderr=True)
-        streams = rng.spawn(betas.size)
-        jobs = (delayed(self.row)(float(beta), stream) for beta, stream in zip(betas, streams, strict=True))
-        found = Parallel(n_jobs=workers, return_as="generator")(jobs)
-        shown = progress and (console.is_terminal or console.is_jupyter)
-        yield from track(
-            found,  # type: ignore[arg-type]  # a generator, as `return_as` says
-            "Simulating estimates",
-            total=betas.size,
-            console=console,
-            transient=True,
-            disable=not shown,
-        )
+    return law
 
 
 def _checked_betas(betas: ArrayLike) -> FloatArray:
-    grid = np.asarray(betas, dtype=np.float64)
+    try:
+        grid = np.asarray(betas, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        grid = np.empty(0)
     if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
         raise ArgumentError(
             f"`betas` must be at least two finite numbers in increasing order, got shape {grid.shape}; "
@@ -412,12 +303,10 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
     return grid
 
 
-def _fingerprint(
-    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
-) -> str:
-    coupling = network.coupling
-    settings = json.dumps([constants.as_dict(), None if bounds is None else [float(b) for b in bounds]])
-    digest = hashlib.blake2b(settings.encode(), digest_size=16)
-    for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
-        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
-    return digest.hexdigest()
+def _public_part(
+    estimate: Any,
+) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
+    try:
+        return estimate.network, estimate.constants, estimate.bounds
+    except AttributeError:
+        raise ArgumentError(f"`estimate` must be a NetworkEstimate, got {type(estimate).__name__}.") from None

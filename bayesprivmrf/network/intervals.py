@@ -17,20 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw
-
-if TYPE_CHECKING:
-    from bayesprivmrf.network.estimate import NetworkEstimate
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 
 __all__ = ["BetaInterval", "interval", "quantile_curves"]
-
-type IntervalMethod = Literal["inversion", "bootstrap"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +38,7 @@ class BetaInterval:
     prob
         Nominal coverage.
     method
-        ``"inversion"`` or ``"bootstrap"``.
+        ``"inversion"``, of tests.
     open_below, open_above
         The end is that of the span, and betas beyond it might be held too.
     """
@@ -52,7 +46,7 @@ class BetaInterval:
     lower: float
     upper: float
     prob: float
-    method: IntervalMethod
+    method: str
     open_below: bool
     open_above: bool
 
@@ -105,8 +99,8 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
     ArgumentError
         `prob` is not in (0, 1).
     """
-    tail = (1 - _checked(prob)) / 2
-    rows, half = law.sorted_rows, law.spacing / 2
+    tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
+    rows, half = checked_law(law).sorted_rows, law.spacing / 2
     first = (rows < law.ends[0] + half).mean(axis=1) > tail
     last = (rows > law.ends[1] - half).mean(axis=1) > tail
     below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
@@ -116,39 +110,25 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
     return lower, upper
 
 
-def interval(
-    law: EstimateLaw, estimate: NetworkEstimate, prob: float = 0.9, *, method: IntervalMethod = "inversion"
-) -> BetaInterval:
-    r"""Return an interval for beta.
+def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
+    r"""Return an interval that holds beta in a fraction `prob` of releases, whatever beta is, up to simulation error.
+
+    It holds beta more often where an end of the range has much probability.
 
     Parameters
     ----------
     law
-        Of the estimate's network, constants and bounds: ``EstimateLaw.of(estimate)``.
-    estimate
-        The release.
+        Of the release.
+    value
+        The released number.
     prob
         Coverage, in (0, 1).
-    method
-        ``"inversion"`` holds beta in a fraction `prob` of releases whatever beta is, up to simulation error; more
-        often where an end of the range has much probability. ``"bootstrap"``, the parametric one:
-        :math:`2t - q_\pm(t)`, with quantiles at the estimate t, held to the span. It takes the law to be the same at
-        t as at beta, and that fails at the transition and near the ends; it is for comparison.
 
     Raises
     ------
     ArgumentError
-        The law is that of another release, `prob` is not in (0, 1) or `method` is neither of the two.
+        `prob` is not in (0, 1).
     """
-    value = law.value_of(estimate)
-    if method == "inversion":
-        return _inverted(law, value, _checked(prob))
-    if method == "bootstrap":
-        return _bootstrap(law, value, _checked(prob))
-    raise ArgumentError(f"`method` must be 'inversion' or 'bootstrap', got {method!r}; choose 'inversion'.")
-
-
-def _inverted(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
     least, largest = quantile_curves(law, prob)
     half, tail = law.spacing / 2, (1 - prob) / 2
     first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
@@ -196,28 +176,6 @@ def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float
     return float(betas[after - 1] + share * (betas[after] - betas[after - 1]))
 
 
-def _bootstrap(law: EstimateLaw, value: float, prob: float) -> BetaInterval:
-    low, high = float(law.betas[0]), float(law.betas[-1])
-    row = law.estimates_at(min(max(value, low), high))
-    cut = int(_cut(np.array((1 - prob) / 2), row.size))
-    lower = min(max(2 * value - float(row[row.size - 1 - cut]), low), high)
-    upper = min(max(2 * value - float(row[cut]), low), high)
-    return BetaInterval(
-        lower=lower,
-        upper=upper,
-        prob=prob,
-        method="bootstrap",
-        open_below=lower == low,
-        open_above=upper == high,
-    )
-
-
 def _cut(tail: FloatArray, count: int) -> np.ndarray:
     """How many of `count` sorted estimates may be cut off: never more than the tail's share."""
     return np.floor(tail * count * (1 + 1e-12)).astype(np.int64)
-
-
-def _checked(prob: float) -> float:
-    from bayesprivmrf.checks import probability
-
-    return probability("prob", prob, zero=False, remedy="0.9 is for 90 %")

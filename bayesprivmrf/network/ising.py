@@ -12,14 +12,16 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
+from bayesprivmrf.chains.mixing import Mixing
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
-    from bayesprivmrf.chains.heat_bath import Moves, Simulation
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["IsingNetwork"]
+__all__ = ["IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,16 +102,50 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
-        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix.
+        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix; errors are the class's."""
+        J = checked_coupling(J, "J")
+        return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
+
+    def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
+        r"""Return the model on some of the nodes alone: for outcomes that others do not have.
+
+        Who has an outcome is a fact about the people as their outcomes are, so no mechanism reads it off the data:
+        to name the nodes here says that it is public (who was in the room, who was asked), or chosen by a rule that
+        looks at no outcome. Then nothing changes in a proof of privacy. Of public names A, the couplings
+        :math:`J_{AA}` are public, outcomes :math:`s_A` that differ at one node of A are neighbours on this
+        network, and the outcomes of other nodes, if there are any, are not used: the guarantee is that of the
+        subnetwork, with its own constants. Where not answering is itself sensitive, a release on the others tells
+        who did not answer, and no noise hides it: then give these nodes an outcome by a rule fixed before, such as
+        one of the two states, and the promise covers whether they answered as well.
+
+        It is another model, too. If the whole network's outcomes follow the Ising law with beta, those of A follow it
+        with nodes summed out, which couples the neighbours of each such node, and not the law with
+        :math:`J_{AA}` and the same beta: an approximation, the better the fewer are left out.
+
+        Parameters
+        ----------
+        nodes
+            Names of at least two nodes, two of them coupled; they keep the order that they have here, and their
+            couplings. Degrees are not counted anew: for that, make the network from the graph of these nodes.
 
         Raises
         ------
         ModelError
-            As for the class.
+            A name is no node, or repeats, or no two of the nodes are coupled.
+
+        Examples
+        --------
+        >>> path = IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")])
+        >>> path.subnetwork(["bob", "ann"]).nodes
+        ('ann', 'bob')
         """
-        if nodes is None:
-            nodes = range(max(np.shape(J)[:1], default=0))
-        return cls(nodes=tuple(nodes), coupling=J)
+        chosen = set(checked_nodes(nodes, None))
+        if not chosen <= set(self.nodes):
+            raise ModelError("`nodes` must be nodes of the network, but some names are none.")
+        kept = [place for place, node in enumerate(self.nodes) if node in chosen]
+        return type(self)(
+            nodes=tuple(self.nodes[place] for place in kept), coupling=self.coupling[kept][:, kept]
+        )
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -125,12 +161,7 @@ class IsingNetwork:
     @cached_property
     def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
         """J as a number times a matrix of integers -1, 0, 1, where it is one."""
-        J = self.coupling
-        size = np.abs(J.data)
-        if size.min() != size.max():
-            return None
-        signs = np.sign(J.data).astype(np.int32)
-        return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
+        return unit_coupling(self.coupling)
 
     @cached_property
     def components(self) -> np.ndarray:
@@ -194,13 +225,7 @@ class IsingNetwork:
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration.
-
-        Raises
-        ------
-        ArgumentError
-            `beta` is not finite.
-        """
+        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration and a finite beta."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(
@@ -292,9 +317,9 @@ class IsingNetwork:
         ArgumentError
             `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
-        from bayesprivmrf.chains.heat_bath import simulate
-
-        result = simulate(self, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        result = simulate(
+            self.coupling, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
+        )
         result.mixing.warn(moves)
         return result
 

@@ -12,6 +12,12 @@ from bayesprivmrf.model.domain import label_key
 
 __all__ = ["checked_spins", "read_spins"]
 
+_WITHOUT_OUTCOME = (
+    "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
+    "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "
+    "fixed before, such as one of the two states."
+)
+
 
 def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative: Any) -> np.ndarray:
     """Return the outcomes as an int8 array of -1 and +1 in the order of the nodes.
@@ -33,8 +39,8 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
         states = " and ".join(repr(label) for _, label in spin_of)
         raise UndeclaredStateError(
             f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some are "
-            "missing or in neither; recode them, declare the states by `positive` and `negative`, or take the nodes "
-            "without an outcome out of the network."
+            "missing or in neither; recode them, or declare the states by `positive` and `negative`. As for missing "
+            f"ones, {_WITHOUT_OUTCOME}"
         )
     return spins
 
@@ -47,11 +53,19 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
             "`positive` and `negative` must be declared together, got one alone; name both states, for the other one "
             "is never read off the data."
         )
-    if label_key(positive) == label_key(negative):
-        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
-    if any(label != label for label in (positive, negative)):
+    try:
+        spin_of = {label_key(positive): 1, label_key(negative): -1}
+        is_missing = bool(positive != positive or negative != negative)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
+            f"{type(negative).__name__}; declare what an outcome can be."
+        ) from None
+    if is_missing:
         raise ArgumentError("`positive` and `negative` must be states, got a missing value; name the state.")
-    return {label_key(positive): 1, label_key(negative): -1}
+    if len(spin_of) < 2:
+        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
+    return spin_of
 
 
 def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
@@ -101,8 +115,7 @@ def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any
         )
     if len(outcomes) != len(nodes):
         raise DataError(
-            "`outcomes` must have an entry for every node, but some have none; take those nodes out of the network, "
-            "if that choice does not depend on the outcomes."
+            f"`outcomes` must have an entry for every node, but some have none: {_WITHOUT_OUTCOME}"
         )
     return [outcomes[node] for node in nodes]
 
@@ -115,7 +128,10 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
     DataError
         The last dimension is not `size`, or an entry is neither -1 nor +1.
     """
-    array = np.asarray(spins)
+    try:
+        array: Any = np.asarray(spins)
+    except ValueError:  # rows of several lengths
+        array = np.empty((), object)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
         raise DataError(
             f"`spins` must be -1 and +1 in an array of shape (n,) or (k, n), n = {size}, got {array.dtype} of shape "

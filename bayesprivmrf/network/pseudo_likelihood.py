@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ArgumentError, DataError
 
 __all__ = ["PseudoLikelihood", "checked_bounds"]
@@ -63,7 +64,13 @@ class PseudoLikelihood:
         DataError
             The shapes differ, a field is not finite or an outcome is neither -1 nor +1.
         """
-        m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins)
+        try:
+            m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise DataError(
+                "`fields` and `spins` must be arrays of numbers, got something else; compute them by "
+                "`local_fields(spins)` and `spins(outcomes)`."
+            ) from None
         if m.ndim != 1 or m.shape != s.shape:
             raise DataError(f"`fields` and `spins` must be of one shape (n,), got {m.shape} and {s.shape}.")
         if not np.isfinite(m).all():
@@ -93,18 +100,18 @@ class PseudoLikelihood:
 
     def __call__(self, beta: float) -> float:
         """Return l(beta) = sum_i log expit(2 beta m_i s_i), in nats."""
-        x = 2.0 * _finite(beta) * self.sizes
+        x = 2.0 * finite("beta", beta) * self.sizes
         along, against = np.logaddexp(0.0, -x), np.logaddexp(0.0, x)
         return -float(self.along @ along + self.against @ against + self.silent * math.log(2.0))
 
     def score(self, beta: float) -> float:
         """Return l'(beta) = sum_i m_i (s_i - tanh(beta m_i)), positive below the maximiser."""
-        x = 2.0 * _finite(beta) * self.sizes
+        x = 2.0 * finite("beta", beta) * self.sizes
         return 2.0 * float(self.sizes @ (self.along * _expit(-x) - self.against * _expit(x)))
 
     def information(self, beta: float) -> float:
         """Return -l''(beta) = sum_i m_i^2 / cosh^2(beta m_i), never negative."""
-        x = 2.0 * _finite(beta) * self.sizes
+        x = 2.0 * finite("beta", beta) * self.sizes
         return 4.0 * float(self.sizes**2 @ ((self.along + self.against) * _expit(x) * _expit(-x)))
 
     def maximiser(self, bounds: tuple[float, float] | None = (0.0, math.inf)) -> float:
@@ -196,12 +203,6 @@ def _expit(x: Any) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
-def _finite(beta: float) -> float:
-    if not math.isfinite(beta):
-        raise ArgumentError(f"`beta` must be a finite number, got {beta!r}.")
-    return float(beta)
-
-
 def checked_bounds(bounds: Any) -> tuple[float, float]:
     """Return bounds on beta as two floats, the first below the second.
 
@@ -212,8 +213,8 @@ def checked_bounds(bounds: Any) -> tuple[float, float]:
     """
     try:
         low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`bounds` must be two numbers (lowest, highest), got {bounds!r}.") from error
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(f"`bounds` must be two numbers (lowest, highest), got {bounds!r}.") from None
     if not low < high:
         raise ArgumentError(f"`bounds` must be increasing, got {bounds!r}; write the lower one first.")
     return low, high

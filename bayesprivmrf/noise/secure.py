@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw, NoNoise
-from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, refuse_law
+from bayesprivmrf.noise.laws import noise_from_dict
+from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise
 
-__all__ = ["NoiseSource", "SecureNoise", "SimulatedNoise", "noise_source"]
+__all__ = ["NoiseSource", "SecureNoise", "SimulatedNoise", "noise_source", "require_releasable"]
 
 
 @final
 class SecureNoise(NoiseSource):
-    """Noise from OpenDP: exact arithmetic over a cryptographic generator seeded by the operating system."""
+    """Noise that each law draws exactly: OpenDP's, or its own over the operating system's random words."""
 
     is_simulated = False
 
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
-        if isinstance(law, NoNoise):
-            return np.array(counts, dtype=np.int64)
-        measurement = integer_measurement(law)
-        return np.array(measurement(np.asarray(counts, dtype=np.int64).tolist()), dtype=np.int64)
+        if not law.has_exact_draw:
+            raise refuse_law(law)
+        return law.add_exactly(np.asarray(counts, dtype=np.int64), self.words)
 
     def words(self, size: int) -> np.ndarray:
         """Return words of the operating system's generator; see `NoiseSource.words`."""
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+
+
+def require_releasable(law: NoiseLaw) -> None:
+    """Raise unless the secure source can draw a law, and a release with it can be saved and read again.
+
+    Raises
+    ------
+    PrivacyError
+        No exact draw of whole numbers.
+    ArgumentError
+        It is no noise law, or a file could not hold it.
+    """
+    if not isinstance(law, NoiseLaw):
+        raise ArgumentError(f"a mechanism's noise must be a NoiseLaw, got {type(law).__name__}.")
+    if not law.has_exact_draw:
+        raise refuse_law(law)
+    if noise_from_dict(law.as_dict()) != law:
+        raise ArgumentError(
+            f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
+            "that it depends on in fields of numbers and text."
+        )
 
 
 def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
@@ -52,22 +72,3 @@ def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
         f"`rng` must be None, a non-negative seed or a numpy Generator, got {rng!r}; "
         "leave it out for a private release."
     )
-
-
-@functools.lru_cache(maxsize=256)
-def integer_measurement(law: NoiseLaw) -> Any:
-    """Return OpenDP's measurement that adds this law to a vector of whole numbers.
-
-    Its map turns the vector's sensitivity into the loss: for the discrete Laplace law the L1 distance (an
-    integer) into epsilon, for the discrete Gaussian law the L2 distance (a float) into rho.
-    """
-    from opendp import domains, measurements, metrics
-    from opendp.mod import enable_features
-
-    enable_features("contrib")
-    vector = domains.vector_domain(domains.atom_domain(T="i64"))
-    if isinstance(law, DiscreteLaplace):
-        return measurements.make_laplace(vector, metrics.l1_distance(T="i64"), scale=law.scale)
-    if isinstance(law, DiscreteGaussian):
-        return measurements.make_gaussian(vector, metrics.l2_distance(T=float), scale=law.scale)
-    raise refuse_law(law)

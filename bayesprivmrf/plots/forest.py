@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.plots.style import (
     COLOURS,
     GREY,
     MARKS,
-    checked_probability,
     new_figure,
     plot_collection,
+    point_estimate,
     share,
     tidy,
 )
@@ -64,7 +65,7 @@ def marginal_forest(
     methods
         Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
         interval; a `NoiseAwareMAP` solution with its quick interval, which the legend calls approximate;
-        anything else is a point alone.
+        anything else, a learned model too, is a point alone.
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
@@ -88,7 +89,7 @@ def marginal_forest(
     ModelError
         A variable is unknown, or repeated.
     """
-    prob = checked_probability(prob)
+    prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     domain = _common_domain(methods)
     marginals = _marginals_asked(domain, variables)
     estimates = [_estimate(name, method, marginals, prob) for name, method in methods.items()]
@@ -196,6 +197,8 @@ def _rows(
 
 
 def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) -> _Estimate:
+    if not hasattr(method, "marginal"):  # a learned model, whose own intervals are for couplings
+        method = point_estimate(method)
     if not hasattr(method, "interval"):
         cells = [np.asarray(method.marginal(list(marginal))).ravel() for marginal in marginals]
         values = np.concatenate(cells)

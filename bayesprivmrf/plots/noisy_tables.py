@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.names import dimension_names
-from bayesprivmrf.plots.style import COLOURS, checked_probability, panels, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLOURS, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -64,7 +65,7 @@ def noisy_against_posterior(
     ModelError
         A variable is unknown.
     """
-    prob = checked_probability(prob)
+    prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     if not hasattr(posterior, "tree"):
         raise ArgumentError(
             f"`posterior` must be a Posterior, as LatentCounts().fit gives, got {type(posterior).__name__}."

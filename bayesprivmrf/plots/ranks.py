@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.style import COLOURS, GREY, checked_probability, panels, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLOURS, GREY, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +56,7 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     evaluation and multiple sample comparison", Statistics and Computing 32, 2022, section 2; the band by
     simulation of the exact law.
     """
-    prob = checked_probability(prob)
+    prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     tables = _checked(ranks, draws)
     figure, axes = panels(len(tables), width=3.6, height=3.2)
     _draw(dict(zip(tables, axes, strict=True)), tables, draws, prob)
@@ -113,8 +114,7 @@ def _band(replications: int, places: FloatArray, prob: float) -> tuple[FloatArra
 
 
 def _checked(ranks: Any, draws: int) -> dict[str, IntArray]:
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
-        raise ArgumentError(f"`draws` must be a whole number of posterior draws, at least 1, got {draws!r}.")
+    whole_number("draws", draws, 1)
     if not isinstance(ranks, Mapping) or not ranks:
         raise ArgumentError("`ranks` must map at least one name to ranks, got none.")
     tables: dict[str, IntArray] = {}

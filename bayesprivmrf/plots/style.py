@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
-
 if TYPE_CHECKING:
     import xarray as xr
     from arviz_plots.plot_collection import PlotCollection
@@ -24,7 +22,6 @@ __all__ = [
     "COLOURS",
     "GREY",
     "MARKS",
-    "checked_probability",
     "new_figure",
     "panels",
     "plot_collection",
@@ -109,8 +106,8 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
 
 
 def point_estimate(estimate: Any) -> Solution:
-    """The solution itself, or the mean of a posterior's marginals as one."""
-    return estimate.solution if hasattr(estimate, "tree") else estimate
+    """The solution itself, the mean of a posterior's marginals as one, or that of a learned model."""
+    return getattr(estimate, "solution", estimate)
 
 
 def tidy(panel: Axes) -> None:
@@ -119,16 +116,6 @@ def tidy(panel: Axes) -> None:
     panel.tick_params(labelsize=9)
     panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
     panel.set_axisbelow(True)
-
-
-def checked_probability(prob: float) -> float:
-    """Probability of an interval, strictly between 0 and 1."""
-    is_number = isinstance(prob, float | int | np.floating) and not isinstance(prob, bool)
-    if not is_number or not 0 < prob < 1:
-        raise ArgumentError(
-            f"`prob` must be a probability above 0 and below 1, got {prob!r}; 0.9 asks for 90 % intervals."
-        )
-    return float(prob)
 
 
 def share(prob: float) -> str:

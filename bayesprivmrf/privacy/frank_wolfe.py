@@ -20,14 +20,12 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 from bayesprivmrf.privacy.selection import ROUNDING
 
-__all__ = ["Exposure", "atoms_range", "laplace_rho", "step_rho", "step_scale"]
+__all__ = ["Exposure", "step_rho", "step_scale"]
 
 _ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
 _PASSES = 64
@@ -133,50 +131,3 @@ def step_scale(exposure: Exposure, rho: float, steps: int, adjacency: Adjacency)
 
 def _reach(adjacency: Adjacency) -> int:
     return 4 if adjacency is Adjacency.REPLACE_ONE else 2
-
-
-def laplace_rho(regressions: int, scale: float, bound: int, steps: int) -> float:
-    r"""Return the cost, nats, rounded up, of choosing the largest of scores with discrete Laplace noise, replace-one.
-
-    Fix the noise of all other atoms. One atom is chosen where its own noise is at least a whole number that depends
-    on the others (ties go to the first in a public order). A neighbour moves its score by at most 2B one way and the
-    others by at most 2B the other way, hence that number by at most 4B, and the probability by a factor of at most
-    :math:`e^{\epsilon}`, :math:`\epsilon = 4 B / b`: two bounds, for the scores do not all move one way.
-    A pure guarantee costs :math:`\epsilon^2 / 2`, at each step of each regression that is replaced.
-
-    Parameters
-    ----------
-    regressions
-        How many a record is in, counted with weights where it is not replaced but added or removed.
-    scale
-        b of the noise.
-    bound
-        B, of what one record's residual can be.
-    steps
-        How many choices each makes.
-    """
-    loss = Fraction(4 * bound) / Fraction(scale)
-    return round_up(regressions * steps * loss * loss / 2)
-
-
-def atoms_range(atoms: np.ndarray, bound: int, adjacency: Adjacency) -> int:
-    r"""Return the range of the changes of scores :math:`-\langle s, g \rangle` over the given atoms.
-
-    With g the sum of the records' gradients, whose entries are at most B in size, the changes of two atoms' scores
-    differ by :math:`\langle s - s', g - g' \rangle \le \|s - s'\|_1 \|g - g'\|_\infty`, and
-    :math:`\|g - g'\|_\infty` is at most B where a record is added or removed and 2B where it is replaced. For a
-    Lipschitz loss B is the Lipschitz constant with respect to the l1 norm; for the atoms :math:`\pm R e_j` the range
-    is the paper's :math:`\|C\|_1 L_1` twice or four times.
-
-    Parameters
-    ----------
-    atoms
-        Whole numbers, shape (atoms, d).
-    bound
-        B, of one record's gradient in each entry.
-    adjacency
-        The neighbouring relation.
-    """
-    atoms = np.asarray(atoms, dtype=np.int64)
-    distance = max(int(np.abs(atoms - one).sum(axis=1).max()) for one in atoms)
-    return distance * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)

@@ -251,8 +251,22 @@ class PrivacyGuarantee:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyGuarantee:
-        """Return the guarantee that `as_dict` described; its numbers are checked again."""
-        return cls(**{name: values[name] for name in ("epsilon", "delta", "rho", "adjacency", "unit")})
+        """Return the guarantee that `as_dict` described; its numbers are checked again.
+
+        Raises
+        ------
+        ArgumentError
+            The values are not those of a guarantee, or its form is not that of its numbers.
+        """
+        names = ("epsilon", "delta", "rho", "adjacency", "unit")
+        if not isinstance(values, Mapping) or not values.keys() >= {"form", *names}:
+            raise ArgumentError(
+                f"`values` must map form, {', '.join(names)} to what `as_dict` gives, got {type(values).__name__}."
+            )
+        made = cls(**{name: values[name] for name in names})
+        if values["form"] != made.form:
+            raise ArgumentError(f"`form` must be {made.form!r}, that of its numbers, got {values['form']!r}.")
+        return made
 
 
 def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:

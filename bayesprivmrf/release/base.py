@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from bayesprivmrf.cards import Card
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ReleaseFileError
+from bayesprivmrf.kinds import Kinds
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release.codec import Fields, plain
+from bayesprivmrf.release.file import (
+    FORMAT_VERSION,
+    LARGEST,
+    packed,
+    read_file,
+    require_writable,
+    unpacked,
+    write_file,
+)
 
-__all__ = ["Provenance", "Released"]
+__all__ = ["RELEASE_KINDS", "Provenance", "Released", "load_release"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +45,11 @@ class Provenance:
         True where the noise came from a seeded generator: such a release protects nobody.
     versions
         Versions of the libraries that drew the noise.
+
+    Raises
+    ------
+    ArgumentError
+        A field is of another type.
     """
 
     mechanism: str
@@ -34,12 +57,65 @@ class Provenance:
     simulated: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("mechanism", str),
+            ("settings", Mapping),
+            ("simulated", bool),
+            ("versions", Mapping),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise ArgumentError(
+                    f"`{name}` of a provenance must be a {kind.__name__}, got a {type(value).__name__}."
+                )
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism,
+            "settings": plain(dict(self.settings)),
+            "simulated": self.simulated,
+            "versions": dict(self.versions),
+        }
+
 
 class Released(Card):
-    """Mixin of a frozen dataclass with a `guarantee` and a `provenance`."""
+    """Mixin of a frozen dataclass with a `guarantee` and a `provenance`.
+
+    A subclass that names its `kind` is a kind of release that can be saved. It supplies ``_facts()``, which says what
+    is shown, and
+
+    - ``_content()``: everything but the guarantee, the provenance and the array, as values that JSON can hold;
+    - ``_array()``: its numbers, where they are many; by default none;
+    - ``_restored(content, array, **stamp)``, a class method: the release again, from what ``_content`` wrote as
+      `bayesprivmrf.release.codec.Fields`, the array, and the guarantee and provenance by name.
+
+    A kind of another package is found by the entry-point group ``bayesprivmrf.releases``, in which its name is the
+    kind.
+
+    Raises
+    ------
+    TypeError
+        At class creation, when a class names its kind without ``_content`` and ``_restored``, or the kind of another.
+    """
+
+    kind: ClassVar[str]
+    format_version: ClassVar[int] = FORMAT_VERSION
+    """The first version of the file format that has the kind."""
+    may_promise_nothing: ClassVar[bool] = False
+    """Whether the guarantee may be ``None``."""
 
     guarantee: Any  # a PrivacyGuarantee; None where nothing is promised, which few kinds allow
     provenance: Provenance
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            if any(hook.__qualname__.startswith("Released.") for hook in (cls._content, cls._restored)):
+                raise TypeError(
+                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
+                )
+            RELEASE_KINDS.add(cls.kind, cls)
 
     @property
     def is_exact(self) -> bool:
@@ -61,15 +137,112 @@ class Released(Card):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.
 
+        The file appears whole or not at all, and none is written that could not be read. Of several that save to one
+        new path, one succeeds. A link to a file is written through.
+
         Raises
         ------
         ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False.
+            The path cannot be written, or holds another release and `overwrite` is False; or the release is of no
+            kind that can be saved. The release itself is as it was.
         """
-        from bayesprivmrf.release.file import write_release
+        target = require_writable(path)
+        write_file(self._as_file(), target, overwrite=overwrite, is_private=self.is_exact)
 
-        write_release(self, path, overwrite=overwrite)
+    def _as_file(self) -> bytes:
+        """Return the bytes of the release's file, which were read back."""
+        if not RELEASE_KINDS.holds(type(self)):
+            raise ReleaseFileError(
+                f"{type(self).__name__} cannot be saved, because it names no kind; give it one, as "
+                "`bayesprivmrf.release.Released` says."
+            )
+        promise = None if self.guarantee is None else self.guarantee.as_dict()
+        stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
+        try:
+            whole = packed(self._content() | stamp, self._array(), self.format_version)
+            _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
+        except Exception as error:
+            raise ReleaseFileError(
+                f"this {type(self).__name__} cannot be saved, because its file could not be read back: "
+                f"{_reason(error)}. Nothing was written, and the release is as it was."
+            ) from error
+        return whole
+
+    @classmethod
+    def _most_numbers(cls, model: ModelSpecification) -> int:
+        """Return how many numbers the array may hold: by default tables of all cliques and all couplings."""
+        return model.size + 2 * sum(model.cardinalities) ** 2
+
+    def _content(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _array(self) -> np.ndarray:
+        return np.zeros(0)
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        raise NotImplementedError
 
     @property
     def _mark(self) -> str:
         return "SIMULATED: protects nobody" if self.provenance.simulated else ""
+
+
+RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
+"""The kinds of releases that can be saved and read."""
+
+
+def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
+    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
+
+    Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
+    comes back as its ``str``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    largest
+        Bytes that its array may unpack to, 1 GiB by default, so that a small hostile file cannot fill the memory.
+        Allow more to a file that you trust.
+
+    Raises
+    ------
+    ArgumentError
+        The path is none, or `largest` is no number of bytes.
+    ReleaseFileError
+        The file is missing, cut short or altered, too large, or of a kind that no installed package brings; a
+        `ForeignFileError` where it is no release, a `NewerFormatError` where a newer version wrote it.
+    """
+    if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
+        raise ArgumentError(f"`largest` must be a whole number of bytes, got {largest!r}.")
+    content, array = read_file(path, largest)
+    try:
+        return _release(content, array)
+    except Exception as error:
+        what = f"{os.fsdecode(path)!r} holds no release that can be read"
+        raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
+
+
+def _release(content: Any, array: np.ndarray) -> Released:
+    """Return the release of a file's content."""
+    fields = Fields(content)
+    kind = fields.text("kind")
+    made = RELEASE_KINDS.find(kind)
+    if made is None:
+        raise ReleaseFileError(
+            f"no installed package brings its kind, {kind!r}; install the package of the mechanism that made it, or "
+            "import the module that defines the kind"
+        )
+    nothing = made.may_promise_nothing and fields["guarantee"] is None
+    return made._restored(
+        fields,
+        array,
+        guarantee=None if nothing else PrivacyGuarantee.from_dict(fields.mapping("guarantee")),
+        provenance=Provenance(**fields.mapping("provenance")),
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, without its full stop; of one of another library's, its type."""
+    return str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__

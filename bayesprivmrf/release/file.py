@@ -4,6 +4,8 @@
 its kind; ``tables.npy`` the noisy tables' flat view, the public couplings beside a network's estimate, or the numbers
 of a learnt model. Nothing is pickled. A published format never changes meaning:
 a change is a new version. The checksum has no key: it detects accidents, not forgery.
+
+What the content of each kind says stands on its class: see `bayesprivmrf.release.Released`.
 """
 
 from __future__ import annotations
@@ -12,159 +14,280 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tempfile
+import time
 import zipfile
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.privacy import PrivacyGuarantee, noise_from_dict
-from bayesprivmrf.release import NoisyStatistics, Provenance
+from bayesprivmrf.errors import (
+    ArgumentError,
+    BayesPrivMRFError,
+    ForeignFileError,
+    NewerFormatError,
+    ReleaseFileError,
+)
 
-__all__ = ["FORMAT_VERSION", "read_release", "require_writable", "write_release"]
+__all__ = ["FORMAT_VERSION", "LARGEST", "packed", "read_file", "require_writable", "room_for", "write_file"]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 3
-_VERSION_OF = {  # the first version that has the kind
-    "noisy-statistics": 1,
-    "network-estimate": 2,
-    "learned-ising": 3,
-    "learned-monomials": 3,
-    "learned-pairwise": 3,
-    "learned-potentials": 3,
-    "learned-regression": 3,
-    "released-parities": 3,
-}
-_HOME_OF = {  # by name: releases do not depend on networks, nor on what is learnt
-    "network-estimate": "bayesprivmrf.network.estimate_file",
-    "learned-ising": "bayesprivmrf.learning.models.pairs_file",
-    "learned-monomials": "bayesprivmrf.learning.parities.file",
-    "learned-pairwise": "bayesprivmrf.learning.models.pairs_file",
-    "learned-potentials": "bayesprivmrf.learning.models.potentials_file",
-    "learned-regression": "bayesprivmrf.learning.models.regression_file",
-    "released-parities": "bayesprivmrf.learning.parities.file",
-}
+FORMAT_VERSION = 4
+"""1: noisy statistics. 2: a network's estimate. 3: what is learnt. 4: kinds that other packages bring."""
+LARGEST = 2**30
+"""Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
+
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
+_CLAIM = b"A release of bayesprivmrf is being saved here.\n"
+_ABANDONED = 24 * 3600  # seconds: no save takes as long
+
+
+def checked_path(path: Any) -> Path:
+    """Return the path of a file.
+
+    Raises
+    ------
+    ArgumentError
+        It is no text or path-like object, or no path can have its characters.
+    """
+    try:
+        text = os.fsdecode(path)
+        if b"\0" in os.fsencode(text):
+            raise ValueError(text)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`path` must be the path of a file, got {path!r}; write its name.") from None
+    return Path(text)
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
-    """Path as given, if a file can be written there; checked before any budget is spent.
+    """Path of the file that would be written, if it can be; checked before any budget is spent.
+
+    That is the path as given, or what it leads to where it is a link to a file.
 
     Raises
     ------
     ReleaseFileError
-        The folder does not exist or cannot be written, or the path is a folder.
+        The folder does not exist or cannot be written, or the path holds something that is no regular file.
     """
-    target = Path(path)
-    folder = target.parent
-    if target.is_dir():
-        raise ReleaseFileError(f"`path` must name a file, got the folder {str(target)!r}.")
-    if not folder.is_dir():
-        raise ReleaseFileError(f"`path` must lie in an existing folder, got {str(folder)!r}; make it first.")
+    target = checked_path(path)
     try:
+        if target.is_symlink():
+            target = target.resolve(strict=True)
+        folder = target.parent
+        if target.is_dir():
+            raise ReleaseFileError(f"`path` must name a file, got the folder {str(target)!r}.")
+        if target.exists() and not target.is_file():
+            raise ReleaseFileError(
+                f"`path` must name a regular file or a new one, got {str(target)!r}, which is a device, a pipe or a "
+                "socket; choose another name."
+            )
+        if not folder.is_dir():
+            raise ReleaseFileError(
+                f"`path` must lie in an existing folder, got {str(folder)!r}; make it first."
+            )
         with tempfile.TemporaryFile(dir=folder):
             pass
         if target.exists():
             with target.open("r+b"):
                 pass
-    except OSError as error:
-        raise ReleaseFileError(f"`path` must be writable, got {str(target)!r} ({error.strerror}).") from None
+    except (OSError, RuntimeError) as error:  # a RuntimeError is a link that leads to itself
+        raise _unwritten("`path` must be writable", path, error) from None
     return target
 
 
-def write_release(release: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a release; the file appears whole or not at all. Exact tables are readable by their owner alone.
+def _unwritten(what: str, path: Any, error: Exception) -> ReleaseFileError:
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return ReleaseFileError(f"{what}, got {str(path)!r} ({reason}).")
+
+
+@contextmanager
+def room_for(target: Path, size: int) -> Iterator[None]:
+    """Hold so many bytes of the disk beside a path until what they are for is about to be written there.
 
     Raises
     ------
     ReleaseFileError
-        The path cannot be written, or holds another release and `overwrite` is False.
+        There is no such room.
     """
-    target = require_writable(path)
-    array = io.BytesIO()
-    content, numbers = _parts(release)
+    with tempfile.TemporaryFile(dir=target.parent) as held:
+        try:
+            block = os.urandom(2**16)  # which no file system stores in less
+            for _ in range(-(-size // len(block))):
+                held.write(block)
+            held.flush()
+            os.fsync(held.fileno())
+        except OSError as error:
+            what = f"`path` must have room for a release of up to {size:,} bytes"
+            raise _unwritten(what, target, error) from None
+        yield
+
+
+def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
+    """Return the bytes of a release's file."""
+    array, whole = io.BytesIO(), io.BytesIO()
     np.save(array, numbers, allow_pickle=False)
     digest = _digest(content, array.getvalue())
-    held = None if overwrite else _held(target, digest)
-    if held is not None:
-        raise ReleaseFileError(
-            f"{str(target)!r} holds {held}; choose another name, or pass `overwrite=True`."
-        )
-    version = _VERSION_OF[release.kind]
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
+    return whole.getvalue()
+
+
+def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool) -> None:
+    """Write a release's bytes; the file appears whole or not at all. A private one is readable by its owner alone.
+
+    Of several that write to one new path without `overwrite`, one succeeds.
+
+    Raises
+    ------
+    ReleaseFileError
+        The file cannot be written, or the path holds another release and `overwrite` is False.
+    """
+    # of equal length for every name, which may be as long as names can be
+    prefix = f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+    temporary = None
     try:
-        with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
-            text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-            archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
-            archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
-        os.chmod(temporary, 0o600 if release.is_exact else 0o666 & ~_umask())
+        _clear_abandoned(target.parent, prefix)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=prefix)
+        with os.fdopen(handle, "wb") as raw:
+            raw.write(whole)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.chmod(temporary, 0o600 if is_private else 0o666 & ~_umask())
+        if overwrite or not _is_put(temporary, target):
+            _refuse_to_lose(target, None if overwrite else whole)
+            os.replace(temporary, target)
+    except OSError as error:
+        raise ReleaseFileError(
+            f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__}); the release is as it "
+            "was: make room, or save it elsewhere."
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _is_put(temporary: str, target: Path) -> bool:
+    """Whether the path was free and now is the file, in one step."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except (
+        OSError
+    ):  # this file system has no links: the name is taken first, by what is never replaced unasked
+        try:
+            with target.open("xb") as claim:
+                claim.write(_CLAIM)
+        except FileExistsError:
+            return False
         os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    return True
 
 
-def _held(target: Path, digest: str) -> str | None:
-    """What a path holds that must not be lost, in words: another whole release, or a file of another kind."""
-    another = "another release, which cannot be made again without spending budget"
+def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
+    """Raise if a path holds another whole release than given bytes, or a file of another kind."""
+    if whole is None:
+        return
+    held = "another release, which cannot be made again without spending budget"
     try:
-        return another if _read_document(target)[0]["sha256"] != digest else None
+        document, _ = _members(io.BytesIO(whole), target, sys.maxsize)
+        with target.open("rb") as file:
+            if _members(file, target, sys.maxsize)[0]["sha256"] == document["sha256"]:
+                return
     except NewerFormatError:
-        return another
+        pass
     except ForeignFileError:
-        return "a file that is no release"
-    except ReleaseFileError:  # nothing, or what is left of a release
-        return None
+        held = "a file that is no release"
+    except ReleaseFileError:  # what is left of a release
+        return
+    raise ReleaseFileError(f"{str(target)!r} holds {held}; choose another name, or pass `overwrite=True`.")
 
 
-def read_release(path: str | os.PathLike[str]) -> Any:
-    """Read a release and check its version and checksum."""
-    target = Path(path)
-    document, array = _read_document(target)
+def _clear_abandoned(folder: Path, prefix: str) -> None:
+    """Remove what saves to the same name left when they were killed."""
+    for path in folder.glob(f"{prefix}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                path.unlink()
+        except OSError:  # another save was faster
+            continue
+
+
+def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
+    """Return content and array of a file whose version is known and whose checksum holds."""
+    target = checked_path(path)
     try:
-        return _restored(document["content"], np.load(io.BytesIO(array), allow_pickle=False))
-    except BayesPrivMRFError:
-        raise
+        if not target.is_file():
+            raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
+        with target.open("rb") as file:
+            return unpacked(file, target, largest)
+    except OSError as error:
+        raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
+
+
+def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarray]:
+    """Return content and array of an open file."""
+    document, array = _members(file, target, largest)
+    try:
+        numbers = np.load(io.BytesIO(array), allow_pickle=False)
+        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
+            raise _damaged(target)
+        return document["content"], numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
     except Exception as error:
         raise _damaged(target) from error
 
 
-def _read_document(target: Path) -> tuple[dict[str, Any], bytes]:
-    """Document and array of a release file whose version is known and whose checksum holds."""
-    if not target.is_file():
-        raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
+def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any], bytes]:
+    """Document and array of an open file."""
     try:
-        with target.open("rb") as file:
-            head = file.read(len(_ZIP_MAGIC))
+        head = file.read(len(_ZIP_MAGIC))
         if not _ZIP_MAGIC.startswith(head):  # a release that was cut short still begins as one
             raise _foreign(target)
-        with zipfile.ZipFile(target) as archive:
+        with zipfile.ZipFile(file) as archive:
             if _DOCUMENT not in archive.namelist():
                 raise _foreign(target)
-            document = json.loads(archive.read(_DOCUMENT))
-            array = archive.read(_ARRAY)
+            document = json.loads(_member(archive, _DOCUMENT, target, largest // 16))
+            array = _member(archive, _ARRAY, target, largest)
         if document["format"] != FORMAT_NAME:
             raise _foreign(target)
         version = document["version"]
-        if not isinstance(version, int) or version > FORMAT_VERSION:
+        if type(version) is int and version > FORMAT_VERSION:
             raise NewerFormatError(
                 f"{str(target)!r} has format version {version}, newer than {FORMAT_VERSION}, "
                 "the newest that this bayesprivmrf reads; upgrade it."
             )
-        if document["sha256"] != _digest(document["content"], array):
+        whole = type(version) is int and version >= 1
+        if not whole or document["sha256"] != _digest(document["content"], array):
             raise _damaged(target)
     except BayesPrivMRFError:
         raise
     except Exception as error:  # of zip, JSON and the decompressors
         raise _damaged(target) from error
     return document, array
+
+
+def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:
+    """Return a member, of which no more is unpacked than its header says."""
+    info = archive.getinfo(name)
+    if info.file_size > largest:
+        raise ReleaseFileError(
+            f"{str(target)!r} unpacks to {info.file_size:,} bytes of {name}, more than the {largest:,} that are "
+            "allowed; if you trust it, pass a larger `largest` to `load_release`."
+        )
+    with archive.open(info) as member:
+        content = member.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise _damaged(target)
+    return content
 
 
 def _damaged(target: Path) -> ReleaseFileError:
@@ -183,131 +306,6 @@ def _foreign(target: Path) -> ReleaseFileError:
 def _digest(content: Any, array: bytes) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
-
-
-def _parts(release: Any) -> tuple[dict[str, Any], np.ndarray]:
-    """Content and array of a release of any kind."""
-    if isinstance(release, NoisyStatistics):
-        return _content(release), release.tables.flat
-    home = import_module(_HOME_OF[release.kind])
-    content = home.content_of(release) | {
-        **_subject(release),
-        "kind": release.kind,
-        "guarantee": release.guarantee.as_dict(),
-        "provenance": _provenance(release.provenance),
-    }
-    return content, home.array_of(release)
-
-
-def _restored(content: dict[str, Any], array: np.ndarray) -> Any:
-    if content["kind"] == NoisyStatistics.kind:
-        return _release(content, array)
-    return import_module(_HOME_OF[content["kind"]]).restored(
-        content,
-        array,
-        **_restored_subject(content),
-        guarantee=PrivacyGuarantee.from_dict(content["guarantee"]),
-        provenance=Provenance(**content["provenance"]),
-    )
-
-
-def _subject(release: Any) -> dict[str, Any]:
-    """What a release is about: the nodes of its network, or variables and states."""
-    if release.kind == "network-estimate":
-        return {"nodes": [_encode(node) for node in release.network.nodes]}
-    return {
-        "variables": [_encode(v) for v in release.domain.variables],
-        "states": [[_encode(label) for label in labels] for labels in release.domain.states],
-    }
-
-
-def _restored_subject(content: dict[str, Any]) -> dict[str, Any]:
-    if "nodes" in content:
-        return {"nodes": tuple(_decode(node) for node in content["nodes"])}
-    return {"domain": _domain(content)}
-
-
-def _domain(content: dict[str, Any]) -> Domain:
-    return Domain(
-        variables=tuple(_decode(v) for v in content["variables"]),
-        states=tuple(tuple(_decode(label) for label in labels) for labels in content["states"]),
-    )
-
-
-def _provenance(provenance: Provenance) -> dict[str, Any]:
-    return {
-        "mechanism": provenance.mechanism,
-        "settings": {str(key): _setting(value) for key, value in provenance.settings.items()},
-        "simulated": provenance.simulated,
-        "versions": dict(provenance.versions),
-    }
-
-
-def _content(release: NoisyStatistics) -> dict[str, Any]:
-    model = release.specification
-    return {
-        "kind": release.kind,
-        "variables": [_encode(v) for v in model.domain.variables],
-        "states": [[_encode(label) for label in labels] for labels in model.domain.states],
-        "cliques": [list(scope) for scope in model.scopes],
-        "impossible": [
-            [[model.domain.index(v), model.domain.code(v, label)] for v, label in assignment]
-            for assignment in model.impossible
-        ],
-        "cliques_declared": model.cliques_declared,
-        "noise": [law.as_dict() for law in release.noise],
-        "guarantee": None if release.guarantee is None else release.guarantee.as_dict(),
-        "total": release.total,
-        "provenance": _provenance(release.provenance),
-    }
-
-
-def _release(content: dict[str, Any], flat: np.ndarray) -> NoisyStatistics:
-    domain = _domain(content)
-    model = ModelSpecification(
-        domain=domain,
-        cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in content["cliques"]),
-        impossible=tuple(
-            tuple((domain.variables[v], domain.states[v][code]) for v, code in assignment)
-            for assignment in content["impossible"]
-        ),
-        cliques_declared=content["cliques_declared"],
-    )
-    guarantee = content["guarantee"]
-    return NoisyStatistics(
-        specification=model,
-        tables=model.tables(flat),
-        noise=tuple(noise_from_dict(law) for law in content["noise"]),
-        guarantee=None if guarantee is None else PrivacyGuarantee.from_dict(guarantee),
-        total=content["total"],
-        provenance=Provenance(**content["provenance"]),
-    )
-
-
-def _encode(label: Any) -> Any:
-    """Label as JSON: text, numbers and booleans as they are, tuples tagged, anything else as its text."""
-    if isinstance(label, tuple):
-        return {"tuple": [_encode(item) for item in label]}
-    if isinstance(label, bool | int | str) or (isinstance(label, float) and abs(label) != float("inf")):
-        return label if type(label) in (bool, int, float, str) else str(label)
-    return str(label)
-
-
-def _decode(label: Any) -> Any:
-    return tuple(_decode(item) for item in label["tuple"]) if isinstance(label, dict) else label
-
-
-def _setting(value: Any) -> Any:
-    """Setting of a mechanism as JSON; what JSON lacks is written as text."""
-    if isinstance(value, dict):
-        return {str(key): _setting(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_setting(item) for item in value]
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if isinstance(value, float) and np.isfinite(value):
-        return float(value)
-    return str(value)
 
 
 def _umask() -> int:

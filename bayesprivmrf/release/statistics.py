@@ -6,19 +6,27 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import (
+    Fields,
+    domain_content,
+    model_content,
+    numbers,
+    restored_domain,
+    restored_model,
+)
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["NoisyStatistics", "Provenance", "load_release"]
+__all__ = ["NoisyStatistics"]
 
 _PUBLISHED = "tables published elsewhere"
 
@@ -46,6 +54,8 @@ class NoisyStatistics(Released):
     ------
     ModelError
         Tables and noise laws do not fit the model.
+    ArgumentError
+        The total is no number of records.
     PrivacyError
         A guarantee stands beside a table without noise, or beside a total that it says is protected.
     """
@@ -58,6 +68,8 @@ class NoisyStatistics(Released):
     total: int | None = None
 
     kind = "noisy-statistics"
+    format_version = 1
+    may_promise_nothing = True
 
     def __post_init__(self) -> None:
         model = self.specification
@@ -69,6 +81,8 @@ class NoisyStatistics(Released):
             raise ModelError(
                 f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
             )
+        if self.total is not None:
+            object.__setattr__(self, "total", _whole_total(self.total))
         self._refuse_what_contradicts_the_guarantee()
         if not np.isfinite(self.tables.flat).all():
             raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
@@ -278,22 +292,48 @@ class NoisyStatistics(Released):
             ("privacy", self.privacy_statement()),
         ]
 
+    @classmethod
+    def _most_numbers(cls, model: ModelSpecification) -> int:
+        return model.size
 
-def load_release(path: str | os.PathLike[str]) -> Any:
-    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
+    def _content(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,  # of all kinds this one alone has it first, and the guarantee before the total
+            **domain_content(self.specification.domain),
+            **model_content(self.specification),
+            "cliques_declared": self.specification.cliques_declared,
+            "noise": [law.as_dict() for law in self.noise],
+            "guarantee": None,
+            "total": self.total,
+        }
 
-    Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
-    comes back as its ``str``.
+    def _array(self) -> np.ndarray:
+        return self.tables.flat
 
-    Raises
-    ------
-    ReleaseFileError
-        The file is missing, cut short or altered; a `ForeignFileError` where it is no release, a `NewerFormatError`
-        where a newer version wrote it.
-    """
-    from bayesprivmrf.release.file import read_release
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        declared = content.truth("cliques_declared")
+        model = restored_model(content, restored_domain(content), cliques_declared=declared)
+        return cls(
+            specification=model,
+            tables=model.tables(numbers(array, (model.size,))),
+            noise=tuple(noise_from_dict(law) for law in content.items("noise")),
+            total=content["total"],
+            **stamp,
+        )
 
-    return read_release(path)
+
+def _whole_total(total: Any) -> int:
+    if (
+        isinstance(total, bool)
+        or not isinstance(total, int | float | np.integer | np.floating)
+        or not 0 <= total < 2**63
+        or total != int(total)
+    ):
+        raise ArgumentError(
+            f"`total` must be a whole number of records, at least 0, or None, got {total!r}; give the public number."
+        )
+    return int(total)
 
 
 def _range(values: Sequence[float]) -> str:

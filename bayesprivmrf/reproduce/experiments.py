@@ -102,7 +102,7 @@ class SimulationCell:
 
         network, rng = network_of(self.source), generator_of(self)
         result = simulate(
-            network,
+            network.coupling,
             self.beta,
             self.repetitions,
             rng,

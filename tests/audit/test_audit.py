@@ -14,7 +14,12 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit, audit_noise, curves, empirical, gaussian_epsilon, privacy_loss
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, StatisticsMechanism
+from bayesprivmrf.mechanisms import (
+    ExactStatistics,
+    GaussianStatistics,
+    LaplaceStatistics,
+    StatisticsMechanism,
+)
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise.secure import noise_source
 from bayesprivmrf.privacy import (
@@ -40,9 +45,14 @@ MECHANISMS = [
 ]
 
 
+def laws_of(mechanism):
+    """The noise laws that a release of made-up records states."""
+    return mechanism.release(MODEL, pd.DataFrame({name: [0] * 1000 for name in "abc"}), rng=0).noise
+
+
 def audited(mechanism, factor, runs, seed):
     """Audit of the mechanism's own laws, or of a twin whose noise is `factor` as wide."""
-    laws = mechanism._prepare(MODEL).noise
+    laws = laws_of(mechanism)
     source = noise_source(seed)
 
     def add(counts, position):
@@ -68,7 +78,7 @@ def test_the_audit_keeps_its_level_and_has_its_stated_power(mechanism):
 
 def test_the_secure_source_passes_too():
     mechanism = MECHANISMS[0]
-    laws = mechanism._prepare(MODEL).noise
+    laws = laws_of(mechanism)
     source = noise_source(None)
     result = audit_noise(
         lambda counts, i: source.add(counts, laws[i]), laws, mechanism.adjacency, runs=20_000
@@ -83,8 +93,8 @@ def test_whole_releases_of_neighbouring_frames_pass(mechanism):
     # through `release` itself: no other field of a release may tell the neighbours apart more than the noise allows
     frame = pd.DataFrame({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
     rng = np.random.default_rng(3)
-    laws = mechanism._prepare(MODEL).noise
-    exact = mechanism._read(mechanism._prepare(MODEL), frame[:1]).flat.astype(bool)
+    laws = laws_of(mechanism)
+    exact = ExactStatistics().release(MODEL, frame[:1]).tables.flat.astype(bool)
     law = np.repeat(laws, np.diff(MODEL.offsets))[exact][0]
 
     def randomizer(data):
@@ -116,12 +126,11 @@ def test_a_mechanism_that_forgets_a_table_in_its_budget_is_caught():
             return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
 
     source, mechanism = noise_source(4), Forgetful(epsilon=1.0)
-    plan = mechanism._prepare(MODEL)
-    claimed = mechanism._guarantee(plan)
+    claimed, laws = mechanism.promise(MODEL), laws_of(mechanism)
 
     def randomizer(present):
         counts = np.full(50_000, present)
-        return lambda runs: sum(np.clip(source.add(counts, law), 0, 1) for law in plan.noise)
+        return lambda runs: sum(np.clip(source.add(counts, law), 0, 1) for law in laws)
 
     assert audit(randomizer(1), randomizer(0), claimed, runs=50_000).is_violated
 

@@ -354,7 +354,7 @@ def test_published_e_step_refuses_what_it_cannot_do():
         ({"stopping": "never"}, "`stopping` must be"),
         ({"acceleration": 0.5}, "`acceleration` must be at least 1"),
         ({"e_step": "mcmc"}, "`e_step` must be"),
-        ({"damping": 0.0}, "`damping` must be above 0"),
+        ({"damping": 0.0}, "`damping` must be positive"),
         ({"nlbp_iterations": 0}, "`nlbp_iterations` must be"),
         ({"inference": "magic"}, "`inference` must be"),
     ],
@@ -362,3 +362,9 @@ def test_published_e_step_refuses_what_it_cannot_do():
 def test_settings_outside_their_range_are_refused(settings, message):
     with pytest.raises(ArgumentError, match=message):
         CGM(**settings)
+
+
+def test_the_rule_that_stopped_too_early_warns_for_one_version():
+    with pytest.warns(DeprecationWarning, match="use 'balance'") as caught:
+        CGM(stopping="discrepancy")
+    assert caught[0].filename == __file__

@@ -1,11 +1,14 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from inference.conftest import specification
 
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import GuaranteeWarning, ModelError
+from bayesprivmrf.inference import NaiveMLE
 from bayesprivmrf.inference.evidence import _pooled_total
+from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -36,3 +39,17 @@ def test_a_release_without_variables_tells_nothing_of_the_pooled_total():
     estimate, error = _pooled_total([nothing])
     assert math.isnan(estimate)
     assert error == math.inf
+
+
+def test_guarantees_of_other_neighbours_or_units_are_fitted_jointly_and_the_result_says_so():
+    model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
+    data = pd.DataFrame({"a": [0, 1, 1] * 2000, "b": [2, 0, 1] * 2000})
+    one, same = (LaplaceStatistics(epsilon=0.5).release(model, data, rng=seed) for seed in (1, 2))
+    other = LaplaceStatistics(epsilon=0.5, adjacency="replace-one").release(model, data, rng=3)
+    public = NoisyStatistics.from_tables(model, {("a", "b"): one.tables["a", "b"] + 1}, noise=Laplace(1.0))
+    for releases in (one, [one, same], [one, public]):
+        assert "guarantees" not in NaiveMLE().fit(releases).stats  # warnings are errors here
+    with pytest.warns(GuaranteeWarning, match="do not add up: .*add-or-remove-one.*replace-one") as caught:
+        solution = NaiveMLE().fit([one, other])
+    assert caught[0].filename == __file__
+    assert "do not add up" in repr(solution)

@@ -268,9 +268,9 @@ def test_a_network_that_factors_cannot_hold_is_refused_not_wrong():
     [
         ({"ridge": -1.0}, "`ridge` must be at least 0"),
         ({"ridge": float("nan")}, "`ridge` must be at least 0"),
-        ({"projection": "clip"}, "`projection` must be one of"),
+        ({"projection": "clip"}, "`projection` must be 'simplex', 'none' or"),
         ({"inference": "magic"}, "`inference` must be"),
-        ({"iterations": 0}, "`iterations` must be at least 1"),
+        ({"iterations": 0}, "`iterations` must be a whole number of at least 1"),
         ({"tolerance": float("nan")}, "`tolerance` must be positive"),
     ],
 )

@@ -452,7 +452,7 @@ def test_interval_is_labelled_and_ordered_like_the_states(noisy):
     for prob in (0.0, 1.0, float("nan")):
         with pytest.raises(ArgumentError, match="`prob`"):
             solution.interval(["a"], prob=prob)
-    with pytest.raises(ModelError, match="each once"):
+    with pytest.raises(ModelError, match="variable once"):
         solution.interval(["a", "a"])
 
 

@@ -13,8 +13,7 @@ from scipy.stats import binom
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.models.simulation import simulated_codes
-from bayesprivmrf.learning.select_measure.interval import limits
+from bayesprivmrf.learning.intervals.replicates import replicates_of
 from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets, least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
@@ -60,7 +59,7 @@ def held(mechanism, truths, n, seed, **settings) -> dict[str, np.ndarray]:
     found = {"coupled": [], "free": [], "fields": []}
     for k, truth in enumerate(truths):
         rng = np.random.default_rng([seed, k])
-        data = truth.sample(n, rng)
+        data = truth.sample(n, rng=rng)
         learnt = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=rng)
         place = np.triu_indices(len(truth.field_vector), 1)
         pairs = truth.coupling_matrix[place]
@@ -88,7 +87,7 @@ def test_intervals_of_measured_couplings_hold_the_truth(adjacency, degree):
 def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
     """At the upper limit a pair is left out with 5 % probability; below it more often."""
     truth = regular(10, 3)
-    data = truth.sample(2_000, 4)
+    data = truth.sample(2_000, rng=4)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     mechanism = SelectMeasure(rho=0.02, degree=4, adjacency="replace-one")
     learnt = mechanism.release(variables, data, rng=5)
@@ -105,7 +104,7 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
         other = ising(A, learnt.field_vector)
         rng, count = np.random.default_rng(7), 0
         for _ in range(200):
-            codes, _ = simulated_codes(other, 2_000, rng)
+            codes, _ = other.solution.codes(2_000, rng)
             measured = select_and_measure(
                 codes, np.ones(2_000, dtype=int), 2_000.0, learnt.map.plan, SimulatedNoise(rng)
             )
@@ -120,7 +119,7 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
 @pytest.mark.parametrize("rho", [0.02, 0.3])
 def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     truth = regular(12, 8, 0.12)
-    data = truth.sample(3_000, 9)
+    data = truth.sample(3_000, rng=9)
     mechanism = SelectMeasure(rho=rho, degree=11, adjacency="replace-one")
     learnt = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=10)
     plan = learnt.map.plan
@@ -188,27 +187,29 @@ class Shrinking:
 
 
 def test_what_a_map_shrinks_is_given_back():
-    """Five pairs by themselves, so that the truth of the toy map is known: basic intervals hold none of them."""
-    p, hits, basic = 10, [], []
+    """Five pairs by themselves, so that the truth of the toy map is known: the plain bootstrap holds few of them."""
+    p, hits, plain = 10, [], []
     for k in range(5):
         rng = np.random.default_rng([15, k])
         A = np.zeros((p, p))
         for i in range(0, p, 2):
             A[i, i + 1] = A[i + 1, i] = rng.uniform(0.3, 0.5) * rng.choice([-1, 1])
         shrinking = Shrinking(0.5, 0.1)
-        codes, _ = simulated_codes(ising(A), 2_000, rng)
+        codes, _ = ising(A).solution.codes(2_000, rng)
         found = shrinking.learn(codes, None, 2_000.0, SimulatedNoise(rng))
         learnt = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
         hits.append(covered(learnt.interval(0.9, rng=k, replicates=40), truth)[truth != 0])
-        basic.append(covered(learnt.interval(0.9, rng=k, replicates=20, method="basic"), truth)[truth != 0])
+        draws = [draw.vector() for draw in replicates_of(learnt, 20, np.random.default_rng(k))]
+        high, low = 2 * learnt.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
+        plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
     assert enough(np.concatenate(hits), 0.85)
-    assert np.concatenate(basic).mean() < 0.5
+    assert np.concatenate(plain).mean() < 0.5
 
 
 def test_a_pair_outside_the_declared_cliques_has_no_width():
     truth = regular(6, 16)
-    data = truth.sample(1_000, 17)
+    data = truth.sample(1_000, rng=17)
     variables = bpm.declare(
         states={v: [0, 1] for v in data}, cliques=[("v0", "v1", "v2"), ("v3", "v4", "v5")]
     )
@@ -219,12 +220,15 @@ def test_a_pair_outside_the_declared_cliques_has_no_width():
 
 
 def test_methods_that_do_not_fit_are_refused():
-    data = regular(4, 20).sample(200, 21)
+    data = regular(4, 20).sample(200, rng=21)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=22)
     with pytest.raises(ArgumentError, match="linearised"):
         learnt.interval(method="linearised")
-    for wrong in ({"method": "exact"}, {"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
+    for gone in ("basic", "percentile", "exact"):
+        with pytest.raises(ArgumentError, match=r"`method` must be 'linearised', 'calibrated' or None"):
+            learnt.interval(method=gone)
+    for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             learnt.interval(**wrong)
     with pytest.raises(ModelError, match="does not know"):
@@ -232,12 +236,12 @@ def test_methods_that_do_not_fit_are_refused():
 
 
 def test_the_same_seed_gives_the_same_limits():
-    data = regular(6, 23).sample(500, 24)
+    data = regular(6, 23).sample(500, rng=24)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     learnt = SelectMeasure(rho=1.0, degree=2).release(variables, data, rng=25)
     pd.testing.assert_frame_equal(learnt.interval(rng=26), learnt.interval(rng=26))
-    narrow, wide = (limits(learnt, prob, 500.0, np.random.default_rng(1)) for prob in (0.5, 0.95))
-    assert (wide[1][0] - wide[0][0] >= narrow[1][0] - narrow[0][0]).all()
+    narrow, wide = (learnt.interval(prob, rng=1) for prob in (0.5, 0.95))
+    assert (wide["upper"] - wide["lower"] >= narrow["upper"] - narrow["lower"]).all()
 
 
 @pytest.mark.slow

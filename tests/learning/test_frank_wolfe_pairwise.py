@@ -15,11 +15,10 @@ from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, Design, LogisticRegressions
 from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs, PairwiseBySoftmax, default_steps
 from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs
-from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe_over
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
 from bayesprivmrf.noise.source import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, atoms_range, laplace_rho, step_rho, step_scale
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 STATES = (2, 3, 4)
@@ -231,6 +230,11 @@ def noisy_max_law(difference: int, others: int, scale: float) -> float:
     return float((pmf * below**others).sum())
 
 
+def laplace_rho(regressions: int, scale: float, bound: int, steps: int) -> float:
+    """Cost of choosing the largest of scores with discrete Laplace noise: 4 B / b is lost at each step."""
+    return regressions * steps * (4 * bound / scale) ** 2 / 2
+
+
 def test_a_step_of_the_paper_costs_more_than_it_says_and_no_more_than_we_say():
     # one score of B and fifty of -B, or the reverse, at a coarse unit so that the law can be summed
     bound, budget = 40, 1.0
@@ -262,35 +266,6 @@ def test_the_paper_steps_are_public_and_its_own():
     )
     assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
     assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
-
-
-# the general method
-
-
-def test_the_range_over_given_atoms_bounds_all_changes():
-    rng = np.random.default_rng(7)
-    atoms = rng.integers(-5, 6, (12, 4))
-    widest = 0
-    for change in itertools.product((-6, 6), repeat=4):  # the corners of all changes of a gradient
-        scores = atoms @ np.array(change)
-        widest = max(widest, int(scores.max() - scores.min()))
-    assert widest == atoms_range(atoms, 6, ADD)
-    assert atoms_range(atoms, 6, REPLACE) == 2 * widest
-    signed = np.vstack([np.eye(4, dtype=int), -np.eye(4, dtype=int)])
-    assert atoms_range(signed, 6, REPLACE) == 4 * 6
-
-
-def test_a_convex_loss_over_given_atoms_is_minimised_without_noise():
-    # squared distance from a point inside a triangle, so the minimum is the point
-    atoms, target = np.array([[0, 0], [8, 0], [0, 8]]), np.array([2.0, 3.0])
-    found = frank_wolfe_over(
-        atoms,
-        lambda w: np.rint(2**20 * (w - target)).astype(np.int64),
-        steps=4000,
-        scale=1e-3,
-        source=source(8),
-    )
-    np.testing.assert_allclose(found, target, atol=0.01)
 
 
 # recovery

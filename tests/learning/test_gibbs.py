@@ -60,7 +60,7 @@ def test_visits_are_those_of_the_draws(name):
 def test_two_states_take_either_kernel_to_the_same_law():
     cards, scopes, theta, mu = model("ising with fields")
     chains = Chains(cards, scopes, np.random.default_rng(3))
-    chains._is_ising, chains._entries = False, chains._lay_out()
+    chains._is_ising, chains._layout = False, chains._lay_out()
     chains.advance(theta, 1, 50)
     assert np.abs(chains.marginals(theta, 4000) - mu).max() < 0.01
 

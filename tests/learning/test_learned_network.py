@@ -1,4 +1,4 @@
-"""What learnt models of every kind have in common: a graph, couplings and fields of the same distribution."""
+"""What learned models of every kind have in common: a graph, couplings, a vector, a solution of one distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
@@ -128,3 +129,117 @@ def test_an_edge_is_there_where_its_weight_exceeds_the_threshold(make):
 def test_one_coupling_is_one_pair():
     assert "couplings  1 pair\n" in repr(ising())
     assert "interactions  6 of 2, 4 of 3 variables\n" in repr(monomials(order=3))
+
+
+# one vector of parameters
+
+
+@pytest.mark.parametrize("make", [ising, pairwise, monomials, potentials])
+def test_a_vector_says_all_parameters(make):
+    model = make()
+    vector = model.vector()
+    again = model.with_vector(vector)
+    np.testing.assert_array_equal(again.vector(), vector)
+    np.testing.assert_array_equal(again.potentials.flat, model.potentials.flat)
+    half = model.with_vector(vector / 2)
+    np.testing.assert_allclose(half.solution.potentials.flat, model.potentials.flat / 2, atol=1e-15)
+    assert (half.provenance, half.domain) == (model.provenance, model.domain)
+
+
+@pytest.mark.parametrize("make", [ising, pairwise, monomials])
+def test_labels_say_which_entry_of_the_vector_a_coupling_or_field_is(make):
+    model = make()
+    for of, held in (("couplings", model.couplings), ("fields", model.fields)):
+        labels, values = model.labels(of), model.vector()[model.places(of)]
+        for label, value in zip(labels, values, strict=True):
+            if make is ising:
+                expected = (
+                    held.sel(variable=label)
+                    if of == "fields"
+                    else held.sel(variable=label[0], other=label[1])
+                )
+            elif make is monomials:
+                place = [BINARY.variables.index(v) for v in label]
+                expected = held.values[tuple(place)]
+            else:
+                variables, states = (label[:1], label[1:]) if of == "fields" else (label[:2], label[2:])
+                table = held[variables if of == "couplings" else variables[0]]
+                codes = [MIXED.code(v, state) for v, state in zip(variables, states, strict=True)]
+                expected = table.values[tuple(codes)]
+            assert value == float(expected)
+    pairs = {frozenset(model.labels("couplings")[k][:2]) for k in range(len(model.labels("couplings")))}
+    assert len(pairs) == 6
+
+
+def test_a_declared_model_has_no_labels_of_learned_couplings():
+    with pytest.raises(ModelError, match="LearnedPotentials"):
+        potentials().interval()
+
+
+# one idea, one face
+
+
+@pytest.mark.parametrize("make", [ising, pairwise, monomials, potentials])
+def test_the_solution_of_a_learned_model_says_its_distribution(make):
+    model = make()
+    solution = model.solution
+    assert isinstance(solution, bpm.Solution)
+    names, cards = model.domain.variables, model.domain.cardinalities
+    joint = np.exp(log_probabilities(model)).reshape(cards)
+    found = solution.marginal([names[3], names[0]])
+    np.testing.assert_allclose(found.values, joint.sum(axis=(1, 2)).T, atol=1e-12)
+    assert solution.method == "made up"
+    assert solution.status is model.status is bpm.Status.APPROXIMATE
+    assert bpm.kl_divergence(model, solution) == pytest.approx(0.0, abs=1e-12)
+    assert bpm.kl_divergence(solution.network, model) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("make", [ising, pairwise, monomials, potentials])
+def test_a_model_and_its_solution_draw_the_same_records(make):
+    model = make()
+    records = model.sample(40, rng=3)
+    assert records.equals(model.solution.sample(40, rng=3))
+    with pytest.warns(DeprecationWarning, match="rng="):
+        assert records.equals(model.sample(40, 3))
+    for size in (-1, 2.5, True):
+        with pytest.raises(ArgumentError, match="`size` must be"):
+            model.sample(size, rng=1)
+
+
+@pytest.mark.parametrize("status", bpm.Status)
+def test_a_status_is_an_enumeration_and_its_text(status):
+    model = LearnedIsing(
+        domain=BINARY,
+        coupling_matrix=np.zeros((4, 4)),
+        field_vector=np.zeros(4),
+        details={"status": status.value},
+        **STAMP,
+    )
+    assert model.status is status is model.solution.status
+    assert model.status == status.value == str(model.status) == f"{model.status}"
+    assert "status" not in model.solution.stats
+
+
+def test_a_model_too_wide_for_exact_inference_has_a_solution_that_refuses_marginals_alone():
+    p = 60
+    A = np.full((p, p), 0.01) - 0.01 * np.eye(p)
+    domain = Domain.from_states({f"v{i}": [0, 1] for i in range(p)})
+    wide = LearnedIsing(domain=domain, coupling_matrix=A, field_vector=np.zeros(p), **STAMP)
+    with pytest.raises(ModelTooLargeError):
+        wide.solution.marginal(["v0"])
+    records = wide.sample(30, rng=1)
+    assert records.equals(wide.solution.sample(30, rng=1))
+    assert np.isnan(bpm.compare({"wide": wide}, holdout=records).loc["wide", "holdout_log_likelihood"])
+
+
+def test_a_learned_model_is_drawn_and_compared_like_its_solution():
+    from bayesprivmrf.plots import edge_marginals, marginal_forest
+
+    model = ising()
+    truth = bpm.uniform_solution(model.specification)
+    both = bpm.compare({"model": model, "solution": model.solution}, truth=truth)
+    assert both.loc["model"].equals(both.loc["solution"])
+    shown = [marginal_forest({"it": each}, ["z", 0], truth=model) for each in (model, model.solution)]
+    points = [np.ma.getdata(figure.axes[0].collections[0].get_offsets()) for figure in shown]
+    np.testing.assert_array_equal(*points)
+    assert edge_marginals(model, {"it": model.solution}).axes

@@ -1,4 +1,4 @@
-"""Multiplicative weights and sepFEM: their oracles, what one record does to their scores, and an audit."""
+"""Multiplicative weights: what they find, what one record does to their scores, and an audit of noisy sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
 from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
-from bayesprivmrf.learning.parities.separator_fem import SeparatorFEM, best_by_enumeration, best_by_program
 from bayesprivmrf.learning.parities.sums import parity_sums, walsh_hadamard
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, promised_loss
 from bayesprivmrf.model.monomials import Monomials
@@ -77,43 +76,6 @@ def test_no_record_moves_the_scores_of_a_choice_over_a_larger_range(adjacency, m
                 ranges.append(change.max() - change.min())
             assert np.abs(gap_other - gap).max() <= moved  # a measurement's sensitivity
     assert max(ranges) == 2 * moved
-
-
-def value(weights: FloatArray, family: Monomials, eta: FloatArray, record: np.ndarray) -> float:
-    parities = [float(np.prod(record[list(members)].astype(float))) for members in family]
-    return float(weights @ parities + eta @ record)
-
-
-@pytest.mark.parametrize(("p", "order", "chosen"), [(1, 1, 2), (4, 4, 6), (6, 3, 9)])
-def test_both_oracles_find_the_best_record(p, order, chosen):
-    family, rng = Monomials.complete(p, order), np.random.default_rng(4)
-    for _ in range(3):
-        weights = np.zeros(len(family))
-        for place in rng.integers(1, len(family), chosen):
-            weights[place] += rng.choice([-1.0, 1.0])
-        eta = 2 * rng.normal(size=(2, p))
-        best = [max(value(weights, family, each, row) for row in records(p)) for each in eta]
-        enumerated = best_by_enumeration(weights, family, eta)
-        for row, each, largest in zip(enumerated, eta, best, strict=True):
-            assert value(weights, family, each, row) == pytest.approx(largest, abs=1e-9)
-            by_program = best_by_program(weights, family, each)
-            assert value(weights, family, each, by_program) == pytest.approx(largest, abs=1e-6)
-
-
-def test_synthetic_records_come_near_the_expectations_whichever_exact_oracle_makes_them():
-    family, sums, means = triple_sums(5_000)
-    settings = SeparatorFEM(rounds=24, choice_scale=20.0, samples=200)
-    found = settings.expectations(sums, family, 5_000.0, source(5))
-    assert found[0] == 1.0
-    assert np.abs(found - means).max() < 0.25
-    assert np.abs(means).max() > 0.5
-    few = [
-        SeparatorFEM(rounds=5, choice_scale=20.0, samples=4, oracle=oracle).expectations(
-            sums, family, 5_000.0, source(6)
-        )
-        for oracle in ("enumeration", "program")
-    ]
-    assert few[0].tolist() == few[1].tolist()
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

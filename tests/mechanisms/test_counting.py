@@ -531,3 +531,9 @@ def test_every_assignment_lands_in_its_own_cell():
     model = ModelSpecification(domain=MODEL.domain, cliques=(tuple(STATES),))
     assert (count_tables(model, frame).flat == 1).all()
     assert (count_tables(model, pl.from_pandas(frame).lazy()).flat == 1).all()
+
+
+def test_exact_counts_do_not_print():
+    model = ModelSpecification(domain=Domain.from_states({"a": [0, 1]}), cliques=(("a",),))
+    exact = count_tables(model, pd.DataFrame({"a": [0, 1, 1]}))
+    assert repr(exact) == str(exact) == "ExactCounts(sensitive)"

@@ -24,12 +24,11 @@ from bayesprivmrf.errors import (
     PrivacyError,
     UndeclaredStateError,
 )
-from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
-from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, base, clipped_ascent
+from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, clipped_ascent
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.noise.secure import NoiseSource, SecureNoise
+from bayesprivmrf.noise.secure import NoiseSource, SecureNoise, SimulatedNoise
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.subsampled_gaussian import (
     CalibratedNoise,
@@ -37,6 +36,8 @@ from bayesprivmrf.privacy.subsampled_gaussian import (
     calibrated_noise,
     promised_epsilon,
 )
+
+from .contract import Account, Undrawn, released
 
 STATES = {"z": ["no", "yes"], 0: [7, 5, 6], "a": [True, False], "one": ["x"], "lonely": ["q", "p"]}
 CLIQUES = [("z", 0), ("a", 0), ("one",), ("lonely",)]
@@ -77,16 +78,6 @@ class Replay(NoiseSource):
         return np.arange(1, size + 1, dtype=np.uint64) << np.uint64(40)
 
 
-class Account:
-    def __init__(self, refuse: bool = False) -> None:
-        self.refuse, self.spent = refuse, []
-
-    def spend(self, guarantee, provenance) -> None:
-        if self.refuse:
-            raise PrivacyError("the budget is spent")
-        self.spent.append((guarantee, provenance))
-
-
 # what is learnt
 
 
@@ -110,7 +101,7 @@ def test_a_small_chain_is_recovered_at_a_large_budget():
 def test_labels_stay_with_their_states_in_awkward_domains():
     data = frame(30_000)
     release = DPSGD(epsilon=8.0, delta=1e-6, steps=100).release(network(), data, rng=1)
-    solution = solution_of(release)
+    solution = release.solution
     assert solution.method == "DPSGD"
     assert solution.status is bpm.Status.STOPPED_EARLY
     assert solution.is_simulated
@@ -152,7 +143,7 @@ def test_impossible_cells_stay_impossible_and_records_in_them_are_refused():
     allowed = data[(data["z"] == "yes") | (data["0"] != 7)]
     release = DPSGD(**QUICK).release(public, allowed, rng=1)
     assert np.isneginf(release.potentials["z", 0][0, 0])
-    assert float(solution_of(release).marginal(["z", 0]).sel({"z": "no", "0": 7})) == 0.0
+    assert float(release.solution.marginal(["z", 0]).sel({"z": "no", "0": 7})) == 0.0
     assert release.graph(0.0).number_of_edges() == 2
 
 
@@ -179,9 +170,7 @@ def test_the_noise_multiplier_costs_the_budget_by_the_accountant():
     noise = calibrated_noise(schedules, 1.0, 1e-6)
     assert mechanism.noise_multiplier == noise.steps[0]
     assert 0.99 < promised_epsilon(schedules, noise, 1e-6) <= 1 + 1e-9
-    model = bpm.ModelSpecification.from_pgmpy(network())
-    plan = mechanism._prepare(model)
-    (ascent,) = plan.ascents
+    ascent = mechanism.ascent(bpm.ModelSpecification.from_pgmpy(network()), noise.steps[0])
     assert ascent.noise.scale >= noise.steps[0] * ascent.lattice.sensitivity
     assert ascent.numerator == 1 << 52
 
@@ -189,17 +178,17 @@ def test_the_noise_multiplier_costs_the_budget_by_the_accountant():
 def test_a_sampling_rate_is_rounded_up_to_what_is_drawn_and_accounted():
     mechanism = DPSGD(epsilon=1.0, delta=1e-6, sampling_rate=1e-17)
     assert mechanism.schedule.sampling_rate == 2.0**-53
-    assert mechanism._numerator == 1
+    model = bpm.ModelSpecification.from_pgmpy(network())
+    assert mechanism.ascent(model, 1.0).numerator == 1
     third = DPSGD(epsilon=1.0, delta=1e-6, sampling_rate=1 / 3)
-    assert third.schedule.sampling_rate == third._numerator / 2**53 >= 1 / 3
+    assert third.schedule.sampling_rate == third.ascent(model, 1.0).numerator / 2**53 >= 1 / 3
 
 
-def test_a_release_depends_on_the_data_through_noise_alone(monkeypatch):
-    monkeypatch.setattr(base, "noise_source", lambda rng: Replay())
+def test_a_release_depends_on_the_data_through_noise_alone():
     seen = []
     for size, seed in ((50, 0), (61, 1), (0, 2)):
         account = Account()
-        release = DPSGD(**QUICK).release(network(), frame(size, seed), ledger=account)
+        release = released(DPSGD(**QUICK), network(), frame(size, seed), Replay(), ledger=account)
         seen.append(
             (
                 release.potentials.flat.tobytes(),
@@ -254,19 +243,16 @@ def test_an_empty_frame_is_fitted_and_not_trusted():
 def test_a_learning_rate_that_diverges_says_so():
     release = DPSGD(**QUICK, learning_rate=1e6).release(network(), frame(50), rng=2)
     assert release.details["status"] == "diverged"
-    assert solution_of(release).status is bpm.Status.DIVERGED
-    assert math.isfinite(solution_of(release).log_partition)
+    assert release.solution.status is bpm.Status.DIVERGED
+    assert math.isfinite(release.solution.log_partition)
 
 
 def test_the_ledger_is_charged_once_and_nothing_is_drawn_when_it_refuses():
     account = Account()
     release = DPSGD(**QUICK).release(network(), frame(50), ledger=account)
     assert account.spent == [(release.guarantee, release.provenance)]
-    rng = np.random.default_rng(0)
-    before = rng.bit_generator.state
     with pytest.raises(PrivacyError, match="budget is spent"):
-        DPSGD(**QUICK).release(network(), frame(50), rng=rng, ledger=Account(refuse=True))
-    assert rng.bit_generator.state == before
+        released(DPSGD(**QUICK), network(), frame(50), Undrawn(), ledger=Account(refuse=True))
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -382,7 +368,8 @@ GRID = {"clip": [0.5, 2.0], "steps": (10, 20), "sampling_rate": [0.5]}
 def test_a_search_keeps_to_its_budget_over_all_trials():
     search = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=GRID)
     account = Account()
-    found = search.release(network(), frame(200), rng=1, ledger=account)
+    source = SimulatedNoise(np.random.default_rng(1))
+    found = released(search, network(), frame(200), source, ledger=account)
     assert isinstance(found, Trials)
     assert len(found) == len(search.trials) == 4
     assert [(s["clip"], s["steps"]) for s in found.settings] == [(0.5, 10), (0.5, 20), (2.0, 10), (2.0, 20)]
@@ -415,12 +402,27 @@ def test_what_one_trial_promises_pays_for_its_discrete_noise_too(covers, monkeyp
         clipped_ascent, "require_fine_lattice", lambda *given: checked.append((given[0], *given[2:]))
     )
     grid = {"steps": [5, 20], "sampling_rate": [0.5]}
-    plan = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers)._prepare(network())
-    cells = plan.specification.size
-    together = (25 * cells + 1, plan.epsilon, 1e-6)
-    alone = [(steps * cells + 1, plan.one_alone, 1e-6) for steps in (5, 20)]
-    assert plan.one_alone < plan.epsilon
+    found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers).release(network(), frame(9), rng=1)
+    cells, epsilon, one_alone = found.releases[0].model.size, found.guarantee.epsilon, found.one_alone.epsilon
+    together = (25 * cells + 1, epsilon, 1e-6)
+    alone = [(steps * cells + 1, one_alone, 1e-6) for steps in (5, 20)]
+    assert one_alone < epsilon
     assert set(checked) == {together, *alone}
+
+
+def test_a_preview_tells_the_number_of_records_every_ascent_and_what_all_cost():
+    search = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=GRID, covers="trial")
+    frame = search.preview(network())
+    assert list(frame) == ["step", "epsilon", "count", "noise_sd"]
+    assert frame["step"].iloc[0] == "number of records"
+    assert frame["count"].tolist()[1:-1] == [10, 20, 10, 20]
+    assert frame["epsilon"].iloc[-1] == search.promise(network()).epsilon > 1.5
+    assert frame["epsilon"].iloc[:-1].isna().all()
+    one = search.trials[2]
+    assert frame["noise_sd"].iloc[3] == pytest.approx(one.noise_multiplier * one.clip, rel=1e-3)
+    told = one.preview(network(), total=10_000)
+    assert told["relative_noise"].iloc[1] == pytest.approx(told["noise_sd"].iloc[1] / 10_000)
+    assert 0 < told["smallest_coupling"].iloc[1] < 1
 
 
 def test_a_search_of_one_trial_is_that_trial():

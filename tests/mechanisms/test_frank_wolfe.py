@@ -82,11 +82,11 @@ def test_steps_and_noise_are_said_and_paid_for():
 
 def test_the_budget_covers_the_number_of_records_and_the_steps():
     mechanism = PrivateFrankWolfe(rho=0.5, width=1.0)
-    plan = mechanism._prepare(network())
-    assert plan.budget.total is not None
-    steps = plan.map.steps_for(1000.0)
-    paid = step_rho(plan.map.exposure, plan.map.multiple(steps), steps, mechanism.adjacency)
-    assert 0.4999 < paid + 1 / (2 * plan.budget.total.scale**2) <= 0.5
+    learnt = mechanism.release(network(), frame(1000), rng=4)
+    assert learnt.total_noise is not None
+    steps = learnt.details["steps"]
+    paid = step_rho(learnt.map.exposure, learnt.details["noise_multiple"], steps, mechanism.adjacency)
+    assert 0.4999 < paid + 1 / (2 * learnt.total_noise.scale**2) <= 0.5
 
 
 def test_declared_cliques_bound_what_is_learnt():
@@ -369,6 +369,7 @@ def test_steps_and_no_number_of_records_say_nothing_of_it():
         PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10).release(TEN, agreeing(3000), rng=1)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(calibration):
     """200 first steps of two nodes: at level 1e-4 within 0.1 of their share, which is near uniform below 0.05."""
@@ -381,11 +382,11 @@ def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_t
     agree = np.arange(records) < records / (1 + np.exp(-0.6))
     codes[:, 1] = np.where(agree, codes[:, 0], 1 - codes[:, 0])
     source, found = noise_source(9), {}
+    coded, ones = codes.astype(np.uint8), np.ones(records, dtype=np.int64)
     for budget, runs in ((rho, 200), (1e4 * rho, 1)):
         mechanism = PrivateFrankWolfe(rho=budget, **settings)
-        plan = mechanism._prepare(TEN)
-        read = mechanism._read(plan, pd.DataFrame(codes, columns=list(TEN.nodes)))
-        couplings = [plan.map.learn(read.codes, read.counts, records, source)[0][0, 1] for _ in range(runs)]
+        learns = mechanism.release(TEN, pd.DataFrame(codes, columns=list(TEN.nodes)), rng=1).map.learn
+        couplings = [learns(coded, ones, records, source)[0][0, 1] for _ in range(runs)]
         found[budget] = np.mean(couplings)
     assert 0.35 < found[rho] / found[1e4 * rho] < 0.85
 
@@ -414,7 +415,7 @@ def test_a_preview_has_steps_choices_and_what_they_cost():
 )
 def test_the_costs_of_a_preview_add_up_to_the_guarantee(settings):
     mechanism = PrivateFrankWolfe(rho=0.5, width=1.0, **settings)
-    promised = mechanism._guarantee(mechanism._prepare(TEN)).rho
+    promised = mechanism.promise(TEN).rho
     assert mechanism.preview(TEN, total=10_000)["rho"].sum() == pytest.approx(promised, rel=1e-12)
 
 

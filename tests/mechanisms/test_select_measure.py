@@ -107,14 +107,16 @@ def test_the_noisy_tables_serve_the_other_estimators():
 @pytest.mark.parametrize("degree", [2, 11])
 def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, degree):
     mechanism = SelectMeasure(rho=0.37, degree=degree, adjacency=adjacency)
-    plan = mechanism._prepare(bpm.declare(states={v: list(range(states)) for v in range(12)}))
-    inner = plan.map.plan
+    variables = bpm.declare(states={v: list(range(states)) for v in range(12)})
+    data = pd.DataFrame(np.random.default_rng(0).integers(0, states, (5000, 12)), columns=list(range(12)))
+    learnt = mechanism.release(variables, data, rng=1)
+    inner = learnt.map.plan
     form = "moments" if states == 2 else "tables"
     assert inner.form == form
     spent = promised_loss([inner.one_way], singles_sensitivity((states,) * 12, form, mechanism.adjacency))
     spent += promised_loss([inner.two_way], pairs_sensitivity(12, inner.count, form, mechanism.adjacency))
-    if plan.budget.total is not None:
-        spent += promised_loss([plan.budget.total], 1.0)
+    if learnt.total_noise is not None:
+        spent += promised_loss([learnt.total_noise], 1.0)
     assert (inner.selection_scale is None) == (degree == 11)
     if inner.selection_scale is not None:
         cost = selection_rho(
@@ -332,8 +334,8 @@ def test_a_preview_has_every_step_with_what_it_costs(adjacency, degree):
     assert ("number of records" in frame.index) == (adjacency == "add-or-remove-one")
     assert ("choice of 4 pairs from 28" in frame.index) == (degree == 1)
     assert frame["count"].iloc[-1] == (4 if degree == 1 else 28)
-    plan = mechanism._prepare(network()).map.plan
-    assert frame["noise_sd"].iloc[-1] == plan.two_way.standard_deviation
+    (measured,) = mechanism.outlays(network())[-1].draws
+    assert frame["noise_sd"].iloc[-1] == measured.law.standard_deviation
     told = mechanism.preview(network(), total=10_000)
     np.testing.assert_allclose(told["relative_noise"], told["noise_sd"] / 10_000)
     assert told["smallest_coupling"].max() < 0.3

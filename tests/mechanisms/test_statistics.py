@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 import sys
+import types
 import warnings
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,6 @@ from bayesprivmrf.mechanisms import (
     LaplaceStatistics,
     Mechanism,
     ObjectivePerturbation,
-    Stamp,
     StatisticsMechanism,
     available_mechanisms,
     calibration,
@@ -33,13 +34,15 @@ from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
+    Laplace,
     NoiseLaw,
     NoNoise,
     PrivacyGuarantee,
 )
-from bayesprivmrf.release import Provenance
 
-from .contract import MODEL, Account, Replay, TablesContract, frame, sample
+from . import contract
+from .contract import MODEL, Account, Replay, TablesContract, frame, released, sample
 
 WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
 BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
@@ -73,15 +76,19 @@ class TestGaussianWeighted(TablesContract):
         return GaussianStatistics(**{"rho": 0.1, "weights": WEIGHTS} | more)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize(("adjacency", "factor"), [("add-or-remove-one", 1), ("replace-one", 2)])
 def test_scales_are_the_stated_formulas(adjacency, factor):
-    laws = LaplaceStatistics(epsilon=0.5, adjacency=adjacency)._prepare(MODEL).noise
+    def laws_of(mechanism):
+        return mechanism.release(MODEL, sample(5)).noise
+
+    laws = laws_of(LaplaceStatistics(epsilon=0.5, adjacency=adjacency))
     assert [law.scale for law in laws] == pytest.approx([2 * factor / 0.5] * 2, rel=1e-14)
-    laws = LaplaceStatistics(epsilon=0.5, weights=WEIGHTS, adjacency=adjacency)._prepare(MODEL).noise
+    laws = laws_of(LaplaceStatistics(epsilon=0.5, weights=WEIGHTS, adjacency=adjacency))
     assert [law.scale for law in laws] == pytest.approx([factor / 0.375, factor / 0.125], rel=1e-14)
-    laws = GaussianStatistics(rho=0.5, adjacency=adjacency)._prepare(MODEL).noise
+    laws = laws_of(GaussianStatistics(rho=0.5, adjacency=adjacency))
     assert [law.scale**2 for law in laws] == pytest.approx([2 * factor / 1.0] * 2, rel=1e-14)
-    laws = GaussianStatistics(rho=0.5, weights=WEIGHTS, adjacency=adjacency)._prepare(MODEL).noise
+    laws = laws_of(GaussianStatistics(rho=0.5, weights=WEIGHTS, adjacency=adjacency))
     assert [law.scale**2 for law in laws] == pytest.approx([factor / 0.75, factor / 0.25], rel=1e-14)
 
 
@@ -169,9 +176,24 @@ def test_a_seed_of_another_kind_is_refused(rng):
         LaplaceStatistics(epsilon=1.0).release(MODEL, sample(5), rng=rng)
 
 
-def test_a_ledger_without_spend_is_refused():
-    with pytest.raises(ArgumentError, match="`ledger` must have"):
-        LaplaceStatistics(epsilon=1.0).release(MODEL, sample(5), ledger=object())
+class Unread:
+    """Data that nobody may look at."""
+
+    def __getattribute__(self, name):
+        raise AssertionError("the data was looked at")
+
+
+@pytest.mark.parametrize("ledger", [object(), Account, types.SimpleNamespace(spend=3)], ids=repr)
+def test_what_cannot_be_charged_is_refused_as_a_ledger_before_the_data_is_read(ledger):
+    with pytest.raises(ArgumentError, match="`ledger` must be an object with a method `spend`"):
+        LaplaceStatistics(epsilon=1.0).release(MODEL, Unread(), ledger=ledger)
+
+
+def test_a_simulated_release_is_not_charged_to_a_ledger():
+    account = Account()
+    with pytest.raises(ArgumentError, match="must be None where `rng` is given"):
+        LaplaceStatistics(epsilon=1.0).release(MODEL, Unread(), rng=1, ledger=account)
+    assert account.spent == []
 
 
 def test_variables_alone_are_refused_with_the_remedy():
@@ -210,7 +232,7 @@ def test_noise_has_the_stated_law_in_every_table():
     exact = ExactStatistics().release(MODEL, data).tables.flat
     rng = np.random.default_rng(11)
     residuals = np.array([mechanism.release(MODEL, data, rng=rng).tables.flat - exact for _ in range(1500)])
-    for position, law in enumerate(mechanism._prepare(MODEL).noise):
+    for position, law in enumerate(mechanism.release(MODEL, data).noise):
         part = residuals[:, MODEL.offsets[position] : MODEL.offsets[position + 1]]
         squares = part.astype(float) ** 2
         error = squares.std() / math.sqrt(squares.size)
@@ -236,7 +258,7 @@ def test_exact_statistics_promise_nothing_and_say_so(tmp_path):
 def test_preview_states_noise_and_the_records_needed_without_data():
     table = LaplaceStatistics(epsilon=0.5).preview(MODEL)
     assert list(table.columns) == ["clique", "cells", "noise_sd", "records_needed"]
-    law = LaplaceStatistics(epsilon=0.5)._prepare(MODEL).noise[0]
+    law = LaplaceStatistics(epsilon=0.5).release(MODEL, sample(2000)).noise[0]
     assert table["noise_sd"][0] == law.standard_deviation
     assert list(table["cells"]) == [6, 4]
     # at that N the noise is a tenth of an even cell
@@ -273,10 +295,10 @@ def test_no_warning_filter_loses_a_release_that_was_paid_for(action):
     account = Account()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action)
-        release = LaplaceStatistics(epsilon=0.001).release(MODEL, sample(2000), rng=0, ledger=account)
+        release = released(LaplaceStatistics(epsilon=0.001), MODEL, sample(2000), Replay(), ledger=account)
     assert account.spent == [(release.guarantee, release.provenance)]
     assert [warning.category for warning in caught] == [NoiseWarning] * (action != "ignore")
-    assert all(warning.filename == __file__ for warning in caught)
+    assert all(warning.filename == contract.__file__ for warning in caught)  # where `release` is called
 
 
 def test_a_preview_warns_as_an_error_where_warnings_are_errors():
@@ -336,26 +358,66 @@ def test_a_promise_over_a_table_without_noise_is_refused_before_the_data_is_read
     assert account.spent == []
 
 
-def test_every_cell_gets_noise_even_under_a_law_that_equals_nothing():
-    class Odd(NoiseLaw):
-        name, scale, variance, mean_absolute, is_discrete = "odd", 1.0, 1.0, 1.0, True
-        __hash__ = object.__hash__
+@dataclass(frozen=True)
+class Plain(NoiseLaw):
+    """Noise of whole numbers with an exact draw, as plain as can be."""
 
-        def __eq__(self, other):
-            return False
+    name: ClassVar[str] = "plain"
+    is_discrete: ClassVar[bool] = True
+    variance: ClassVar[float] = 1.0
+    mean_absolute: ClassVar[float] = 1.0
+    detail: Any = 1
 
-        def log_density(self, residual):
-            raise NotImplementedError
+    def log_density(self, residual):
+        return -np.abs(residual)
 
-        score = log_density
+    score = log_density
 
-    mechanism = Bare(laws=(Odd(), Odd()))
-    plan = mechanism._prepare(MODEL)
-    stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=Provenance(mechanism="stub"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoiseWarning)
-        release = mechanism._randomise(plan, mechanism._read(plan, sample(50)), Replay(), stamp)
-    assert release.tables.flat.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    def draw(self, size, rng):
+        return np.ones(size, dtype=np.int64)
+
+    def add_exactly(self, counts, words):
+        return counts + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Unequal(Plain):
+    name: ClassVar[str] = "unequal"
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return False
+
+
+@dataclass(frozen=True)
+class Nameless(Plain):
+    """It would be read again as its parent."""
+
+
+@dataclass(frozen=True)
+class Inexact(Plain):
+    name: ClassVar[str] = "inexact"
+    add_exactly = NoiseLaw.add_exactly
+
+
+@pytest.mark.parametrize(
+    ("law", "error", "words"),
+    [
+        (Gaussian(2.0), PrivacyError, "'gaussian', which is of real numbers"),
+        (Laplace(2.0), PrivacyError, "'laplace', which is of real numbers"),
+        (Inexact(), PrivacyError, "'inexact', which has no exact draw"),
+        (Unequal(), ArgumentError, "must equal the one that is read back"),
+        (Nameless(), ArgumentError, "a `name` of its own"),
+        (Plain(detail=(1, 2)), ArgumentError, "`detail` .* must be a finite number or text, .* got tuple"),
+        (Plain(detail=math.nan), ArgumentError, "`detail` .* must be a finite number"),
+        ("laplace", ArgumentError, "must be a NoiseLaw, got str"),
+    ],
+)
+def test_noise_that_cannot_be_drawn_or_written_down_is_refused_before_anything_is_spent(law, error, words):
+    account = Account()
+    with pytest.raises(error, match=words):
+        Bare(laws=(Plain(), law)).release(MODEL, "never looked at", ledger=account)
+    assert account.spent == []
 
 
 def test_a_model_without_variables_is_refused():

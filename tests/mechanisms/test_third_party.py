@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, PrivacyError
 from bayesprivmrf.mechanisms import (
     DPSGD,
     ExactStatistics,
@@ -20,7 +21,7 @@ from bayesprivmrf.mechanisms import (
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.privacy import PrivacyGuarantee
 
-from .contract import TablesContract
+from .contract import MODEL, Account, TablesContract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,32 @@ def test_a_plug_in_with_an_init_of_its_own_takes_what_that_takes():
     assert Loose(budget=2.0, adjacency="replace-one").epsilon == 2.0
     with pytest.raises(ArgumentError, match="no setting `budget`"):
         CubeRootStatistics(epsilon=2.0, budget=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loud(CubeRootStatistics):
+    """Promises whatever it is told to."""
+
+    stated: Any = None
+
+    def _promise(self, specification):
+        return self.stated
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        (1.0, "must promise a PrivacyGuarantee or None, got float"),
+        (PrivacyGuarantee(epsilon=1.0, adjacency="replace-one"), "got a guarantee for replace-one"),
+    ],
+)
+def test_a_promise_that_no_release_could_carry_is_refused_before_anything_is_charged(stated, words):
+    account = Account()
+    with pytest.raises(PrivacyError, match=words):
+        Loud(epsilon=1.0, stated=stated).release(MODEL, "never looked at", ledger=account)
+    with pytest.raises(PrivacyError, match=words):
+        Loud(epsilon=1.0, stated=stated).promise(MODEL)
+    assert account.spent == []
 
 
 class EntryPoint:

@@ -5,6 +5,7 @@ import pytest
 
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
+from bayesprivmrf.model.declaration_file import read_declaration
 
 
 def specification(states, cliques, **rest):
@@ -40,6 +41,32 @@ def test_nested_and_repeated_scopes_are_measured_once():
     model = specification(BINARY, [("a", "b"), ("a",), ("b", "a"), ("c", "b", "a"), ("c",)])
     assert model.cliques == (("c", "b", "a"),)
     assert specification(BINARY, [("a", "b"), ("b", "a"), ("c",)]).cliques == (("a", "b"), ("c",))
+
+
+def test_a_clique_that_is_not_measured_by_itself_is_said_once_with_the_one_that_holds_it(tmp_path):
+    states = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+    cliques = [("a",), ("a", "b"), ("b", "c"), ("c", "b")]
+    with pytest.warns(
+        DeclarationWarning, match=r"2 tables are measured of 4.*\('a',\) lies inside \('a', 'b'\)"
+    ) as caught:
+        network = declare(states, cliques)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    file = tmp_path / "model.toml"
+    file.write_text(
+        'cliques = [["a"], ["a", "b"]]\n' + "".join(f"[variables.{v}]\nstates = [0, 1]\n" for v in "ab")
+    )
+    with pytest.warns(DeclarationWarning, match=r"\('a',\) lies inside \('a', 'b'\)"):
+        read_declaration(file)
+    factor, _ = pgmpy_classes()
+    network.add_factors(factor(["c"], [2], np.ones(2), {"c": [0, 1]}))
+    with pytest.warns(DeclarationWarning, match=r"\('c',\) lies inside \('b', 'c'\)"):
+        model = ModelSpecification.from_pgmpy(network)
+    with warnings.catch_warnings():  # nothing is dropped of a specification, nor of what was kept
+        warnings.simplefilter("error")
+        assert ModelSpecification.from_pgmpy(model.to_pgmpy()) == model
+        declare(states)
+        declare(states, [("a", "b"), ("b", "c")])
 
 
 def test_edges_only_network_needs_states_and_measures_pairs_and_isolated_nodes():
@@ -107,11 +134,11 @@ def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
         ({"a": [None, 1]}, [("a",)], "missing value"),
         ({"a": [float("nan"), 1]}, [("a",)], "missing value"),
         ({"a": [[1], 2]}, [("a",)], "hashable"),
-        ({"a": "yes"}, [("a",)], "sequence of labels"),
+        ({"a": "yes"}, [("a",)], "must be a sequence"),
         ({"a": {"x", "y"}}, [("a",)], "in an order, got a set"),
         ({"a": [True, 1]}, [("a",)], "True and 1"),
         ({"a": [0, 1]}, ["a"], r"write \('a',\)"),
-        ({"a": [0, 1]}, "a", "sequence of tuples"),
+        ({"a": [0, 1]}, "a", "must be a sequence"),
         ({"a": [0, 1]}, [()], "at least one variable"),
         ({"a": [0, 1]}, [("a", "a")], "each variable once"),
         ({"a": [0, 1]}, [("a", "z")], "'z', which is not declared"),

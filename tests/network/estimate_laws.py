@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from bayesprivmrf.network import EstimateLaw
-from bayesprivmrf.network.estimate_law import _fingerprint
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
-
-from .graphs import small_networks
-
-NETWORK = small_networks()["tree"]
-CONSTANTS = perturbation_constants(NETWORK.coupling, 5.0)
 
 
 def written_law(quantile, betas, bounds=(-math.inf, math.inf), count=4000) -> EstimateLaw:
@@ -29,21 +21,9 @@ def written_law(quantile, betas, bounds=(-math.inf, math.inf), count=4000) -> Es
         rhat=np.ones(len(betas)),
         ends=bounds,
         spacing=1e-6,
-        fingerprint=_fingerprint(NETWORK, CONSTANTS, None),
+        fingerprint="",
     )
 
 
 def normal_law(sd=0.3, **settings: Any) -> EstimateLaw:
     return written_law(lambda beta, u: beta + sd * ndtri(u), np.linspace(-2, 4, 25), **settings)
-
-
-def released(value: float) -> Any:
-    """An estimate of that value, as far as intervals and posteriors look at it."""
-    return SimpleNamespace(
-        inverse_temperature=value,
-        network=NETWORK,
-        constants=CONSTANTS,
-        bounds=None,
-        provenance=SimpleNamespace(simulated=True),
-        privacy_statement=lambda: "none",
-    )

@@ -12,10 +12,9 @@ from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.network.beta_posterior import _sampled, posterior
 from bayesprivmrf.network.estimate_likelihood import likelihood
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
-from .estimate_laws import normal_law, released
+from .estimate_laws import normal_law
 
 
 def test_the_likelihood_of_a_written_law_is_its_density_between_the_ends_and_its_probability_at_them():
@@ -47,7 +46,7 @@ def test_a_likelihood_between_grid_points_moves_and_is_not_bimodal():
 def test_normal_law_and_normal_prior_give_the_conjugate_posterior(as_function):
     prior = stats.norm(0.5, 0.4)
     tree = posterior(
-        normal_law(sd=0.3), released(1.5), (lambda b: prior.logpdf(b) + 7) if as_function else prior, rng=3
+        normal_law(sd=0.3), 1.5, (lambda b: prior.logpdf(b) + 7) if as_function else prior, rng=3
     )
     precision = 1 / 0.3**2 + 1 / 0.4**2
     mean, sd = (1.5 / 0.3**2 + 0.5 / 0.4**2) / precision, precision**-0.5
@@ -79,9 +78,9 @@ def test_draws_follow_a_density_that_is_straight_between_grid_points():
 
 def test_seeds_repeat_and_priors_hold():
     law = normal_law()
-    one, two = (posterior(law, released(1.0), rng=5)["posterior"]["beta"].values for _ in range(2))
+    one, two = (posterior(law, 1.0, rng=5)["posterior"]["beta"].values for _ in range(2))
     assert np.array_equal(one, two)
-    cut = posterior(law, released(0.1), stats.halfnorm(scale=2), rng=5)
+    cut = posterior(law, 0.1, stats.halfnorm(scale=2), rng=5)
     assert cut["posterior"]["beta"].values.min() >= -0.01
     assert cut["prior"]["beta"].values.max() <= 4.0
 
@@ -90,16 +89,16 @@ def test_what_is_no_prior_and_what_is_impossible_are_refused():
     law = normal_law()
     for wrong in (3.0, "flat", lambda b: np.nan * b, lambda b: 0.0, stats.uniform(50, 1)):
         with pytest.raises(ArgumentError, match="`prior` must"):
-            posterior(law, released(1.0), wrong)
+            posterior(law, 1.0, wrong)
     with pytest.raises(ArgumentError, match="`prior` must have mass where the estimate is possible"):
-        posterior(law, released(1e4))
+        posterior(law, 1e4)
     with pytest.raises(ArgumentError, match="`draws` must be a whole number"):
-        posterior(law, released(1.0), draws=0)
+        posterior(law, 1.0, draws=0)
 
 
 def test_few_simulations_are_told():
     with pytest.warns(SamplingWarning, match="rests on .* simulated estimates"):
-        posterior(normal_law(count=60), released(1.0), rng=0)
+        posterior(normal_law(count=60), 1.0, rng=0)
 
 
 @pytest.mark.slow
@@ -115,7 +114,7 @@ def test_truths_from_the_prior_rank_evenly_among_draws_of_their_posteriors():
     ranks, ends = [], 0
     for beta in rng.uniform(0, 3, 400):
         spins = network.sample(beta, 1, rng, burn_in=150)[0]
-        value = float(estimator.score(spins).estimates(simulated_noise(constants.noise, 1, rng))[0])
+        value = float(estimator.score(spins).estimates(constants.noise.draw(1, rng))[0])
         ends += any(law.at_end(value))
         cumulated = np.cumsum(likelihood(law, value, grid)[0])
         ranks.append(np.interp(beta, grid, cumulated / cumulated[-1]))

@@ -11,10 +11,8 @@ import pytest
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import EstimateLaw, IsingNetwork
-from bayesprivmrf.network.estimate_law import public_grid
+from bayesprivmrf.network.law_simulation import public_grid
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.network.simulated_noise import simulated_noise
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian
 from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 from .graphs import configurations, law, small_networks
@@ -92,28 +90,13 @@ def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_a
     assert EstimateLaw(estimates=half, **base).effective_size == pytest.approx(1280, rel=0.12)
 
 
-@pytest.mark.parametrize("law", [DiscreteLaplace(2.0**20), DiscreteGaussian(2.0**20)])
-def test_simulated_noise_has_the_laws_moments(law):
-    draws = simulated_noise(law, 200_000, np.random.default_rng(4)).astype(float)
-    assert draws.dtype == float
-    assert abs(draws.mean()) <= 4.5 * law.standard_deviation / np.sqrt(draws.size)
-    assert np.abs(draws).mean() == pytest.approx(law.mean_absolute, rel=4.5 / np.sqrt(draws.size))
-    assert draws.std() == pytest.approx(law.standard_deviation, rel=4.5 * 1.2 / np.sqrt(draws.size))
-
-
-def test_other_noise_is_refused():
-    for other in (Gaussian(1e6), DiscreteGaussian(2.0)):
-        with pytest.raises(ArgumentError, match="`law` must be discrete"):
-            simulated_noise(other, 1, np.random.default_rng(0))
-
-
 def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
     network = IsingNetwork.from_graph(nx.complete_graph(30), "mean-degree")  # norm 1
-    grid = public_grid(network, (0.0, 5.0), 40)
+    grid = public_grid(network.coupling, (0.0, 5.0), 40)
     assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
     assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
-    assert public_grid(network, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
-    both = public_grid(network, (-2.0, 2.0), 40)
+    assert public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
+    both = public_grid(network.coupling, (-2.0, 2.0), 40)
     assert both == pytest.approx(-both[::-1])
 
 

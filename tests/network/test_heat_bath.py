@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from bayesprivmrf.chains.heat_bath import _Block
-from bayesprivmrf.chains.mixing import effective_size, split_rhat
+from bayesprivmrf.chains.heat_bath import HeatBath
+from bayesprivmrf.chains.mixing import Mixing, split_rhat
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import IsingNetwork
 from network.graphs import chi_square, small_networks
@@ -51,11 +51,10 @@ def test_both_compiled_loops_draw_the_same_from_the_same_random_numbers():
 def test_local_fields_are_kept_without_drift():
     network = IsingNetwork.from_graph(nx.gnp_random_graph(60, 0.2, seed=4), "degree-normalised")
     rng = np.random.default_rng(0)
-    start = rng.choice(np.array([-1, 1], dtype=np.int8), (3, 60))
-    block = _Block(network, 0.7, start, rng.integers(0, 2**64, (4, 3), dtype=np.uint64))
+    spins = rng.choice(np.array([-1, 1], dtype=np.int8), (60, 3))
     trace = np.empty((1500, 2, 3))  # longer than the fields go without being computed anew
-    block.run(trace)
-    np.testing.assert_allclose(trace[-1, 0], network.energy(block.spins.T), rtol=1e-10)
+    HeatBath.of(network.coupling, 0.7).run(spins, rng.integers(0, 2**64, (4, 3), dtype=np.uint64), trace)
+    np.testing.assert_allclose(trace[-1, 0], network.energy(spins.T), rtol=1e-10)
 
 
 def test_a_seed_gives_one_result_and_generators_move_on():
@@ -108,13 +107,20 @@ def autoregressive(sweeps: int, chains: int, rho: float) -> np.ndarray:
     return trace[sweeps // 5 :]
 
 
-def test_the_effective_size_is_arvizs_and_that_of_the_theory():
+@pytest.mark.parametrize("correlation", [0.2, 0.95])
+def test_both_diagnostics_are_arvizs_and_the_effective_size_is_that_of_the_theory(correlation):
     import arviz as az
 
-    trace = autoregressive(5000, 4, 0.8)
-    ours = effective_size(trace)
-    assert ours == pytest.approx(float(np.ravel(az.ess(trace.T, method="mean"))[0]), rel=0.05)
-    assert ours == pytest.approx(trace.size * 0.2 / 1.8, rel=0.2)
+    trace = autoregressive(180, 6, correlation)
+    mixing = Mixing(energy=trace, order=trace[:, :2])
+    for ess, rhat, noted in (
+        (mixing.energy_ess, mixing.energy_rhat, trace),
+        (mixing.order_ess, mixing.order_rhat, trace[:, :2]),
+    ):
+        assert ess == pytest.approx(float(az.ess(noted.T, method="mean")), rel=1e-12)
+        assert rhat == pytest.approx(float(az.rhat(noted.T, method="split")), rel=1e-12)
+    long = autoregressive(5000, 4, 0.8)
+    assert Mixing(energy=long, order=long).energy_ess == pytest.approx(long.size * 0.2 / 1.8, rel=0.2)
 
 
 def test_split_rhat_sees_chains_apart_and_trends_and_takes_constants():
@@ -125,8 +131,10 @@ def test_split_rhat_sees_chains_apart_and_trends_and_takes_constants():
     assert split_rhat(np.full((50, 4), 3.7)) == 1.0
     assert split_rhat(np.full((50, 2), [1.0, 2.0])) == math.inf
     assert math.isnan(split_rhat(trace[:3]))
-    assert math.isnan(effective_size(trace[:3]))
-    assert effective_size(np.full((50, 4), 3.7)) == 200
+    short, constant = Mixing(energy=trace[:3], order=trace[:3]), np.full((50, 4), 3.7)
+    assert math.isnan(short.energy_ess)
+    assert not short.trusted
+    assert Mixing(energy=constant, order=constant).order_ess == 200
 
 
 @pytest.mark.parametrize(

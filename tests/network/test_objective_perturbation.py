@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.optimize import brentq
@@ -181,6 +183,18 @@ def test_the_ledger_is_charged_once_and_never_for_what_is_refused():
     assert book.entries == [(2.0, "ObjectivePerturbation")]
 
 
+def test_a_preview_tells_both_parts_of_the_budget_and_what_they_do_to_beta():
+    network = random_network(8)
+    for mechanism in (ObjectivePerturbation(epsilon=2.0), ObjectivePerturbation(epsilon=2.0, delta=1e-3)):
+        told = mechanism.preview(network).set_index("step")
+        constants = mechanism.release(network, draws(network, 0.5, 8), rng=1).constants
+        assert told["epsilon"].sum() == pytest.approx(2.0, rel=1e-12)
+        assert told["size"].tolist() == [constants.noise_deviation, constants.curvature]
+        fields = float((network.coupling.toarray() ** 2).sum())
+        np.testing.assert_allclose(told["on_beta"], told["size"] / (fields + constants.curvature))
+        assert mechanism.promise(network).delta == mechanism.delta
+
+
 def test_a_saved_estimate_comes_back_whole(tmp_path):
     for network, bounds in ((awkward_network(), (-1, 4)), (random_network(9), None)):
         spins = draws(network, 0.5, 9)
@@ -306,6 +320,79 @@ def test_outcomes_that_do_not_fit_are_refused_without_showing_them(outcomes, err
     assert "ghost" not in str(caught.value)
 
 
+def test_a_network_without_some_nodes_is_released_with_its_own_constants_and_nothing_of_the_others():
+    network = random_network(4, n=30)
+    present = [node for place, node in enumerate(network.nodes) if place % 4]
+    places = [network.nodes.index(node) for node in present]
+    by_hand = IsingNetwork.from_matrix(network.coupling.toarray()[np.ix_(places, places)], present)
+    among = network.subnetwork(reversed(present))
+    assert among.nodes == tuple(present)
+    assert (among.coupling != by_hand.coupling).nnz == 0
+    mechanism = ObjectivePerturbation(epsilon=2.0)
+    outcomes = dict(zip(network.nodes, draws(network, 0.5, 4).tolist(), strict=True))
+    answers = {node: outcomes[node] for node in present}
+    estimate = mechanism.release(among, answers, rng=5)
+    assert estimate.constants == perturbation_constants(by_hand.coupling, 2.0)
+    assert estimate.constants != perturbation_constants(network.coupling, 2.0)
+    assert estimate.inverse_temperature == mechanism.release(by_hand, answers, rng=5).inverse_temperature
+    assert estimate.network.nodes == among.nodes
+
+
+def test_neighbours_on_a_network_without_some_nodes_differ_by_no_more_than_its_sensitivity():
+    network = IsingNetwork.from_graph(
+        [(0, 1, 0.7), (1, 2, 1.0), (2, 3, 0.4), (3, 0, 1.3), (2, 4, 2.0), (4, 5, 1.0)]
+    )
+    among = network.subnetwork([0, 1, 2, 3, 5])  # 5 has no neighbour left
+    constants = perturbation_constants(among.coupling, 2.0)
+    estimator = PerturbedEstimator.of(among.coupling, constants, (0.0, 3.0))
+    positions = np.linspace(0, 3.0 / constants.grid, 40).astype(int).tolist()
+    largest = 0.0
+    for spins in itertools.product((-1, 1), repeat=5):
+        for place in range(5):
+            flipped = np.array(spins)
+            flipped[place] *= -1
+            scores = [estimator.score(np.array(s)) for s in (spins, flipped)]
+            largest = max(largest, *(abs(scores[0].at(k) - scores[1].at(k)) for k in positions))
+    assert 0.5 * constants.sensitivity < largest <= constants.sensitivity
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        {"ann": 1, "bob": -1, "cas": None},
+        {"ann": 1, "bob": -1, "cas": math.nan},
+        {"ann": 1, "bob": -1},
+        pd.Series([1.0, -1.0, math.nan], index=["ann", "bob", "cas"]),
+        pd.Series([1, -1], index=["ann", "bob"]),
+        [1, -1, None],
+        np.array([1.0, -1.0, math.nan]),
+    ],
+    ids=str,
+)
+def test_a_missing_outcome_is_refused_before_anything_is_spent_and_no_node_is_named(outcomes):
+    class Book:
+        def spend(self, guarantee, provenance):
+            raise AssertionError("charged for a release that cannot be made")
+
+    network = IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")])
+    with pytest.raises(DataError, match=r"network\.subnetwork") as caught:
+        ObjectivePerturbation(epsilon=1.0).release(network, outcomes, ledger=Book())
+    assert not any(name in str(caught.value) for name in ("ann", "bob", "cas"))
+    assert caught.value.__context__ is None
+
+
+def test_a_subnetwork_needs_known_nodes_of_which_two_are_coupled():
+    network = IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")])
+    for nodes, message in [
+        (["ann", "dan"], "nodes of the network"),
+        (["ann", "ann"], "must not repeat"),
+        (["ann", "cas"], "must have an edge"),
+        ([], "must have an edge"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            network.subnetwork(nodes)
+
+
 def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_none():
     spins = np.ones(401, dtype=int)
     with pytest.warns(ConsistencyWarning, match="does not promise that the estimate comes near beta"):
@@ -325,11 +412,11 @@ def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_no
 def test_two_outcomes_that_are_neighbours_give_the_same_set_of_possible_estimates():
     # the released number alone, to its last bit, must not tell neighbours apart
     network = IsingNetwork.from_graph(nx.path_graph(4))
-    mechanism = ObjectivePerturbation(epsilon=50.0, bounds=(0, 1))
-    plan = mechanism._prepare(network)
-    noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), plan.estimator.constants.noise)
-    reached = [set(plan.estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
-    grid = set(range(plan.estimator.low, plan.estimator.high + 1))
+    constants = ObjectivePerturbation(epsilon=50.0).release(network, [1, 1, 1, 1], rng=1).constants
+    estimator = PerturbedEstimator.of(network.coupling, constants, (0, 1))
+    noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), constants.noise)
+    reached = [set(estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
+    grid = set(range(estimator.low, estimator.high + 1))
     assert reached[0] <= grid
     assert reached[1] <= grid
 

@@ -51,7 +51,7 @@ def moved(network: IsingNetwork, beta: float, starts: np.ndarray, seed: int) -> 
     """One move from each start, shape (chains, n)."""
     spins = np.ascontiguousarray(starts.T)
     state = np.random.default_rng(seed).integers(0, 2**64, (4, len(starts)), dtype=np.uint64)
-    ClusterMoves.of(network, beta).move(spins, state)
+    ClusterMoves.of(network.coupling, beta).move(spins, state)
     return spins.T
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.inference.evidence import Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
@@ -66,13 +66,9 @@ class NoiseAwareSolution(Solution):
 
         from bayesprivmrf.inference.noise_aware.interval import standard_errors
 
-        if not 0 < prob < 1:
-            raise ArgumentError(f"`prob` must be between 0 and 1, got {prob!r}.")
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
-        names = [variables] if isinstance(variables, str) or variables in model.domain else list(variables)
-        query = [model.domain.index(v) for v in names]
-        if not query or len(set(query)) != len(query):
-            raise ModelError(f"`variables` must name at least one variable, each once, got {names!r}.")
+        names, query = model.positions_of(variables)
         probabilities, errors = standard_errors(self.mode, query)
         reach = float(ndtri(0.5 + prob / 2)) * errors
         inside = (probabilities > 0) & (probabilities < 1)
@@ -84,7 +80,7 @@ class NoiseAwareSolution(Solution):
                 "lower": np.where(inside, expit(centre - reach), probabilities),
                 "upper": np.where(inside, expit(centre + reach), probabilities),
             },
-            index=pd.MultiIndex.from_product(states, names=[model.domain.variables[v] for v in query]),
+            index=pd.MultiIndex.from_product(states, names=names),
         )
         frame.attrs["status"] = "approximate"
         return frame
@@ -134,17 +130,20 @@ class NoiseAwareMAP:
     rounds: int = 25
     tolerance: float = 0.05
 
+    method: ClassVar[str] = "noise-aware MAP"
+    has_intervals: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        if self.scale is not None and not (self.scale > 0 and np.isfinite(self.scale)):
-            raise ArgumentError(
-                f"`scale` must be positive and finite, or None to learn it, got {self.scale!r}; a prior without "
-                "variance would leave nothing to estimate (uniform_solution gives that distribution)."
+        if self.scale is not None:
+            positive_finite(
+                "scale",
+                self.scale,
+                "a prior without variance would leave nothing to estimate (uniform_solution gives that "
+                "distribution); None learns it",
             )
         require_inference(self.inference)
-        if not self.rounds >= 2:
-            raise ArgumentError(f"`rounds` must be at least 2, got {self.rounds!r}.")
-        if not self.tolerance > 0:
-            raise ArgumentError(f"`tolerance` must be positive, got {self.tolerance!r}.")
+        whole_number("rounds", self.rounds, 2)
+        positive_finite("tolerance", self.tolerance)
 
     @one_blas_thread()
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> NoiseAwareSolution:
@@ -178,7 +177,8 @@ class NoiseAwareMAP:
         return NoiseAwareSolution(
             specification=model,
             potentials=model.tables(potentials),
-            method="noise-aware MAP",
+            method=self.method,
+            references=("cgm", "evidence"),
             status=final_status(mode.status, evidence, model, potentials, self.inference),
             stats=stats,
             inference=self.inference,

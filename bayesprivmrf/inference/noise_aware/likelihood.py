@@ -29,7 +29,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace, NoiseLaw
+from bayesprivmrf.privacy import NoiseLaw
 
 __all__ = ["NoiseLikelihood", "normal_laplace", "normal_laplace_curvature"]
 
@@ -52,9 +52,10 @@ class NoiseLikelihood:
     noisy_counts
         y of the possible cells, shape (cells,), records.
     scale
-        b of a (discrete) Laplace law, the standard deviation of any other, 0 without noise, shape (cells,).
+        b of a (discrete) Laplace law, the standard deviation of a (discrete) normal one, 0 without noise, shape
+        (cells,).
     is_laplace
-        Whether the law is a (discrete) Laplace, shape (cells,).
+        Whether the law's kernel is absolute, as a (discrete) Laplace's, shape (cells,).
     share
         Factor of the sampling variance, 1 for a scope measured once. Several tables of one scope share one
         sampling error; multiplying each one's variance by (sum of all precisions / its own) makes their
@@ -69,16 +70,11 @@ class NoiseLikelihood:
     @classmethod
     def of(cls, evidence: Evidence) -> NoiseLikelihood:
         """What the evidence says of every possible cell."""
-        kinds = [isinstance(law, Laplace | DiscreteLaplace) for law in evidence.noise]
-        scales = [
-            law.scale if kind else law.standard_deviation
-            for law, kind in zip(evidence.noise, kinds, strict=True)
-        ]
         inside = evidence.possible
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
-            scale=evidence.spread(scales)[inside],
-            is_laplace=evidence.spread(kinds)[inside] > 0,
+            scale=evidence.noise_width[inside],
+            is_laplace=evidence.is_absolute[inside],
             share=evidence.spread(_shares(evidence.scopes, evidence.noise))[inside],
         )
 

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import at_least, probability
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
+    drawn_noise,
     has_zeros,
     latent_tables,
     noisy_table,
     possible_cells,
     table_labels,
 )
-from bayesprivmrf.inference.posterior.noise_draws import draw_noise
-from bayesprivmrf.inference.posterior.quantities import equal_tailed, require_share
+from bayesprivmrf.inference.posterior.quantities import equal_tailed
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,9 +35,8 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
     """Edges of the model by the posterior probability that they are stronger than a threshold."""
     import pandas as pd
 
-    if not (isinstance(threshold, int | float | np.number) and threshold >= 0 and np.isfinite(threshold)):
-        raise ArgumentError(f"`threshold` must be a finite number of nats, at least 0, got {threshold!r}.")
-    require_share("prob", prob)
+    threshold = at_least("threshold", threshold, 0)
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
     largest = _largest_entries(effects, finished.effects)
@@ -79,8 +77,8 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
         law, mask = evidence.noise[position], possible_cells(evidence, position)
         counts = np.maximum(np.rint(latent), 0.0) if law.is_discrete else latent
         residual = (noisy_table(evidence, position) - counts)[..., mask]
-        noise = draw_noise(law, residual.shape, rng)
-        is_laplace = isinstance(law, Laplace | DiscreteLaplace)
+        noise = drawn_noise(law, residual.shape, rng)
+        is_laplace = law.kernel == "absolute"
         realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
         rows.append(
             {

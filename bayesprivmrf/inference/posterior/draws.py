@@ -12,21 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_of
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, parent
 
-__all__ = ["Draws", "positions_of"]
+__all__ = ["Draws"]
 
 _SMALLEST = 1e-300
 """Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow."""
@@ -124,15 +122,7 @@ class Draws:
             Shape (chain, draw, K_v for v in query).
         """
         model, flat = self.model, getattr(self.finished, kind)
-        for position, scope in enumerate(model.scopes):
-            if set(query) <= set(scope):
-                start, stop = model.offsets[position : position + 2]
-                table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
-                outside = tuple(axis for axis, v in enumerate(scope, start=2) if v not in query)
-                inside = [v for v in scope if v in query]
-                table = table.sum(axis=outside) if outside else table
-                return table.transpose([0, 1, *(2 + inside.index(v) for v in query)])
-        return None
+        return None if parent(model.scopes, query) is None else model.project(flat, query)
 
     def joint(self, query: Sequence[int], most: int) -> FloatArray:
         """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.
@@ -171,23 +161,3 @@ class Draws:
         if self.supported is not None:
             flat[~self.supported] = -np.inf
         return flat
-
-
-def positions_of(
-    model: ModelSpecification, variables: Variable | Sequence[Variable]
-) -> tuple[list[Variable], list[int]]:
-    """Declared names and positions of the variables asked for.
-
-    Raises
-    ------
-    ModelError
-        None is named, or one is unknown or repeated.
-    """
-    given: Any = variables
-    names = [given] if isinstance(given, str) or given in model.domain else list(given)
-    if not names:
-        raise ModelError("`variables` must name at least one variable, got none.")
-    query = [model.domain.index(v) for v in names]
-    if len(set(query)) != len(query):
-        raise ModelError(f"`variables` must name each variable once, got {names!r}.")
-    return [model.domain.variables[v] for v in query], query

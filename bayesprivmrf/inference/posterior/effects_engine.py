@@ -14,10 +14,8 @@ between calls: threads share a `Plan` freely, and neither function holds Python'
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +27,11 @@ from bayesprivmrf.marginals import compiled, kernels, marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition", "pull_back"]
 
-CHECKSUM = zlib.crc32(Path(__file__).read_bytes(), compiled._checksum()) if Path(__file__).exists() else 0
+CHECKSUM = checksum(__file__, start=compiled.CHECKSUM)
 """Of all sources that the compiled functions come from: numba keeps them until the function's own file changes."""
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,

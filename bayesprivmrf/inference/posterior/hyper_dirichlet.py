@@ -34,14 +34,10 @@ from bayesprivmrf.inference.posterior.forest_draws import (
     effects_of,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.forest_measurements import (
-    membership,
-    possible_cells,
-    rough_counts,
-    sum_by_target,
-)
+from bayesprivmrf.inference.posterior.forest_measurements import rough_counts
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.noisy_tables import (
     absolute_cells,
     noise_data,
@@ -173,17 +169,18 @@ class HyperDirichlet:
         from bayesprivmrf.inference.posterior.row_counts import row_counts
         from bayesprivmrf.inference.posterior.row_weights import row_weights
 
-        values, forest = self.data(), self.forest
-        coords = {"cell": np.arange(forest.cells.size), "noisy_cell": np.arange(self._noisy_cells)}
+        values, forest, measured = self.data(), self.forest, self._measured
+        coords = {"cell": np.arange(forest.cells.size), "noisy_cell": np.arange(measured.targets.size)}
         with pm.Model(coords=coords) as model:
             alpha = pm.Data("concentration", values["concentration"])
             weights = row_weights(forest, alpha, values)
             total = pm.Data("records", values["records"]) if self.total is not None else self._total()
             rows = row_counts(forest, weights, total, alpha)
             counts = pm.Deterministic("counts", rows[np.argsort(forest.cells)], dims="cell")
-            measured = sum_by_target(counts, *membership(self.evidence, forest), self._noisy_cells)
-            observe_noisy_counts(self.evidence, measured, smoothing=self.smoothing, whole_numbers=True)
-            flat = pt.zeros(self.forest.offsets[-1])[possible_cells(self.forest)].set(counts)
+            observe_noisy_counts(
+                self.evidence, measured.measured(counts), smoothing=self.smoothing, whole_numbers=True
+            )
+            flat = pt.zeros(self.forest.offsets[-1])[measured.cells].set(counts)
             declare_tables(self.evidence.specification, flat)
         return model
 
@@ -196,7 +193,7 @@ class HyperDirichlet:
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
         counts = np.zeros((*lead, self.forest.offsets[-1]))
-        counts[..., possible_cells(self.forest)] = sampled
+        counts[..., self._measured.cells] = sampled
         if self.total is not None:
             total = np.full(lead, float(self.total))
         else:
@@ -229,10 +226,9 @@ class HyperDirichlet:
         model = self.evidence.specification
         return junction_forest(model.cardinalities, model.scopes, self.evidence.supported)
 
-    @property
-    def _noisy_cells(self) -> int:
-        """Number of the measured cells that may occur."""
-        return int(np.count_nonzero(self.evidence.possible))
+    @cached_property
+    def _measured(self) -> MeasuredCells:
+        return MeasuredCells.of(self.evidence)
 
     def _total_data(self) -> dict[str, np.ndarray]:
         """Ends of log N, and centre and width of its position between them on the logit scale."""

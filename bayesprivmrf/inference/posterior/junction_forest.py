@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import IntArray, cells_within
 
 __all__ = ["JunctionForest", "junction_forest"]
 
@@ -96,15 +96,7 @@ class JunctionForest:
 
     def separator_states(self, clique: int, separator: Sequence[int]) -> IntArray:
         """State of the separator at each cell of a clique, as one number (C order), shape (cells,)."""
-        scope = self.scopes[clique]
-        shape = tuple(self.cardinalities[v] for v in scope)
-        codes = np.zeros(shape, dtype=np.int64)
-        for v in separator:
-            axis = np.arange(self.cardinalities[v]).reshape(
-                [-1 if axis_variable == v else 1 for axis_variable in scope]
-            )
-            codes = codes * self.cardinalities[v] + axis
-        return codes.ravel()
+        return cells_within(self.cardinalities, separator, self.scopes[clique])
 
     @cached_property
     def _rows(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -33,8 +33,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from bayesprivmrf.inference.posterior.sources import checksum
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["ACCEPTANCE", "force_width", "lattice_mass", "log_laplace_kernel"]
 

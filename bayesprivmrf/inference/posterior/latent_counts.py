@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.judgement import totals
@@ -89,22 +90,18 @@ class LatentCounts:
     total_range: tuple[float, float] = (1.0, 1e10)
     smoothing: float = 0.0
 
+    method: ClassVar[str] = "posterior"
+    has_intervals: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        if self.formulation not in _FORMULATIONS:
-            raise ArgumentError(
-                f"`formulation` must be one of {', '.join(_FORMULATIONS)}, got {self.formulation!r}."
-            )
-        for name in ("concentration", "scale"):
-            value = getattr(self, name)
-            if value is not None and not _is_positive(value):
-                raise ArgumentError(
-                    f"`{name}` must be positive and finite, got {value!r}: a prior without variance leaves nothing "
-                    "to infer."
-                )
-        if not (isinstance(self.smoothing, int | float) and 0 <= self.smoothing < np.inf):
-            raise ArgumentError(f"`smoothing` must be at least 0 and finite, got {self.smoothing!r}.")
-        ends = tuple(self.total_range) if isinstance(self.total_range, Sequence) else ()
-        if len(ends) != 2 or not all(_is_positive(end) for end in ends) or not 1 <= ends[0] < ends[1]:
+        one_of("formulation", self.formulation, _FORMULATIONS)
+        nothing = "a prior without variance leaves nothing to infer"
+        positive_finite("concentration", self.concentration, nothing)
+        if self.scale is not None:
+            positive_finite("scale", self.scale, nothing)
+        at_least("smoothing", self.smoothing, 0)
+        object.__setattr__(self, "total_range", finite_pair("total_range", self.total_range))
+        if self.total_range[0] < 1:
             raise ArgumentError(
                 f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
             )
@@ -165,7 +162,7 @@ class LatentCounts:
         _refuse_total_outside(evidence, self.total_range)
         formulation = self._formulation(evidence, chains * draws)
         rng = secrets.randbits(32) if rng is None else rng
-        seeds = _generator(rng)
+        seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
         afterwards, replicating, before = seeds.spawn(3)
         if evidence.specification.size and not _has_no_records(evidence):
@@ -269,21 +266,6 @@ class LatentCounts:
 def _has_no_records(evidence: Evidence) -> bool:
     """Whether it is public that there are none: the posterior is the prior."""
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
-
-
-def _generator(rng: Any) -> np.random.Generator:
-    try:
-        return np.random.default_rng(rng)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"`rng` must be None, a non-negative seed or a numpy Generator, got {rng!r}."
-        ) from error
-
-
-def _is_positive(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return False
-    return bool(0 < value < np.inf)
 
 
 def _refuse_exact(evidence: Evidence) -> None:

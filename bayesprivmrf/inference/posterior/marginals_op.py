@@ -14,7 +14,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 
 from bayesprivmrf.inference.posterior import effects_engine, effects_symbols
 from bayesprivmrf.inference.posterior.effects_engine import Plan
-from bayesprivmrf.inference.posterior.sources import checksum
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["Moments", "marginal_moments"]
 

@@ -8,10 +8,18 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
-from bayesprivmrf.inference.posterior.noise_draws import draw_noise
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["has_zeros", "latent_tables", "noisy_table", "possible_cells", "replicated_tables", "table_labels"]
+__all__ = [
+    "drawn_noise",
+    "has_zeros",
+    "latent_tables",
+    "noisy_table",
+    "possible_cells",
+    "replicated_tables",
+    "table_labels",
+]
 
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
@@ -40,17 +48,7 @@ def latent_tables(evidence: Evidence, counts: FloatArray) -> list[FloatArray]:
     list of ndarray
         Shape (..., K_v for v in the table's scope) each.
     """
-    model, lead = evidence.specification, counts.ndim - 1
-    tables = []
-    for scope in evidence.scopes:
-        home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-        start, stop = model.offsets[home : home + 2]
-        table = counts[..., start:stop].reshape(*counts.shape[:-1], *model.shapes[home])
-        outside = tuple(lead + axis for axis, v in enumerate(model.scopes[home]) if v not in scope)
-        inside = [v for v in model.scopes[home] if v in scope]
-        table = table.sum(axis=outside) if outside else table
-        tables.append(table.transpose([*range(lead), *(lead + inside.index(v) for v in scope)]))
-    return tables
+    return [evidence.specification.project(counts, scope) for scope in evidence.scopes]
 
 
 def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
@@ -62,9 +60,17 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
     for position, table in enumerate(latent_tables(evidence, counts)):
         law = evidence.noise[position]
         exact = np.maximum(np.rint(table), 0.0) if law.is_discrete else table
-        noisy = exact + draw_noise(law, table.shape, rng)
+        noisy = exact + drawn_noise(law, table.shape, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
+
+
+def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Noise of that shape, one part of the first axis after the other: a law may use several arrays to draw one."""
+    drawn = np.empty(shape)
+    for first in range(shape[0]):
+        drawn[first] = law.draw(shape[1:], rng)
+    return drawn
 
 
 def possible_cells(evidence: Evidence, position: int) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import IntArray, cells_within
 
 __all__ = ["MeasuredCells"]
 
@@ -46,11 +45,8 @@ class MeasuredCells:
         rank[targets] = np.arange(targets.size)
         sources, sums = [np.zeros(0, int)], [np.zeros(0, int)]
         for position, scope in enumerate(evidence.scopes):
-            home = next(c for c, holder in enumerate(model.scopes) if set(holder) >= set(scope))
-            holder, shape = model.scopes[home], model.shapes[home]
-            states = np.unravel_index(np.arange(math.prod(shape)), shape)
-            own = [model.cardinalities[v] for v in scope]
-            measured = np.ravel_multi_index(tuple(states[holder.index(v)] for v in scope), own)
+            home = model.parent(scope)
+            measured = cells_within(model.cardinalities, scope, model.scopes[home])
             mine = number[model.offsets[home] : model.offsets[home + 1]]
             sources.append(mine[mine >= 0])
             sums.append(rank[evidence.offsets[position] + measured[mine >= 0]])

@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 __all__ = ["absolute_cells", "noise_data", "observe_noisy_counts", "target_acceptance"]
 
 
 def absolute_cells(evidence: Evidence) -> np.ndarray:
     """Whether each possible measured cell's kernel is in the absolute residual; shape (possible cells,)."""
-    laws = [isinstance(law, DiscreteLaplace | Laplace) for law in evidence.noise]
-    return np.repeat(np.array(laws, dtype=bool), np.diff(evidence.offsets))[evidence.possible]
+    return evidence.is_absolute[evidence.possible]
 
 
 def target_acceptance(evidence: Evidence, smoothing: float) -> float:

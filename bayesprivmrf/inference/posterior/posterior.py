@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import Card
+from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
-from bayesprivmrf.inference.posterior.draws import Draws, positions_of
+from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.quantities import (
     Quantity,
     interval_frame,
     quantity_of,
-    require_share,
 )
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -67,6 +67,7 @@ class Posterior(Card):
     _draws: Draws
 
     method = "posterior"
+    references = ("cgm", "posterior", "pymc")
     inference: Literal["exact"] = "exact"
 
     @property
@@ -118,8 +119,7 @@ class Posterior(Card):
     def solution_at(self, chain: int, draw: int) -> Solution:
         """One draw of the model."""
         for name, value, size in zip(("chain", "draw"), (chain, draw), self._draws.shape, strict=True):
-            if not isinstance(value, int | np.integer) or not 0 <= value < size:
-                raise ArgumentError(f"`{name}` must be a whole number from 0 to {size - 1}, got {value!r}.")
+            whole_number(name, value, 0, size - 1)
         return self._draws.solution(chain, draw)
 
     @cached_property
@@ -137,7 +137,7 @@ class Posterior(Card):
         ModelError
             A variable is unknown, or repeated.
         """
-        names, query = positions_of(self.specification, variables)
+        names, query = self.specification.positions_of(variables)
         mean = self._draws.joint(query, THINNED).mean(axis=(0, 1))
         return labelled(self.specification.domain, names, mean, "probability")
 
@@ -167,11 +167,12 @@ class Posterior(Card):
             `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
             as given.
         """
-        require_share("prob", prob)
-        names, query = positions_of(self.specification, variables)
+        one_of("of", of, ("population", "records"))
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        names, query = self.specification.positions_of(variables)
         if of == "population":
             drawn = self._draws.joint(query, THINNED)
-        elif of == "records":
+        else:
             table = self._draws.table(query, "counts")
             if table is None:
                 raise ModelError(
@@ -179,8 +180,6 @@ class Posterior(Card):
                     'ask of="population".'
                 )
             drawn = np.maximum(np.rint(table), 0.0)
-        else:
-            raise ArgumentError(f"`of` must be 'population' or 'records', got {of!r}.")
         return interval_frame(self.specification.domain, names, drawn, prob, is_whole=of == "records")
 
     def quantity(
@@ -237,7 +236,7 @@ class Posterior(Card):
         Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
         Statistica Sinica 6, 733-807.
         """
-        return predictive_check(self._evidence, self._draws.finished, np.random.default_rng(rng))
+        return predictive_check(self._evidence, self._draws.finished, generator(rng))
 
     def synthetic(
         self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
@@ -263,15 +262,12 @@ class Posterior(Card):
             records from none.
         """
         chains, draws = self._draws.shape
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= chains * draws:
-            raise ArgumentError(
-                f"`number` must be a whole number from 1 to {chains * draws}, got {number!r}."
-            )
+        number = whole_number("number", number, 1, chains * draws)
         records = self._records() if size is None else size
-        generator = np.random.default_rng(rng)
+        seeded = generator(rng)
         places = np.linspace(0, chains * draws - 1, number).round().astype(int)
         return [
-            self._draws.solution(int(place // draws), int(place % draws)).sample(records, rng=generator)
+            self._draws.solution(int(place // draws), int(place % draws)).sample(records, rng=seeded)
             for place in places
         ]
 

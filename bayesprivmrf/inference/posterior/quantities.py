@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.solution import Solution
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_of", "require_share"]
+__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +57,7 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     """Evaluate a function at each thinned draw."""
     import xarray as xr
 
-    require_share("prob", prob)
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     if not callable(function):
         raise ArgumentError(f"`function` must be callable, got {type(function).__name__}; see `quantity`.")
     values, template = [], None
@@ -127,9 +128,3 @@ def interval_frame(
         {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()},
         index=pd.MultiIndex.from_product(states, names=list(variables)),
     )
-
-
-def require_share(name: str, value: float) -> None:
-    """Raise unless a number lies strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise ArgumentError(f"`{name}` must lie between 0 and 1, got {value!r}.")

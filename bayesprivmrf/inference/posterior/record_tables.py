@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals import array_engine
 from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
 __all__ = ["draw_tables"]
 
@@ -40,9 +38,7 @@ def draw_tables(
     ndarray
         Counts, shape (cells,), one table after the other in C order.
     """
-    layout = Layout.build(cardinalities, scopes)
-    marginal_engine(cardinalities, scopes)  # refuses a model that would not fit
-    engine = ArrayEngine(BucketTree.build(layout))
+    engine = array_engine(Layout.build(cardinalities, scopes))
     conditionals = engine.collect(potentials).conditionals
     drawn: list[tuple[tuple[int, ...], IntArray]] = [((), np.array(total, dtype=np.int64))]
     for bucket, conditional in zip(reversed(engine.tree.buckets), reversed(conditionals), strict=True):
@@ -50,14 +46,12 @@ def draw_tables(
         drawn.append((bucket.scope, rng.multinomial(margin, conditional)))
     tables = [np.zeros(0, dtype=np.int64)]
     for scope in scopes:
-        free = tuple(v for v in scope if layout.cardinalities[v] > 1)
+        free = tuple(v for v in scope if cardinalities[v] > 1)
         tables.append(_margin(drawn, free).ravel())
     return np.concatenate(tables)
 
 
 def _margin(drawn: list[tuple[tuple[int, ...], IntArray]], scope: tuple[int, ...]) -> IntArray:
     """Counts over a scope, from the first table that holds it; axes in the scope's order."""
-    home, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
-    outside = tuple(axis for axis, v in enumerate(home) if v not in scope)
-    inside = [v for v in home if v in scope]
-    return table.sum(axis=outside).transpose([inside.index(v) for v in scope])
+    own, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
+    return project(table, own, scope)

@@ -44,7 +44,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
-from bayesprivmrf.inference.posterior.sources import checksum
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["row_counts"]
 

@@ -42,8 +42,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from scipy.special import gammaln, log_ndtr
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
-from bayesprivmrf.inference.posterior.sources import checksum
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["row_weights", "row_weights_data", "softened"]
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
@@ -62,18 +63,14 @@ def draw_posterior(
 
 def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
     """Raise if a sampler's setting is outside what it can use; some of these would hang it."""
-    if sampler not in ("nutpie", "pymc"):
-        raise ArgumentError(f"`sampler` must be 'nutpie' or 'pymc', got {sampler!r}.")
+    one_of("sampler", sampler, ("nutpie", "pymc"))
     numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
     numbers |= {
         name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
     }
     for name, (value, least) in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not value >= least:
-            raise ArgumentError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
-    share = settings.get("target_accept", 0.8)
-    if not isinstance(share, int | float) or not 0 < share < 1:
-        raise ArgumentError(f"`target_accept` must lie between 0 and 1, got {share!r}.")
+        whole_number(name, value, least)
+    probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
     for name in _OWN:
         if name in settings:
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"

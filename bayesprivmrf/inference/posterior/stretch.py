@@ -25,7 +25,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
-from bayesprivmrf.inference.posterior.sources import checksum
+from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["Stretched", "constants", "stretched"]
 

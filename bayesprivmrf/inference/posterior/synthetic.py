@@ -41,6 +41,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
@@ -102,7 +103,12 @@ def combine_estimates(
     >>> round(combined.estimate, 3), round(combined.variance, 5)
     (0.314, 0.00068)
     """
-    q, u = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
+    try:
+        q, u = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            "`estimates` and `variances` must hold numbers; write two lists of them."
+        ) from None
     if q.ndim != 1 or q.shape != u.shape or len(q) < 2:
         raise ArgumentError(
             "`estimates` and `variances` must hold one number for each of at least two synthetic data sets, got "
@@ -110,8 +116,7 @@ def combine_estimates(
         )
     if not (np.isfinite(q).all() and np.isfinite(u).all() and (u >= 0).all()):
         raise ArgumentError("`estimates` must be finite, and `variances` finite and at least 0.")
-    if not 0 < prob < 1:
-        raise ArgumentError(f"`prob` must lie between 0 and 1, got {prob!r}.")
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     m, centre = len(q), float(q.mean())
     between, within = float(q.var(ddof=1)), float(u.mean())
     half = _half_width(m, between, within, prob)

@@ -34,19 +34,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import default_steps
+from bayesprivmrf.learning.frank_wolfe.pairwise import common_settings, default_steps
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.release.codec import Fields
 
 __all__ = ["MonomialsByRegressions", "Target"]
 
@@ -56,7 +58,7 @@ _KEPT = 1 << 29  # bytes of features that are kept; beyond, they are made again 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MonomialsByRegressions:
+class MonomialsByRegressions(SavedMap):
     r"""Coefficients of a t-wise model from one private logistic regression a node.
 
     Parameters
@@ -82,6 +84,9 @@ class MonomialsByRegressions:
     adjacency: Adjacency
     steps: int | None = None
     parity_law: NoiseLaw | None = None
+
+    kind = "regressions"
+    learns = ("coefficients",)
 
     @property
     def exposure(self) -> Exposure:
@@ -182,6 +187,23 @@ class MonomialsByRegressions:
         gathered = np.zeros_like(halves)
         np.add.at(gathered.T, inner, weights.T)
         return gathered
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings but the sets, which are the model's."""
+        return {
+            "kind": self.kind,
+            "width": self.width,
+            "rho": self.rho,
+            "adjacency": self.adjacency.value,
+            "steps": self.steps,
+            "parity_law": None if self.parity_law is None else self.parity_law.as_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Fields, basis: Monomials) -> Self:
+        """Return the map of such settings."""
+        law = content.law("parity_law", optional=True)
+        return cls(sets=basis, parity_law=law, **common_settings(content))
 
 
 class _ParityCodes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, final
@@ -14,15 +13,18 @@ import numpy as np
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
 from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS, frank_wolfe
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
+from bayesprivmrf.learning.models.saved_map import SavedMap, require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.release.codec import Fields
 
 __all__ = [
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
+    "common_settings",
     "default_steps",
 ]
 
@@ -49,8 +51,18 @@ def default_steps(
     return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
 
 
+def common_settings(content: Fields) -> dict[str, Any]:
+    """Return the settings that all maps by regressions have, from a release's file."""
+    return {
+        "width": content.positive("width"),
+        "rho": content.positive("rho"),
+        "adjacency": Adjacency.checked(content.text("adjacency")),
+        "steps": content.whole("steps", 1, LARGEST_STEPS, optional=True),
+    }
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PairwiseByRegressions(ABC):
+class PairwiseByRegressions(SavedMap, ABC):
     r"""Abstract map from records to a pairwise model.
 
     .. math:: P(x) \propto \exp\Bigl(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i)\Bigr)
@@ -85,7 +97,6 @@ class PairwiseByRegressions(ABC):
     steps: int | None = None
     is_ising: bool = False
 
-    kind: ClassVar[str]
     _steps_factor: ClassVar[float] = _STEPS_OF_LOGISTIC
 
     @property
@@ -176,21 +187,19 @@ class PairwiseByRegressions(ABC):
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> Self:
         """Return the map of such values."""
-        settings = {name: content[name] for name in ("width", "rho", "steps", "is_ising")}
-        p = len(content["cardinalities"])
+        require_states(content, basis)
+        p = len(basis)
+        is_complete = content["pairs"] is None
+        rows, columns = np.triu_indices(p, 1) if is_complete else written_pairs(content, "pairs", p).T
         eligible = np.zeros((p, p), dtype=bool)
-        pairs = content["pairs"]
-        rows, columns = (
-            np.triu_indices(p, 1) if pairs is None else np.array(pairs, dtype=int).reshape(-1, 2).T
-        )
         eligible[rows, columns] = eligible[columns, rows] = True
         return cls(
-            **settings,
-            cardinalities=tuple(content["cardinalities"]),
+            cardinalities=basis,
             eligible=eligible,
-            adjacency=Adjacency(content["adjacency"]),
+            is_ising=content.truth("is_ising"),
+            **common_settings(content),
         )
 
     def _run(

@@ -4,7 +4,13 @@ Its scale, on sums, is :math:`L_1 R \sqrt{T/\rho'}` with :math:`L_1 = 2`, radius
 one regression. The paper says that a step is then :math:`\sqrt{\rho'/T}`-private. It is
 :math:`2 L \sqrt{\rho'/T}`-private, :math:`L = \sigma(R) < 1` being the true bound of the gradient: replacing a record
 moves a score by up to :math:`2 L R`, and the largest noisy score of several that move both ways costs two such
-bounds. So a regression costs :math:`2 L^2 \rho'`, and that is what the guarantee says (`laplace_rho`).
+bounds. So a regression costs :math:`2 L^2 \rho'`, and that is what the guarantee says.
+
+In whole numbers, for discrete Laplace noise of scale b on scores that a residual of at most B moves: fix the noise of
+all other atoms. One atom is chosen where its own noise is at least a whole number that depends on the others (ties go
+to the first in a public order). A neighbour moves its score by at most 2 B one way and the others by at most 2 B the
+other way, hence that number by at most 4 B, and the probability by a factor of at most :math:`e^{\epsilon}`,
+:math:`\epsilon = 4 B / b`. A pure guarantee costs :math:`\epsilon^2 / 2`, at each step of each regression.
 
 The rest is to the letter: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
 :math:`T = (R n \sqrt{\rho'})^{2/3}`. In Algorithm 3 losses are sums over the records in either of two states;
@@ -63,7 +69,7 @@ class PaperRegressions(PairwiseByRegressions):
     def cost(self) -> float:
         r"""What a release really costs, nats: :math:`2 (B/4096)^2 \rho'` a regression, rounded up.
 
-        `laplace_rho` for T - 1 steps of noise for T: less by a factor of 1 - 1/T, more than what rounding adds.
+        T - 1 steps are run with the noise for T: they cost less by a factor of 1 - 1/T, more than what rounding adds.
         """
         largest = UNIT / (1 + math.exp(-self.radius))
         bound = min(UNIT, math.floor(largest + 0.5 + 2.0**-20))

@@ -17,17 +17,15 @@ Talwar, Thakurta, Zhang 2015. Zhang, Kamath, Kulkarni, Wu 2020, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
 from bayesprivmrf.learning.frank_wolfe.node_regressions import NodeRegressions
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["LARGEST_STEPS", "frank_wolfe", "frank_wolfe_over"]
+__all__ = ["LARGEST_STEPS", "frank_wolfe"]
 
 LARGEST_STEPS = 30_000
 """Whose margins fit 16 bits."""
@@ -66,50 +64,6 @@ def frank_wolfe(
             scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
             regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
             mean += _weight(step, steps) * regressions.iterates
-    return mean
-
-
-def frank_wolfe_over(
-    atoms: IntArray,
-    gradient: Callable[[FloatArray], IntArray],
-    *,
-    unit: float = 1.0,
-    steps: int,
-    scale: float,
-    source: NoiseSource,
-) -> FloatArray:
-    r"""Return the mean iterate for any convex loss over the convex hull of given atoms: Algorithm 1.
-
-    Privacy is the caller's: `scale` is that of `bayesprivmrf.privacy.selection.selection_scale` for T choices whose
-    range is `bayesprivmrf.privacy.frank_wolfe.atoms_range`, and rests on what `gradient` promises.
-
-    Parameters
-    ----------
-    atoms
-        Whole numbers, shape (atoms, d); public.
-    gradient
-        From w, shape (d,), to the sum over records of each one's gradient in whole numbers, shape (d,). A record's
-        share must depend on nothing but w and this record, and be at most a public bound in each entry.
-    unit
-        What one of the whole numbers in `atoms` is in w.
-    steps
-        T, public.
-    scale
-        b of each choice, in the unit of atoms times gradients.
-    source
-        Of randomness.
-
-    Returns
-    -------
-    ndarray
-        Shape (d,).
-    """
-    atoms = np.asarray(atoms, dtype=np.int64)
-    picked, mean = np.zeros(atoms.shape[1], dtype=np.int64), np.zeros(atoms.shape[1])
-    for step in range(1, steps + 1):
-        scores = -(atoms @ gradient(picked.astype(np.float64) * (unit / step)))
-        picked += atoms[source.choose(scores[None], scale)[0]]
-        mean += _weight(step, steps) * unit / (step + 1) * picked
     return mean
 
 

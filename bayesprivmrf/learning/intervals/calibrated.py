@@ -25,17 +25,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.learning.models.monomials import LearnedMonomials
-from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.learning.models.base import LearnedNetwork
 
 __all__ = ["limits"]
 
@@ -47,9 +42,13 @@ _BIN_OF_MEAN, _BIN = 10, 40  # probes
 
 
 def limits(
-    learned: LearnedNetwork, prob: float, replicates: int, generator: np.random.Generator, total: float | None
-) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
-    """Return lower and upper limits of all parameters, arrays in the order of the release's `parameters`.
+    learned: LearnedParameters,
+    prob: float,
+    replicates: int,
+    generator: np.random.Generator,
+    total: float | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper limits of all parameters, each in the order of the release's vector.
 
     Parameters
     ----------
@@ -64,12 +63,13 @@ def limits(
     total
         How many records to simulate; by default the release's number.
     """
-    space = _Space.of(learned)
-    estimate = space.vector(learned)
+    space, estimate = learned.coordinates(), learned.vector()
     centre, errors = _centre(learned, space, estimate, replicates, generator, total)
-    still = _answers(learned, space, [centre] * max(_part(replicates, _STILL), 2), generator, total)
-    places = [_moved(space, centre, errors, generator) for _ in range(max(_part(replicates, _MOVED), 2))]
-    theta, answer = np.array(places), _answers(learned, space, places, generator, total)
+    still = _answers(learned, [centre] * max(_part(replicates, _STILL), 2), generator, total)
+    places = [
+        _moved(learned, space, centre, errors, generator) for _ in range(max(_part(replicates, _MOVED), 2))
+    ]
+    theta, answer = np.array(places), _answers(learned, places, generator, total)
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
     levels = (1 - prob) / 2, (1 + prob) / 2
@@ -88,7 +88,7 @@ def limits(
         if own.any():
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-    return space.arrays(low), space.arrays(high)
+    return low, high
 
 
 def _part(replicates: int, share: float) -> int:
@@ -96,15 +96,11 @@ def _part(replicates: int, share: float) -> int:
 
 
 def _answers(
-    learned: LearnedNetwork,
-    space: _Space,
-    thetas: list[FloatArray],
-    generator: np.random.Generator,
-    total: float | None,
+    learned: LearnedParameters, thetas: list[FloatArray], generator: np.random.Generator, total: float | None
 ) -> FloatArray:
     """Return what the map makes of records from each model, one row each."""
-    draws = [replicates_of(space.model(learned, theta), 1, generator, total)[0] for theta in thetas]
-    return np.array([space.vector(draw) for draw in draws])
+    draws = [replicates_of(learned.with_vector(theta), 1, generator, total)[0] for theta in thetas]
+    return np.array([draw.vector() for draw in draws])
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
@@ -114,8 +110,8 @@ def _slope(steps: FloatArray, answers: FloatArray) -> float:
 
 
 def _centre(
-    learned: LearnedNetwork,
-    space: _Space,
+    learned: LearnedParameters,
+    space: Coordinates,
     estimate: FloatArray,
     replicates: int,
     generator: np.random.Generator,
@@ -128,7 +124,7 @@ def _centre(
     kept = np.ones(estimate.size, dtype=bool)
     spread = np.zeros(estimate.size)
     for _ in range(_ROUNDS):
-        answers = _answers(learned, space, [theta] * count, generator, total)
+        answers = _answers(learned, [theta] * count, generator, total)
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
@@ -152,16 +148,21 @@ def _in_kept_groups(beyond: np.ndarray, groups: IntArray) -> np.ndarray:
 
 
 def _moved(
-    space: _Space, centre: FloatArray, errors: FloatArray, generator: np.random.Generator
+    learned: LearnedParameters,
+    space: Coordinates,
+    centre: FloatArray,
+    errors: FloatArray,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Return the centre with what is not 0 moved by about its error, and a few groups at 0 by up to the largest."""
-    noise = space.noise(generator)
+    noise = learned.standard_noise(generator)
     theta = centre + errors * noise * (centre != 0)
+    wanted = -(-len(learned.domain.variables) // 4)
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = space.kinds == kind
         silent = np.unique(space.groups[own & (centre == 0)])
         if silent.size:
-            probes = generator.choice(silent, size=min(-(-space.variables // 4), silent.size), replace=False)
+            probes = generator.choice(silent, size=min(wanted, silent.size), replace=False)
             is_probe = own & np.isin(space.groups, probes)
             largest = max(float(np.abs(centre).max()), 4 * float(errors[own].max()))
             theta[is_probe] = largest * generator.random() * noise[is_probe] / np.abs(noise[is_probe]).max()
@@ -207,95 +208,3 @@ class _Reach:
         inner = np.interp(answer, self.y, self.x)
         beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
         return inner + beyond / slope
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Space:
-    """The parameters of a release as one vector.
-
-    Parameters
-    ----------
-    rows, columns
-        Of the entries of the coupling matrix that the vector holds, each pair once; empty for monomials.
-    width
-        Of that matrix, or number of coefficients.
-    groups, kinds
-        Which pair, variable or monomial a parameter belongs to; and 0 for couplings and 1 for fields, or the order of
-        a monomial, -1 for what is not learnt.
-    variables
-        p.
-    centring
-        Projection that makes tables centred, shape (width, width); ``None`` where they are single numbers.
-    """
-
-    rows: IntArray
-    columns: IntArray
-    width: int
-    groups: IntArray
-    kinds: IntArray
-    variables: int
-    centring: FloatArray | None
-
-    @classmethod
-    def of(cls, learned: LearnedNetwork) -> _Space:
-        variables = len(learned.domain.variables)
-        nothing = np.zeros(0, dtype=np.int64)
-        if isinstance(learned, LearnedMonomials):
-            orders = np.asarray(learned.sets.orders)
-            return cls(
-                rows=nothing,
-                columns=nothing,
-                width=orders.size,
-                groups=np.arange(orders.size),
-                kinds=np.where(orders > 0, orders, -1),
-                variables=variables,
-                centring=None,
-            )
-        cards = learned.domain.cardinalities if isinstance(learned, LearnedPairwise) else (1,) * variables
-        owner = np.arange(variables).repeat(cards)
-        rows, columns = np.nonzero(owner[:, None] < owner)
-        groups = np.concatenate([owner[rows] * variables + owner[columns], variables**2 + owner])
-        is_table = isinstance(learned, LearnedPairwise)
-        is_free = np.array(learned.domain.cardinalities) > 1
-        eligible = np.multiply.outer(is_free, is_free) & getattr(learned.map, "eligible", True)
-        kinds = np.concatenate(
-            [np.where(eligible[owner[rows], owner[columns]], 0, -1), np.where(is_free[owner], 1, -1)]
-        )
-        same = owner[:, None] == owner
-        return cls(
-            rows=rows,
-            columns=columns,
-            width=owner.size,
-            groups=groups,
-            kinds=kinds,
-            variables=variables,
-            centring=np.eye(owner.size) - same / same.sum(axis=1) if is_table else None,
-        )
-
-    def vector(self, learned: Any) -> FloatArray:
-        """Return the parameters of a release of this kind."""
-        if isinstance(learned, LearnedMonomials):
-            return np.array(learned.coefficients)
-        return np.concatenate([learned.coupling_matrix[self.rows, self.columns], learned.field_vector])
-
-    def arrays(self, vector: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the vector in the form of the release's parameters."""
-        if not self.rows.size and vector.size == self.width:
-            return (vector,)
-        matrix = np.zeros((self.width, self.width))
-        matrix[self.rows, self.columns] = matrix[self.columns, self.rows] = vector[: self.rows.size]
-        return matrix, vector[self.rows.size :]
-
-    def model(self, learned: Any, vector: FloatArray) -> Any:
-        """Return the release with other parameters."""
-        from dataclasses import replace
-
-        return replace(learned, **dict(zip(learned.parameters, self.arrays(vector), strict=True)))
-
-    def noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers, centred as tables are."""
-        if self.centring is None:
-            return generator.standard_normal(self.groups.size)
-        matrix = self.centring @ generator.standard_normal((self.width, self.width)) @ self.centring
-        fields = self.centring @ generator.standard_normal(self.width)
-        return np.concatenate([matrix[self.rows, self.columns], fields])

@@ -1,24 +1,18 @@
-"""Releases learnt from simulated records, by the map that made a given one."""
+"""Releases learned from simulated records, by the map that made a given one."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.simulation import simulated_codes
+from bayesprivmrf.learning.models.parameters import LearnedParameters
 from bayesprivmrf.noise.source import SimulatedNoise
-
-if TYPE_CHECKING:
-    from bayesprivmrf.learning.models.base import LearnedNetwork
 
 __all__ = ["replicates_of", "size_of"]
 
 
-def size_of(learned: LearnedNetwork, total: float | None) -> float:
+def size_of(learned: LearnedParameters, total: float | None) -> float:
     """Return how many records to simulate: what is given, else the release's number.
 
     Raises
@@ -30,7 +24,8 @@ def size_of(learned: LearnedNetwork, total: float | None) -> float:
     if learned.map is None:
         raise ModelError(
             "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
-            "of 'pmw' or 'sepfem' (use method='gaussian' for them), comes from an older file, or was made by hand."
+            "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
+            "hand."
         )
     if total is None:
         raise ModelError(
@@ -39,10 +34,10 @@ def size_of(learned: LearnedNetwork, total: float | None) -> float:
     return total
 
 
-def replicates_of(
-    learned: LearnedNetwork, replicates: int, generator: np.random.Generator, total: float | None = None
-) -> list[Any]:
-    """Return releases learnt from simulated records, each of the class of the given one.
+def replicates_of[Learned: LearnedParameters](
+    learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
+) -> list[Learned]:
+    """Return releases learned from simulated records, each of the class of the given one.
 
     Parameters
     ----------
@@ -64,9 +59,9 @@ def replicates_of(
     assert learned.map is not None
     result = []
     for stream in generator.spawn(replicates):
-        codes, _ = simulated_codes(learned, size, stream)
+        codes, _ = learned.solution.codes(size, stream)
         source, law = SimulatedNoise(stream), learned.total_noise
         seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
         parts = learned.map.learn(codes, np.ones(size, dtype=np.int64), float(seen), source)
-        result.append(replace(learned, **dict(zip(learned.parameters, parts, strict=True))))
+        result.append(learned.with_parameters(parts))
     return result

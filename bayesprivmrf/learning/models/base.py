@@ -1,21 +1,25 @@
-"""What every release of learnt couplings has: the model, what was promised, how it was made."""
+"""What every release of learned couplings has: the model, what was promised, how it was made."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.intervals.interval import interval
+from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
+from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 
@@ -27,29 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["LearnedNetwork", "LearningMap"]
 
 
-class LearningMap(Protocol):
-    """How a mechanism turns records into parameters: a frozen object of public settings."""
-
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
-    ) -> tuple[FloatArray, ...]:
-        """Return the parameters, in the order of the release's `parameters`.
-
-        Parameters
-        ----------
-        codes, counts
-            Records as states' codes, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy.
-        source
-            Of noise.
-        """
-        ...
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedNetwork(Released, ABC):
-    """Abstract release of a model whose couplings were learnt.
+class LearnedNetwork(Released, LearnedParameters):
+    """Abstract release of a model whose couplings were learned.
 
     Parameters
     ----------
@@ -79,12 +63,13 @@ class LearnedNetwork(Released, ABC):
     provenance: Provenance
     total: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    total_noise: DiscreteGaussian | None = None
+    total_noise: NoiseLaw | None = None
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
 
-    parameters: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
-    """Names of the fields that hold what was learnt, in the order in which the map gives them."""
+    format_version = 3
+    graph_heading: ClassVar[str] = "Pairs with the largest effects"
+    """What a list of the graph's edges by weight is a list of."""
 
     @property
     @abstractmethod
@@ -105,7 +90,7 @@ class LearnedNetwork(Released, ABC):
         """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
 
         The weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise one, the
-        coefficient largest in size of the monomials that hold both variables, and for learnt potentials the largest
+        coefficient largest in size of the monomials that hold both variables, and for learned potentials the largest
         entry of an effect of both variables: a table of sum zero along each of its axes.
 
         Parameters
@@ -137,18 +122,36 @@ class LearnedNetwork(Released, ABC):
         """The model as a pgmpy network, one factor a clique."""
         return self.specification.to_pgmpy(self.potentials)
 
-    @property
-    def status(self) -> str:
-        """How the fit ended, as `bayesprivmrf.Status` has it in words."""
-        return str(self.details.get("status", "converged"))
+    @cached_property
+    def solution(self) -> LearnedSolution:
+        """The model as a `bayesprivmrf.Solution`, for marginals, and for whatever takes the result of an estimator.
 
-    def sample(self, size: int, rng: int | np.random.Generator | None = None) -> pd.DataFrame:
+        A model too wide for exact inference has one as well: its marginals are refused, its records are not.
+        """
+        return LearnedSolution(
+            specification=self.specification,
+            potentials=self.potentials,
+            method=self.provenance.mechanism,
+            status=self.status,
+            stats={name: value for name, value in self.details.items() if name != "status"},
+            is_simulated=self.provenance.simulated,
+        )
+
+    @property
+    def status(self) -> Status:
+        """How the fit ended; an approximation where the mechanism, as Frank-Wolfe, checks no optimum."""
+        stated = self.details.get("status")
+        return Status(stated) if stated in Status else Status.APPROXIMATE
+
+    def sample(self, size: int, *old: Any, rng: int | np.random.Generator | None = None) -> pd.DataFrame:
         """Draw records from the model: exactly where it is narrow enough, else by Gibbs sampling.
 
         Parameters
         ----------
         size
             Number of records, at least 0.
+        *old
+            The seed by position, as in earlier versions; deprecated.
         rng
             Seed or generator.
 
@@ -157,9 +160,13 @@ class LearnedNetwork(Released, ABC):
         pandas.DataFrame
             One column a variable, in declared order; declared labels. A `SamplingWarning` says if chains did not mix.
         """
-        from bayesprivmrf.learning.models.simulation import sample
-
-        return sample(self, size, rng)
+        if old:
+            (rng,) = old
+            message = (
+                "give the seed by name, `sample(size, rng=...)`; the next version refuses it by position."
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.solution.sample(size, rng=np.random.default_rng(rng))
 
     def interval(
         self,
@@ -168,7 +175,7 @@ class LearnedNetwork(Released, ABC):
         replicates: int = 100,
         *,
         of: Literal["couplings", "fields"] = "couplings",
-        method: Literal["linearised", "calibrated", "basic", "percentile"] | None = None,
+        method: Literal["linearised", "calibrated"] | None = None,
         total: float | None = None,
     ) -> pd.DataFrame:
         """Return intervals for all couplings or fields by simulation from the release; it spends no budget.
@@ -182,7 +189,7 @@ class LearnedNetwork(Released, ABC):
         rng
             Seed or generator.
         replicates
-            How often records are simulated and learnt from; ``"calibrated"`` takes a fifth more, ``"linearised"``
+            How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
             none.
         of
             What the intervals are for.
@@ -204,8 +211,6 @@ class LearnedNetwork(Released, ABC):
         ModelError
             The release does not know its map, or no number of records.
         """
-        from bayesprivmrf.learning.intervals.interval import interval
-
         return interval(self, prob, rng, replicates, of=of, method=method, total=total)
 
     def _facts(self) -> list[tuple[str, str]]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, plain_array
+from bayesprivmrf.learning.models.pairs import LearnedPairs
+from bayesprivmrf.model.tables import FloatArray, IntArray, plain_array
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -23,7 +22,7 @@ _SPINS = np.array([-1.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedIsing(LearnedNetwork):
+class LearnedIsing(LearnedPairs):
     r"""A learnt Ising model, :math:`P(x) \propto \exp(\tfrac12 x^\top A x + h^\top x)`.
 
     A variable's first declared state is -1, its second +1.
@@ -42,10 +41,8 @@ class LearnedIsing(LearnedNetwork):
         zero diagonal.
     """
 
-    coupling_matrix: FloatArray
-    field_vector: FloatArray
-
     kind = "learned-ising"
+    graph_heading = "Largest couplings"
 
     def __post_init__(self) -> None:
         p = len(self.domain.variables)
@@ -58,9 +55,25 @@ class LearnedIsing(LearnedNetwork):
             np.isfinite(A).all() and np.isfinite(h).all() and (A == A.T).all() and not A.diagonal().any()
         ):
             raise ModelError("`coupling_matrix` must be finite and symmetric with zero diagonal.")
-        for name, array in (("coupling_matrix", A), ("field_vector", h)):
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        self._keep(coupling_matrix=A, field_vector=h)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Positions of the variables, and their number: a variable has one row."""
+        return np.arange(len(self.domain.variables) + 1)
+
+    @property
+    def own_states(self) -> IntArray:
+        """The second state of each variable: +1."""
+        return 2 * self.starts[:-1] + 1
+
+    def block(self, first: int, second: int) -> FloatArray:
+        """Return the table of two variables by their positions, shape (2, 2)."""
+        return self.coupling_matrix[first, second] * np.outer(_SPINS, _SPINS)
+
+    def field_tables(self) -> list[FloatArray]:
+        """Return the field of each variable as a table of its two states."""
+        return list(np.multiply.outer(self.field_vector, _SPINS))
 
     @cached_property
     def couplings(self) -> xr.DataArray:
@@ -82,33 +95,6 @@ class LearnedIsing(LearnedNetwork):
 
         names = plain_array(self.domain.variables)
         return xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
-
-    @cached_property
-    def _pairs(self) -> np.ndarray:
-        return np.argwhere(np.triu(self.coupling_matrix, k=1))
-
-    @property
-    def specification(self) -> ModelSpecification:
-        """The model: one clique for each coupling that is not zero, one for each variable without."""
-        names = self.domain.variables
-        pairs = [(names[i], names[j]) for i, j in self._pairs]
-        lonely = np.setdiff1d(np.arange(len(names)), self._pairs)
-        return ModelSpecification(domain=self.domain, cliques=(*pairs, *((names[i],) for i in lonely)))
-
-    @property
-    def potentials(self) -> CliqueTables:
-        """Log potentials, nats; a field is in the first table of its variable."""
-        h = self.field_vector.copy()
-        tables = []
-        for scope in self.specification.scopes:
-            table = np.zeros((2,) * len(scope))
-            if len(scope) == 2:
-                table += self.coupling_matrix[scope] * np.outer(_SPINS, _SPINS)
-            for axis, variable in enumerate(scope):
-                table += (h[variable] * _SPINS).reshape([-1 if a == axis else 1 for a in range(len(scope))])
-                h[variable] = 0.0
-            tables.append(table)
-        return CliqueTables.from_arrays(self.domain, self.specification.cliques, tables)
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables, and their coupling."""

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.parameters import Coordinates
+from bayesprivmrf.learning.models.saved_map import map_content, restored_map
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    numbers,
+    positions,
+    restored_domain,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["LearnedMonomials", "by_monomial", "effect_scales"]
+__all__ = ["LearnedMonomials", "by_monomial", "effect_scales", "restored_sets", "sets_content"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -120,6 +130,28 @@ class LearnedMonomials(LearnedNetwork):
             field_vector=h,
         )
 
+    def vector(self) -> FloatArray:
+        """Return the coefficients, the empty set's first."""
+        return np.array(self.coefficients)
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the same release with the coefficients that a vector holds."""
+        return self.with_parameters((values,))
+
+    def places(self, of: str) -> IntArray:
+        """Return where the coefficients of two variables or more, or of single ones, are."""
+        orders = self.sets.orders
+        return np.flatnonzero(orders >= 2 if of == "couplings" else orders == 1)
+
+    def labels(self, of: str) -> pd.Index:
+        """Return the variables of each monomial."""
+        return self.monomials.index[self.places(of) - 1]
+
+    def coordinates(self) -> Coordinates:
+        """Return the monomial of each coefficient, by its order; the empty set is not learned."""
+        orders = np.asarray(self.sets.orders)
+        return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
+
     @property
     def width(self) -> float:
         r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
@@ -165,6 +197,48 @@ class LearnedMonomials(LearnedNetwork):
         for place in np.argsort(size, kind="stable")[np.count_nonzero(size == 0) :]:
             found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
         return ((i, j, weight) for (i, j), weight in found.items())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **sets_content(self.sets, self.details),
+            "total": self.total,
+            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
+            "map": map_content(self.map),
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        return self.coefficients
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        sets = restored_sets(content, len(domain.variables))
+        return cls(
+            domain=domain,
+            sets=sets,
+            coefficients=numbers(array, (len(sets),)),
+            total=content.number("total", optional=True),
+            total_noise=content.law("total_noise", optional=True),
+            map=restored_map(content["map"], cls.parameters, sets),
+            details=content.mapping("details"),
+            **stamp,
+        )
+
+
+def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the order of a complete family of sets, the largest sets too of another, and details of a release."""
+    found: dict[str, Any] = {"order": sets.order, "details": details_content(details)}
+    return found if sets.is_complete else found | {"scopes": [list(members) for members in sets.largest()]}
+
+
+def restored_sets(content: Fields, variables: int) -> Monomials:
+    """Return the sets that `sets_content` described."""
+    order = content.whole("order", 0, variables)
+    if "scopes" not in content:
+        return Monomials.complete(variables, order)
+    scopes = [positions(scope, variables) for scope in content.items("scopes")]
+    return Monomials.inside(variables, scopes, order)
 
 
 def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: str) -> pd.Series:

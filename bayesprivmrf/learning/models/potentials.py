@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
-from bayesprivmrf.learning.models.pair_arrays import pair_arrays
+from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    model_content,
+    numbers,
+    restored_domain,
+    restored_model,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -47,6 +57,7 @@ class LearnedPotentials(LearnedNetwork):
     tables: CliqueTables
 
     kind = "learned-potentials"
+    parameters = ("tables",)
 
     def __post_init__(self) -> None:
         model = self.model
@@ -70,6 +81,14 @@ class LearnedPotentials(LearnedNetwork):
     def potentials(self) -> CliqueTables:
         """Log potentials, nats, one table a clique."""
         return self.tables
+
+    def vector(self) -> FloatArray:
+        """Return the log potentials, one table after the other."""
+        return np.array(self.tables.flat)
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the same release with the potentials that a vector holds."""
+        return replace(self, tables=self.model.tables(values))
 
     @property
     def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
@@ -128,6 +147,30 @@ class LearnedPotentials(LearnedNetwork):
             for pair in combinations(subset, 2):
                 found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
         return ((i, j, weight) for (i, j), weight in found.items())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **model_content(self.model),
+            "total": self.total,
+            "details": details_content(self.details),
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        return self.tables.flat
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        model = restored_model(content, domain)
+        return cls(
+            domain=domain,
+            total=content.number("total", optional=True),
+            details=content.mapping("details"),
+            model=model,
+            tables=model.tables(numbers(array, (model.size,))),
+            **stamp,
+        )
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,6 +14,14 @@ from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    numbers,
+    positions,
+    restored_domain,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +71,7 @@ class LearnedRegression(Released):
     details: Mapping[str, Any] = field(default_factory=dict)
 
     kind = "learned-regression"
+    format_version = 3
 
     def __post_init__(self) -> None:
         self.domain.index(self.target)
@@ -124,3 +133,29 @@ class LearnedRegression(Released):
             ("largest", f"{np.abs(self.effects).max():.3g} nats"),
             ("privacy", self.privacy_statement()),
         ]
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "target": self.domain.index(self.target),
+            "total": self.total,
+            "details": details_content(self.details),
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        return np.concatenate([[self.intercept], self.effects])
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        (target,) = positions([content["target"]], len(domain.variables))
+        intercept, *_ = numbers(array, (1 + sum(domain.cardinalities),))
+        return cls(
+            domain=domain,
+            target=domain.variables[target],
+            intercept=float(intercept),
+            effects=array[1:],
+            total=content.number("total", optional=True),
+            details=content.mapping("details"),
+            **stamp,
+        )

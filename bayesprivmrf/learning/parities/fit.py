@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
 from bayesprivmrf.learning.parities.moments import ParityMoments, Point, parity_moments
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums
@@ -22,6 +24,7 @@ from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
+from bayesprivmrf.release.codec import Fields
 
 __all__ = ["MonomialsByParities", "default_ridges", "fit_parities"]
 
@@ -33,7 +36,7 @@ _NEWTON_ROUNDS, _HALVINGS = 200, 40
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MonomialsByParities:
+class MonomialsByParities(SavedMap):
     """The map from records to coefficients through noisy sums of parities, as public settings.
 
     Parameters
@@ -55,6 +58,9 @@ class MonomialsByParities:
     has_total: bool
     ridge: float | None = None
     total_law: NoiseLaw = NoNoise()  # noqa: RUF009 -- frozen
+
+    kind = "parities"
+    learns = ("coefficients",)
 
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
@@ -85,6 +91,30 @@ class MonomialsByParities:
             return fit_parities(self.sets, means, default_ridges(self.sets, means, noise, records))
         total_noise = (self.total_law if self.has_total else self.law).variance / records**2
         return posterior_mode(self.sets, means, noise, total_noise, records)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings but the sets, which are the model's."""
+        return {
+            "kind": self.kind,
+            "law": self.law.as_dict(),
+            "has_total": self.has_total,
+            "ridge": self.ridge,
+            "total_law": self.total_law.as_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Fields, basis: Monomials) -> Self:
+        """Return the map of such settings; the first ones said no law of the total."""
+        ridge = content.number("ridge", optional=True)
+        if ridge is not None and ridge < 0:
+            raise ReleaseFileError(f"`ridge` must be at least 0, got {ridge}")
+        return cls(
+            sets=basis,
+            law=content.law("law"),
+            has_total=content.truth("has_total"),
+            ridge=ridge,
+            total_law=content.law("total_law") if "total_law" in content else NoNoise(),
+        )
 
 
 def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: float) -> FloatArray:

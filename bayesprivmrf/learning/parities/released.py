@@ -6,18 +6,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.models.monomials import LearnedMonomials, by_monomial
+from bayesprivmrf.learning.models.monomials import (
+    LearnedMonomials,
+    by_monomial,
+    restored_sets,
+    sets_content,
+)
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import DiscreteGaussian, NoiseLaw, NoNoise, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseLaw, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +68,7 @@ class ReleasedParities(Released):
     details: Mapping[str, Any] = field(default_factory=dict)
 
     kind = "released-parities"
+    format_version = 3
 
     def __post_init__(self) -> None:
         sums = np.array(self.sums, dtype=float)
@@ -151,7 +158,7 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
-        paid = self.total_law if self.has_total and isinstance(self.total_law, DiscreteGaussian) else None
+        paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
         return LearnedMonomials(
             domain=self.domain,
             sets=fitting.sets,
@@ -173,3 +180,28 @@ class ReleasedParities(Released):
             ("records", f"about {self.total:,.0f}"),
             ("privacy", self.privacy_statement()),
         ]
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **sets_content(self.sets, self.details),
+            "law": None if self.law is None else self.law.as_dict(),
+            "total_law": self.total_law.as_dict(),
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        return self.sums
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        sets = restored_sets(content, len(domain.variables))
+        return cls(
+            domain=domain,
+            sets=sets,
+            sums=numbers(array, (len(sets),)),
+            law=content.law("law", optional=True),
+            total_law=content.law("total_law"),
+            details=content.mapping("details"),
+            **stamp,
+        )

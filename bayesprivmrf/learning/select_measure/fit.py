@@ -29,17 +29,23 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import Chains, mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast, marginal_engine
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
+PRIOR_DEVIATION = 2.0
+"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
+
 LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
 
 _ITERATIONS = 500
 _TOLERANCE = 1e-6
+_MEMORY = 30  # gradients
 _LARGEST_STEP = 0.5  # nats, of a coordinate in one Newton step
 _NEWTON_ROUNDS = 4
 _DRAWS = 1 << 14
@@ -143,31 +149,21 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
 
 
 def _exactly(effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray) -> PairFit:
-    from scipy.optimize import minimize
-
     engine = marginal_engine(effects.cardinalities, effects.scopes)
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray]:
         log_partition, marginals = engine.marginals(effects.potentials(beta))
         pull = ridges * beta
-        return float(log_partition - means @ beta + 0.5 * pull @ beta), effects.pull_back(
-            marginals
-        ) - means + pull
+        value = log_partition - means @ beta + 0.5 * pull @ beta
+        return float(value), effects.pull_back(marginals) - means + pull
 
-    found = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": _ITERATIONS, "maxcor": 30, "maxls": 40, "ftol": 0.0, "gtol": _TOLERANCE},
-    )
-    ended = bool(np.isfinite(found.x).all() and np.abs(found.jac).max(initial=0.0) <= 10 * _TOLERANCE)
+    found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS, memory=_MEMORY)
     return PairFit(
         effects=effects,
-        coordinates=np.nan_to_num(found.x),
+        coordinates=np.nan_to_num(found.point),
         inference="exact",
-        status="converged" if ended else "not trusted",
-        details={"iterations": int(found.nit)},
+        status="converged" if found.status is Status.CONVERGED else "not trusted",
+        details={"iterations": found.iterations},
     )
 
 

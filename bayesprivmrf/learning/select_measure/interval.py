@@ -38,12 +38,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.learning.models.ising import LearnedIsing
-from bayesprivmrf.learning.models.simulation import simulated_codes
-from bayesprivmrf.learning.select_measure.fit import features_of
-from bayesprivmrf.learning.select_measure.map import PRIOR_DEVIATION, CouplingsByMeasurement
+from bayesprivmrf.learning.models.solution import warn_of_chains
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
+    MeasurementPlan,
     dependence_scores,
     pair_sums,
     public_shares,
@@ -51,10 +50,10 @@ from bayesprivmrf.learning.select_measure.measurement import (
 from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import gumbel
+from bayesprivmrf.noise.choices import gumbel
 
 if TYPE_CHECKING:
-    from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+    from bayesprivmrf.learning.models.pairs import LearnedPairs
 
 __all__ = ["limits"]
 
@@ -68,24 +67,35 @@ type Limits = tuple[FloatArray, FloatArray]
 
 
 def limits(
-    learned: LearnedIsing | LearnedPairwise, prob: float, total: float, generator: np.random.Generator
-) -> tuple[Limits, Limits, bool]:
-    """Return lower limits of couplings and of fields, the upper ones, and whether chains mixed.
+    learned: LearnedPairs,
+    plan: MeasurementPlan,
+    total_variance: float,
+    prob: float,
+    total: float,
+    generator: np.random.Generator,
+) -> Limits:
+    """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
     Parameters
     ----------
     learned
-        With the map `CouplingsByMeasurement`.
+        What was learned by the measurements of the plan.
+    plan
+        Of selection and measurement.
+    total_variance
+        Of the noise on the number of records.
     prob
         Coverage, in (0, 1).
     total
         N, records.
     generator
-        Of the records that are drawn from the model.
+        Of the records that are drawn from the model; a `SamplingWarning` says if they cannot be trusted.
     """
-    model = _Model(learned, total, generator)
     from scipy.stats import norm
 
+    model = _Model(learned, plan, total_variance, total, generator)
+    if not model.has_mixed:
+        warn_of_chains()
     z = float(norm.isf((1 - prob) / 2))
     centre, covariance = model.kept_law()
     W = _left_out(model, (1 - prob) / 2)
@@ -106,30 +116,33 @@ def limits(
         for matrix, values in zip(W, (middle - half, middle + half), strict=True):
             matrix[rows, columns] = values.reshape(shape)
             matrix[columns, rows] = values.reshape(shape).T
-    if isinstance(learned, LearnedIsing):
-        return (W[0][1::2, 1::2], theta[0][1::2]), (W[1][1::2, 1::2], theta[1][1::2]), model.has_mixed
-    return (W[0], theta[0]), (W[1], theta[1]), model.has_mixed
+    own = learned.own_states
+    low, high = (learned.flat(W[end][np.ix_(own, own)], theta[end][own]) for end in (0, 1))
+    return low, high
 
 
 class _Model:
     """A release as coordinates of effects, with the covariance of a record's effects."""
 
     def __init__(
-        self, learned: LearnedIsing | LearnedPairwise, total: float, generator: np.random.Generator
+        self,
+        learned: LearnedPairs,
+        plan: MeasurementPlan,
+        total_variance: float,
+        total: float,
+        generator: np.random.Generator,
     ) -> None:
-        known = learned.map
-        assert isinstance(known, CouplingsByMeasurement)
-        self.plan, self.total, self.generator = known.plan, total, generator
-        self.total_variance = 0.0 if known.total_noise is None else known.total_noise.variance
+        self.plan, self.total_variance, self.total, self.generator = plan, total_variance, total, generator
         self.is_reweighted = learned.details.get("penalty") is not None  # see `reweighted_fit`
         self.cards = learned.domain.cardinalities
         self.first = np.cumsum([0, *self.cards])
         self.width = int(self.first[-1])
         self.kept = [scope for scope in learned.specification.scopes if len(scope) == 2]
         self.effects = Effects.of(self.cards, (*self.kept, *((v,) for v in range(len(self.cards)))))
-        self.beta = self.effects.coordinates(_flat(learned, self.kept))
+        tables = [*(learned.block(*pair) for pair in self.kept), *learned.field_tables()]
+        self.beta = self.effects.coordinates(np.concatenate([table.ravel() for table in tables]))
         size = max(round(total), _DRAWS + _DRAWS_OF_COORDINATE * self.effects.size)
-        self.codes, self.has_mixed = simulated_codes(learned, size, generator)
+        self.codes, self.has_mixed = learned.solution.codes(size, generator)
         self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
         self.shares = self.sums.single / size
         self.mean, self.covariance = self._moments()
@@ -182,17 +195,6 @@ class _Model:
         law = self.covariance / self.total + np.diag(noise)
         law += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
         return self.beta + inverse @ (penalty @ self.beta), error @ law @ error.T
-
-
-def _flat(learned: LearnedIsing | LearnedPairwise, pairs: list[tuple[int, ...]]) -> FloatArray:
-    """Return the tables of pairs and of all variables, one after the other."""
-    if isinstance(learned, LearnedIsing):
-        spins = np.array([-1.0, 1.0])
-        tables = [learned.coupling_matrix[pair] * np.outer(spins, spins) for pair in pairs]
-        fields = np.multiply.outer(learned.field_vector, spins)
-    else:
-        tables, fields = [learned.block(*pair) for pair in pairs], learned.field_vector
-    return np.concatenate([*(table.ravel() for table in tables), fields.ravel()])
 
 
 def _left_out(model: _Model, tail: float) -> Limits:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.learning.models.pair_arrays import pair_arrays
-from bayesprivmrf.learning.select_measure.fit import PairFit, closed_form, fit_means
+from bayesprivmrf.learning.models.pairs import LearnedPairs, pair_arrays
+from bayesprivmrf.learning.models.saved_map import SavedMap
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
+from bayesprivmrf.learning.select_measure.interval import limits
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -24,6 +25,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
+from bayesprivmrf.release.codec import Fields
 
 __all__ = [
     "CouplingsByMeasurement",
@@ -33,9 +35,6 @@ __all__ = [
     "smallest_chosen",
     "smallest_measured",
 ]
-
-PRIOR_DEVIATION = 2.0
-"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ class FittedCouplings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CouplingsByMeasurement:
+class CouplingsByMeasurement(SavedMap):
     """Public settings of the map.
 
     Parameters
@@ -76,17 +75,19 @@ class CouplingsByMeasurement:
     plan: MeasurementPlan
     total_noise: DiscreteGaussian | None
 
+    kind = "couplings-by-measurement"
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
         noise = None if self.total_noise is None else self.total_noise.scale
-        return {"kind": "couplings-by-measurement", "plan": self.plan.as_dict(), "total_noise": noise}
+        return {"kind": self.kind, "plan": self.plan.as_dict(), "total_noise": noise}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CouplingsByMeasurement:
+    def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> CouplingsByMeasurement:
         """Return the map that `as_dict` described."""
-        noise = values["total_noise"]
+        noise = content.positive("total_noise", optional=True)
         return cls(
-            plan=MeasurementPlan.from_dict(values["plan"]),
+            plan=MeasurementPlan.from_dict(Fields(content["plan"]), basis),
             total_noise=None if noise is None else DiscreteGaussian(noise),
         )
 
@@ -107,10 +108,19 @@ class CouplingsByMeasurement:
         fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
         return fitted.coupling_matrix, fitted.field_vector
 
+    @property
+    def _total_variance(self) -> float:
+        return 0.0 if self.total_noise is None else self.total_noise.variance
+
+    def linearised(
+        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return limits of the parameters of a release: see `bayesprivmrf.learning.select_measure.interval`."""
+        return limits(learned, self.plan, self._total_variance, prob, total, generator)
+
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
-        variance = 0.0 if self.total_noise is None else self.total_noise.variance
-        targets = PairTargets.of(measured, self.plan, total, variance)
+        targets = PairTargets.of(measured, self.plan, total, self._total_variance)
         fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
         coupling, fields = pair_arrays(fit.effects, fit.coordinates)
         return FittedCouplings(

@@ -36,15 +36,17 @@ one.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from bayesprivmrf.learning.models.saved_map import require_states, written_pairs
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+from bayesprivmrf.release.codec import Fields
 
 __all__ = [
     "Measured",
@@ -114,13 +116,21 @@ class MeasurementPlan:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> MeasurementPlan:
-        """Return the plan that `as_dict` described."""
-        cards, pairs = tuple(values["cardinalities"]), values["candidates"]
-        known = np.array(pairs, dtype=np.int64).reshape(-1, 2) if pairs is not None else all_pairs(cards)
-        laws = {name: DiscreteGaussian(values[name]["scale"]) for name in ("one_way", "two_way")}
-        kept = {name: values[name] for name in ("form", "count", "selection_scale")}
-        return cls(cardinalities=cards, candidates=known, **laws, **kept)
+    def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> MeasurementPlan:
+        """Return the plan that `as_dict` described, of variables of so many states."""
+        require_states(content, basis)
+        is_complete = content["candidates"] is None
+        candidates = all_pairs(basis) if is_complete else written_pairs(content, "candidates", len(basis))
+        forms = ("moments", "tables") if set(basis) == {2} else ("tables",)
+        return cls(
+            cardinalities=basis,
+            form=content.text("form", *forms),
+            candidates=candidates,
+            count=content.whole("count", 0, len(candidates)),
+            one_way=content.law("one_way"),
+            two_way=content.law("two_way"),
+            selection_scale=content.positive("selection_scale", optional=True),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

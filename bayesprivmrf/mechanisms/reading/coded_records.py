@@ -10,14 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import BayesPrivMRFError, DataError
-from bayesprivmrf.mechanisms.reading.coding import Coding, match_columns
-from bayesprivmrf.mechanisms.reading.counting import column_names, frame_of, in_memory_codes
+from bayesprivmrf.mechanisms.reading.coding import codings_of
+from bayesprivmrf.mechanisms.reading.eager import in_memory_codes
+from bayesprivmrf.mechanisms.reading.frame import (
+    column_names,
+    frame_of,
+    guarded,
+    in_memory,
+    match_columns,
+)
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["CodedRecords", "read_records"]
+__all__ = ["CodedRecords", "read_records", "record_codes"]
 
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
 _LARGEST_KEY = 2**62
@@ -59,6 +65,20 @@ def read_records(
 ) -> CodedRecords:
     """Read the declared columns of a data frame as codes; equal records are merged where that makes them few.
 
+    The arguments and errors are those of `record_codes`.
+    """
+    return _merged(record_codes(domain, data, missing=missing, other=other), domain)
+
+
+def record_codes(
+    domain: Domain,
+    data: Any,
+    *,
+    missing: Mapping[Variable, int] | None = None,
+    other: Mapping[Variable, int] | None = None,
+) -> np.ndarray:
+    """Read the declared columns of a data frame as codes, unsigned of shape (records, p), one row a record.
+
     Parameters
     ----------
     domain
@@ -73,37 +93,19 @@ def read_records(
     DataError, UndeclaredStateError
         As for `bayesprivmrf.mechanisms.reading.counting.count_tables`.
     """
-    import narwhals as nw
-
     frame: Any = frame_of(data)
-    codings = [
-        Coding(variable=v, states=states, missing=(missing or {}).get(v), other=(other or {}).get(v))
-        for v, states in zip(domain.variables, domain.states, strict=True)
-    ]
-    coded, failure = None, Exception
-    try:
+    codings = codings_of(domain, missing, other)
+
+    def read() -> dict[Variable, np.ndarray]:
         columns = match_columns(domain.variables, column_names(data, frame))
-        if isinstance(frame, nw.LazyFrame):
-            frame = frame.select([columns[v] for v in domain.variables]).collect()
-        coded = in_memory_codes(frame, codings, columns)
-    except (BayesPrivMRFError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # an engine's panic is no Exception
-        failure = type(error)
-    # Raised here, outside the handler: an exception keeps the one being handled, and its message, as context.
-    if coded is None:
-        if issubclass(failure, MemoryError):
-            raise MemoryError("reading the records ran out of memory")
-        raise DataError(
-            f"the data could not be read: its engine raised {failure.__name__}, whose message is withheld "
-            "because it may quote the data; run the query behind the frame by itself to see it."
-        )
+        return in_memory_codes(in_memory(frame, columns.values()), codings, columns)
+
+    coded = guarded("reading", read)
     kind = np.min_scalar_type(max(domain.cardinalities, default=1) - 1)
-    records = len(coded[codings[0].variable])
-    codes = np.empty((records, len(codings)), dtype=kind)
+    codes = np.empty((len(coded[codings[0].variable]), len(codings)), dtype=kind)
     for place, coding in enumerate(codings):
         codes[:, place] = coded[coding.variable]
-    return _merged(codes, domain)
+    return codes
 
 
 def _merged(codes: np.ndarray, domain: Domain) -> CodedRecords:

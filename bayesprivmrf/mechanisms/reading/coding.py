@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Number, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, UndeclaredStateError
+from bayesprivmrf.errors import UndeclaredStateError
+from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
 __all__ = [
     "CHUNK",
     "Coding",
+    "codings_of",
+    "distinct_values",
+    "is_missing",
     "label_fits",
-    "match_columns",
     "missing_error",
     "type_name",
     "undeclared_error",
@@ -25,6 +28,13 @@ __all__ = [
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = 1 << 16
+_EXACT = {
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+}  # two values of these types are equal only if they are one label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,38 +67,41 @@ class Coding:
         UndeclaredStateError
             A value is missing or undeclared, and no declared state takes it.
         """
-        undeclared = len(self.states)
+        undeclared, absent = len(self.states), len(self.states) + 1
         dtype = series.dtype
-        missing = (series.is_null() | series.is_nan() if dtype.is_float() else series.is_null()).to_numpy()
-        if missing.any():
-            if self.missing is None:
-                raise missing_error(self)
-        else:
-            missing = None
         is_boolean = type_name(dtype) == "Boolean"
-        if is_boolean or (dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}):
-            codes = self._from_integers(series, missing is not None, is_boolean=is_boolean)
-        elif dtype.is_float():
-            codes = self._from_floats(series.to_numpy())
+        is_whole = is_boolean or (
+            dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
+        )
+        if is_whole or dtype.is_float():
+            missing = is_missing(series)
+            if is_whole and missing.any():
+                series = series.fill_null(False if is_boolean else 0)
+            values = series.to_numpy()
+            codes = (
+                self._from_integers(values, is_boolean=is_boolean) if is_whole else self._from_floats(values)
+            )
+            codes[missing] = absent
         else:
-            codes = self._from_distinct(series)
-        if missing is not None:
-            codes[missing] = self.missing
-        if codes.size and codes.max() == undeclared:
-            if self.other is None:
-                raise undeclared_error(self)
-            codes[codes == undeclared] = self.other
+            positions, distinct = distinct_values(series)
+            codes = np.array([*self._looked_up(distinct), absent], dtype=self.dtype)[positions]
+        for mark, code, error in (
+            (absent, self.missing, missing_error),
+            (undeclared, self.other, undeclared_error),
+        ):
+            marked = codes == mark
+            if marked.any():
+                if code is None:
+                    raise error(self)
+                codes[marked] = code
         return codes
 
-    def _from_integers(self, series: Any, has_missing: bool, *, is_boolean: bool) -> np.ndarray:
-        if has_missing:
-            series = series.fill_null(False if is_boolean else 0)
+    def _from_integers(self, values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
         targets = {
             int(label): code  # type: ignore[call-overload]
             for code, label in enumerate(self.states)
             if label_fits(label, is_boolean=is_boolean) and label == int(label)  # type: ignore[call-overload]
         }
-        values = series.to_numpy()
         codes = np.full(values.size, len(self.states), dtype=self.dtype)
         targets = {value: code for value, code in targets.items() if -(2**63) <= value < 2**63}
         if not targets:
@@ -118,23 +131,25 @@ class Coding:
             _searched(values.astype(np.float64, copy=False), np.float64, targets, codes) if targets else codes
         )
 
-    def _from_distinct(self, series: Any) -> np.ndarray:
-        """Codes of text, categories, dates and objects: every distinct value is looked up once."""
+    def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
+        """Codes of text, categories, dates and objects, each by itself; what is not hashable is undeclared."""
         known = {label_key(label): code for code, label in enumerate(self.states)}
-        # A hash table takes True for 1, so objects that may be either are looked up one by one.
-        may_confuse = type_name(series.dtype) == "Object" and any(
-            isinstance(label, Number) for label in self.states
-        )
-        if may_confuse:
-            return _looked_up(series, known, self.dtype)
-        try:
-            positions, distinct = _distinct(series)
-        except TypeError:  # unhashable values
-            return _looked_up(series, known, self.dtype)
-        lookup = np.full(len(distinct) + 1, len(self.states), dtype=self.dtype)
-        for position, value in enumerate(distinct):
-            lookup[position] = _find(known, value)
-        return lookup[positions]  # a missing value's position is -1, the entry left undeclared
+        for value in values:
+            try:
+                yield known.get(label_key(value), len(known))
+            except TypeError:
+                yield len(known)
+
+
+def codings_of(
+    domain: Domain, missing: Mapping[Variable, int] | None, other: Mapping[Variable, int] | None
+) -> list[Coding]:
+    """Return the coding of each variable of a domain, in declared order."""
+    missing, other = missing or {}, other or {}
+    return [
+        Coding(variable=v, states=states, missing=missing.get(v), other=other.get(v))
+        for v, states in zip(domain.variables, domain.states, strict=True)
+    ]
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
@@ -142,27 +157,6 @@ def label_fits(label: Label, *, is_boolean: bool) -> bool:
     if label_key(label)[0]:
         return is_boolean
     return not is_boolean and isinstance(label, Real | Decimal) and abs(label) < np.inf
-
-
-def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) -> dict[Variable, Any]:
-    """Return the column of each variable: the one of that name, else the one named ``str(name)``.
-
-    Raises
-    ------
-    DataError
-        A variable has no column.
-    """
-    named = {label_key(column): column for column in columns}
-    found: dict[Variable, Any] = {}
-    for variable in variables:
-        key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
-        if key is None:
-            raise DataError(
-                f"the data must have a column for each variable, but none is named {variable!r}; "
-                "rename the column, or declare the variable under the column's name."
-            )
-        found[variable] = named[key]
-    return found
 
 
 def missing_error(coding: Coding) -> UndeclaredStateError:
@@ -197,31 +191,65 @@ def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: 
     return np.where(declared[place] == values, order[place], codes)
 
 
-def _find(known: Mapping[Any, int], value: Any) -> int:
-    try:
-        return known.get(label_key(value), len(known))
-    except TypeError:
-        return len(known)
+def is_missing(series: Any) -> np.ndarray:
+    """Where an eager narwhals series has no value: null, or NaN in a column of floats."""
+    return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
 
 
-def _looked_up(series: Any, known: Mapping[Any, int], dtype: np.dtype[Any]) -> np.ndarray:
-    return np.fromiter((_find(known, value) for value in series.to_list()), dtype=dtype, count=len(series))
+def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
+    """Position of each value of an eager narwhals series in a list of values, -1 where missing; and that list.
 
+    What is then looked up for a value depends on that value alone, whatever stands in the other rows: two rows share
+    a position only if their values are one label.
 
-def _distinct(series: Any) -> tuple[np.ndarray, Sequence[Any]]:
-    """Position of each value in the list of distinct ones (-1 where missing), by the frame's own means."""
-    native = series.to_native()
-    if series.implementation.is_pyarrow():
-        encoded = native.dictionary_encode().combine_chunks()
-        encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
-        return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
-    if series.implementation.is_pandas():
-        if type_name(series.dtype) in {"Categorical", "Enum"}:
-            return native.cat.codes.to_numpy(), list(native.cat.categories)
+    - A typed column holds values of one type, and its engine's equality on them is exact.
+    - A column of Python objects may hold anything, and its type says nothing of rows beyond the first hundred. A
+      hash table over it would take ``True`` for ``1``, or ``(True,)`` for ``np.complex64(1)``, whichever came first,
+      so that one record could change the codes of all others. So only objects of plain types are gathered, text and
+      numbers by themselves and truth values by themselves: there, equal values are one label. Any other object is
+      listed by itself.
+    """
+    native, engine = series.to_native(), series.implementation
+    positions: Any
+    distinct: Any
+    is_object = engine.is_pandas_like() and native.dtype == object
+    is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
+        if engine.is_pandas():
+            return _distinct_objects(native.to_numpy(dtype=object))
+        return _distinct_objects(np.fromiter(series.to_list(), dtype=object, count=len(series)))
+    if engine.is_pandas():
         import pandas as pd
 
-        positions, distinct = pd.factorize(native)
-        return positions, list(distinct)
-    distinct = series.unique().drop_nulls().to_list()
-    places = {value: place for place, value in enumerate(distinct)}
-    return np.fromiter((places.get(value, -1) for value in series.to_list()), dtype=np.int64), distinct
+        is_category = isinstance(native.dtype, pd.CategoricalDtype)
+        positions, distinct = (
+            (native.cat.codes, native.cat.categories) if is_category else pd.factorize(native)
+        )
+    elif engine.is_pyarrow():
+        encoded = native.dictionary_encode().combine_chunks()
+        encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
+        positions, distinct = encoded.indices.fill_null(0), encoded.dictionary
+    else:
+        distinct = native.unique().drop_nulls()
+        positions = native.replace_strict(distinct, np.arange(len(distinct)), default=-1)
+    labels = distinct.to_list() if engine.is_polars() else distinct.tolist()
+    return np.where(is_missing(series), np.intp(-1), np.asarray(positions)), labels
+
+
+def _distinct_objects(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+    import pandas as pd
+
+    positions, distinct = np.full(values.size, -1, dtype=np.intp), []
+    kinds = set(map(type, values))
+    for group in filter(None, (kinds & _EXACT, kinds & {bool}, kinds - _EXACT - {bool})):
+        rows: Any = slice(None)
+        if group != kinds:
+            rows = np.fromiter((type(value) in group for value in values), dtype=bool, count=values.size)
+        own = values[rows]
+        if group <= _EXACT or group <= {bool}:
+            places, found = pd.factorize(own)  # None and NaN are missing
+        else:
+            places, found = np.where(pd.isna(own), -1, np.arange(own.size)), own
+        positions[rows] = np.where(places < 0, -1, places + len(distinct))
+        distinct.extend(found)
+    return positions, distinct

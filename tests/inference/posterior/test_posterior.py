@@ -13,9 +13,8 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior
 from bayesprivmrf.inference.posterior.measured import latent_tables
 from bayesprivmrf.inference.posterior.names import dimension_names
-from bayesprivmrf.inference.posterior.noise_draws import draw_noise
 from bayesprivmrf.model import Domain
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 DECOMPOSABLE = ["tree", "disconnected", "one state", "single"]
 ZEROS = ({"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}, [("a", "b"), ("c", "b")], [(("a", 1), ("b", "x"))])
@@ -301,18 +300,6 @@ def test_a_scope_that_two_releases_measured_has_two_observed_tables():
     assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(posterior.tree["observed_data"].data_vars)
     first, second = latent_tables(posterior._evidence, posterior._draws.finished.counts)[::2]
     assert np.array_equal(first, second)
-
-
-@pytest.mark.parametrize(
-    "law", [Laplace(1.5), DiscreteLaplace(0.4), Gaussian(2.0), DiscreteGaussian(0.3), DiscreteGaussian(3.0)]
-)
-def test_simulated_noise_has_the_variance_and_mean_absolute_value_of_its_law(law):
-    noise = draw_noise(law, (200_000,), np.random.default_rng(6))
-    square, absolute = noise**2, np.abs(noise)
-    assert square.mean() == pytest.approx(law.variance, abs=4 * square.std() / np.sqrt(noise.size))
-    assert absolute.mean() == pytest.approx(law.mean_absolute, abs=4 * absolute.std() / np.sqrt(noise.size))
-    if law.is_discrete:
-        assert np.array_equal(noise, np.rint(noise))
 
 
 def test_bad_questions_are_refused_with_what_would_be_right():

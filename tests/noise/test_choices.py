@@ -11,8 +11,9 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.noise.choices import gumbel
 from bayesprivmrf.noise.secure import SecureNoise
-from bayesprivmrf.noise.source import SimulatedNoise, gumbel
+from bayesprivmrf.noise.source import SimulatedNoise
 from bayesprivmrf.privacy.selection import ROUNDING, selection_rho, selection_scale
 
 LEVEL = 1e-4

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import math
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.errors import PrivacyError
-from bayesprivmrf.noise import secure as randomness
+from bayesprivmrf.mechanisms import base
+from bayesprivmrf.noise import discrete, secure
 from bayesprivmrf.noise.secure import SecureNoise, SimulatedNoise, noise_source
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 
@@ -84,7 +86,7 @@ def test_no_noise_returns_a_copy(kind):
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_secure_noise_is_opendps_answer_and_nothing_else(law, monkeypatch):
     asked, answered = [], []
-    true_measurement = randomness.integer_measurement
+    true_measurement = discrete._measurement
 
     def spy(wanted):
         assert wanted == law
@@ -96,7 +98,7 @@ def test_secure_noise_is_opendps_answer_and_nothing_else(law, monkeypatch):
 
         return measurement
 
-    monkeypatch.setattr(randomness, "integer_measurement", spy)
+    monkeypatch.setattr(discrete, "_measurement", spy)
     counts = np.arange(200) * 7
     noisy = SecureNoise().add(counts, law)
     assert asked == [counts.tolist()]
@@ -114,35 +116,45 @@ def names_in(tree):
     return found
 
 
+def source_names(thing):
+    return names_in(ast.parse(textwrap.dedent(inspect.getsource(thing))))
+
+
+SEEDED = {"random", "default_rng", "Generator", "generator", "_generator", "rng", "draw"}
+
+
 def test_no_other_generator_is_reachable_from_the_secure_source():
-    secure = names_in(ast.parse(inspect.getsource(SecureNoise)))
-    opendps = names_in(ast.parse(inspect.getsource(randomness.integer_measurement)))
-    own = {
-        name for name, thing in vars(randomness).items() if inspect.isroutine(thing) or inspect.isclass(thing)
-    }
-    assert secure & own <= {
+    own = {name for name, thing in vars(secure).items() if inspect.isroutine(thing) or inspect.isclass(thing)}
+    assert source_names(SecureNoise) & own <= {
         "SecureNoise",
         "NoiseSource",
-        "NoNoise",
         "NoiseLaw",
-        "integer_measurement",
+        "refuse_law",
         "final",
     }
-    assert opendps & own <= {"NoiseLaw", "DiscreteLaplace", "DiscreteGaussian", "Any", "refuse_law"}
-    for forbidden in ("random", "secrets", "default_rng", "Generator", "generator", "_generator"):
-        assert forbidden not in secure | opendps
-    assert "urandom" in secure  # the operating system's, for choices; OpenDP's for numbers
-    # and nowhere on the side that sees data is there another source than NumPy's, in the simulated one
-    for path in Path(randomness.__file__).parent.glob("*.py"):
+    assert "urandom" in source_names(SecureNoise)  # for choices, and for laws that OpenDP does not draw
+    exact = [SecureNoise, discrete._OpenDPLaw, discrete._measurement.__wrapped__]
+    exact += [law._added_to for law in (DiscreteLaplace, DiscreteGaussian)]
+    for thing in [*exact, NoNoise.add_exactly]:
+        assert not (SEEDED | {"secrets"}) & source_names(thing)
+    imported = [
+        node for node in ast.walk(ast.parse(inspect.getsource(secure))) if isinstance(node, ast.Import)
+    ]
+    assert {alias.name for node in imported for alias in node.names} == {"os", "numpy"}
+
+
+def test_no_other_generator_stands_where_mechanisms_could_take_it():
+    # NumPy's is in the laws' simulated draws and the simulated source, and in the type of a mechanism's `rng`
+    seeded = {"base.py", "continuous.py", "discrete.py", "secure.py", "source.py"}
+    rooms = Path(secure.__file__).parent, Path(base.__file__).parent
+    paths = [path for room in rooms for path in room.rglob("*.py")]
+    assert len(paths) > 20
+    for path in paths:
         names = names_in(ast.parse(path.read_text(encoding="utf-8")))
         assert not {"secrets", "SystemRandom", "Random"} & names
-        assert "urandom" not in names or path.name == "randomness.py"
-        if path.name not in {"randomness.py", "base.py"}:
-            assert not {"random", "default_rng", "Generator"} & names
-    imported = [
-        node for node in ast.walk(ast.parse(inspect.getsource(randomness))) if isinstance(node, ast.Import)
-    ]
-    assert {alias.name for node in imported for alias in node.names} == {"functools", "os", "numpy"}
+        assert "urandom" not in names or path.name == "secure.py"
+        if path.name not in seeded:
+            assert not {"random", "default_rng", "Generator"} & names, path
 
 
 def largest_dependence(noise):

@@ -1,0 +1,153 @@
+"""Audits of tables: what their stated noise costs, and whole releases of made-up neighbouring data sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.audit.curves import convolved, losses_of
+from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.audit.worst_case import Sums
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.release import NoisyStatistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["audit_releases", "neighbours", "rehearsed", "table_draws"]
+
+_LOOKED_AT = 100_000
+
+
+def neighbours(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
+    """Return two made-up neighbouring data sets that differ in as many tables as was found.
+
+    Returns
+    -------
+    tuple of ndarray
+        Codes of their records, shape (records, variables): none and one under add-or-remove-one, one and another
+        under replace-one.
+
+    Raises
+    ------
+    ModelError
+        No possible record was found.
+    """
+    states = model.cardinalities
+    first = _possible(model, product(*map(range, states)))
+    if first is None:
+        raise ModelError(f"`network` must allow a record among the first {_LOOKED_AT:,}, got none.")
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return np.empty((0, len(states)), dtype=np.int64), first[None]
+    # every variable in another state than in the first record, where it has one and that is possible
+    others = (
+        sorted(range(k), key=lambda state, at=at: state == at) for k, at in zip(states, first, strict=True)
+    )
+    second = _possible(model, product(*others))
+    assert second is not None  # the first record is among them
+    return first[None], second[None]
+
+
+def _possible(model: ModelSpecification, records: Any) -> IntArray | None:
+    for record in islice(records, _LOOKED_AT):
+        codes = np.array(record, dtype=np.int64)
+        if model.possible is None or model.possible[_cells(model, codes)].all():
+            return codes
+    return None
+
+
+def _cells(model: ModelSpecification, codes: IntArray) -> IntArray:
+    """Return the flat position of a record's cell in each table."""
+    places = [
+        np.ravel_multi_index(tuple(codes[list(scope)]), shape)
+        for scope, shape in zip(model.scopes, model.shapes, strict=True)
+    ]
+    return np.asarray(model.offsets[:-1]) + np.array(places, dtype=np.int64)
+
+
+def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
+    flat = np.zeros(model.size, dtype=np.int64)
+    for record in records:
+        flat[_cells(model, record)] += 1
+    return flat
+
+
+def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
+    """Return the cells in which `neighbours` differ, with the noise that the release says they have."""
+    before, after = (
+        _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
+    )
+    moved = Counter(_laws(release)[before != after])
+    return [Sums(law=law, copies=count) for law, count in moved.items()]
+
+
+def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
+    """Return a release of made-up data.
+
+    Raises
+    ------
+    ArgumentError
+        The release is not one of noisy tables, which state their noise.
+    """
+    frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1])
+    release = mechanism.release(model, frame)
+    if not isinstance(release, NoisyStatistics):
+        raise ArgumentError(
+            f"an audit of whole releases must be of noisy tables, got {type(release).__name__} from "
+            f"{type(mechanism).__name__}, which does not state the noise of what it holds."
+        )
+    return release
+
+
+def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -> AuditResult:
+    """Audit whole releases of made-up neighbours against the exact curve of the noise that they state.
+
+    Parameters
+    ----------
+    mechanism
+        A mechanism whose release is a `NoisyStatistics`.
+    model
+        The declared model.
+    settings
+        ``runs``, ``confidence`` and ``deltas`` of `audit`. A run is a release, some 20 milliseconds.
+    """
+    pair = neighbours(model, mechanism.promise(model).adjacency)
+    before, after = (_tables(model, records) for records in pair)
+    moved = before != after
+    laws = _laws(rehearsed(mechanism, model))[moved]
+
+    def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
+        frame = _frame(model, records)
+
+        def ratio() -> float:
+            noisy = mechanism.release(model, frame).tables.flat[moved]
+            pairs = zip(laws, noisy - after[moved], noisy - before[moved], strict=True)
+            return float(sum(law.log_density(new) - law.log_density(old) for law, new, old in pairs))
+
+        return lambda runs: np.round([ratio() for _ in range(runs)], 9)
+
+    exact = convolved([losses_of(law, 1) for law in laws])
+    return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
+
+
+def _frame(model: ModelSpecification, records: IntArray) -> pd.DataFrame:
+    import pandas as pd
+
+    states = zip(model.domain.variables, model.domain.states, records.T, strict=True)
+    return pd.DataFrame(
+        {v: pd.Series([labels[k] for k in codes], dtype=object) for v, labels, codes in states}
+    )
+
+
+def _laws(release: NoisyStatistics) -> np.ndarray:
+    """Return the law of each cell."""
+    found = np.empty(len(release.noise), dtype=object)
+    found[:] = release.noise
+    return np.repeat(found, np.diff(release.specification.offsets))

@@ -1,0 +1,146 @@
+"""The draws of a release, each at its worst case: what they cost exactly, and an audit of how they are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bayesprivmrf.audit.curves import Atoms, convolved, losses_of
+from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+
+__all__ = ["Choices", "Sums", "audit_draws", "exact_cost", "exceeds"]
+
+_ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_TOLERANCE = 1e-6
+_ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
+_WHOLE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Whole numbers with noise of one law; the worst neighbour moves as many of them by one record each.
+
+    A move of several numbers by more than one has the same Gaussian cost where its squared length is the same.
+
+    Parameters
+    ----------
+    law
+        Of the noise on each.
+    copies
+        The squared L2 distance, records squared, by which a neighbour moves them.
+    """
+
+    most: ClassVar[int] = 8
+    law: NoiseLaw
+    copies: int
+
+    def losses(self) -> Atoms:
+        """Return the law of the privacy loss of one copy."""
+        return losses_of(self.law, 1)
+
+    def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
+        """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
+        noisy = source.add(np.full(size, int(present), dtype=np.int64), self.law)
+        return self.law.log_density(noisy - 1) - self.law.log_density(noisy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Choices by the exponential mechanism, between two candidates whose scores the worst neighbour exchanges.
+
+    Parameters
+    ----------
+    scale
+        Of the noise, in the unit of the scores.
+    score_range
+        The largest minus the smallest change of a candidate's score.
+    copies
+        How many choices are made.
+    """
+
+    most: ClassVar[int] = 200
+    scale: float
+    score_range: float
+    copies: int
+
+    @property
+    def _loss(self) -> float:
+        return self.score_range / (2 * self.scale)
+
+    def losses(self) -> Atoms:
+        """Return the law of the privacy loss of one copy: that of randomised response."""
+        first = 1 / (1 + math.exp(-self._loss))
+        return np.array([-self._loss, self._loss]), np.array([1 - first, first])
+
+    def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
+        """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
+        scores = np.tile([_WHOLE, -_WHOLE] if present else [-_WHOLE, _WHOLE], (size, 1))
+        chosen = source.choose(scores, 2 * _WHOLE / self._loss)
+        return np.where(chosen == 0, self._loss, -self._loss)
+
+
+def exact_cost(draws: Sequence[Sums | Choices], guarantee: PrivacyGuarantee) -> float:
+    """Return what independent draws cost at their worst case, in the number that the guarantee promises.
+
+    It is epsilon for a pure guarantee, epsilon at its delta for an approximate one, and for a zero-concentrated one
+    the largest Rényi divergence over its order, of a few orders.
+    """
+    parts = [(draw.copies, *draw.losses()) for draw in draws]
+    if guarantee.rho is not None:
+        return max(
+            sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts) / order
+            for order in _ORDERS
+        )
+    if guarantee.delta == 0:
+        return sum(copies * float(losses.max()) for copies, losses, _ in parts)
+    loss = convolved([draw.losses() for draw in draws for _ in range(draw.copies)])
+    return max(loss.epsilon(guarantee.delta) - loss.excess, 0.0)
+
+
+def exceeds(draws: Sequence[Sums | Choices], cost: float, promised: float) -> bool:
+    """Tell whether a cost is above a promise by more than its rounding."""
+    return cost > promised * (1 + _TOLERANCE) + _ROUNDING * sum(draw.copies for draw in draws)
+
+
+def audit_draws(draws: Sequence[Sums | Choices], source: NoiseSource, **settings: Any) -> AuditResult:
+    """Audit draws from a source against the exact privacy curve of their stated laws.
+
+    The attack statistic is the log-likelihood ratio, the most powerful there is. Of many copies a few are drawn, and
+    held against the curve of these.
+
+    Parameters
+    ----------
+    draws
+        What is said to be drawn.
+    source
+        What draws it.
+    settings
+        ``runs``, ``confidence`` and ``deltas`` of `audit`.
+    """
+    some = [(draw, max(min(draw.copies, draw.most // len(draws)), 1)) for draw in draws]
+    exact = convolved([draw.losses() for draw, copies in some for _ in range(copies)])
+
+    def randomizer(present: bool):
+        def statistics(runs: int) -> FloatArray:
+            ratio = np.zeros(runs)
+            for draw, copies in some:
+                ratio += draw.ratios(source, present, runs * copies).reshape(runs, copies).sum(axis=1)
+            return np.round(ratio, 9)  # equal ratios, summed in different orders, are one value
+
+        return statistics
+
+    return audit(randomizer(True), randomizer(False), exact.epsilon, **settings)
+
+
+def _divergence(losses: FloatArray, probabilities: FloatArray, order: float) -> float:
+    """Return the Rényi divergence of two output laws from the law of their loss, nats."""
+    exponents = (order - 1) * losses + np.log(probabilities)
+    largest = float(exponents.max())
+    return (largest + math.log(float(np.exp(exponents - largest).sum()))) / (order - 1)

@@ -1,0 +1,290 @@
+"""The compiled loops of all chains: many side by side on one network or one Markov random field.
+
+Fields, spins and states lie chain by chain in a row for each node, so that the chains share each look-up and a flip
+is passed on to a neighbour in all chains at once by vector instructions. A flip costs the node's degree, and a node
+that flips in no chain costs nothing. Random bits are those of xoshiro256+ (Blackman and Vigna 2021), one generator a
+chain. All compiled code is in this one file, for numba keeps it between processes as long as this file is unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["flip_clusters", "local_fields", "sweep_network", "sweep_spins", "sweep_states"]
+
+_TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
+
+
+@njit(nogil=True, error_model="numpy")
+def _advance(state: Any, bits: Any) -> None:
+    """One step of xoshiro256+ (Blackman and Vigna 2021) in each chain; `state` has shape (4, chains)."""
+    a, b, c, d = state[0], state[1], state[2], state[3]
+    for lane in range(bits.size):
+        s0, s1, s2, s3 = a[lane], b[lane], c[lane], d[lane]
+        bits[lane] = s0 + s3
+        shifted = s1 << np.uint64(17)
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= shifted
+        s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+        a[lane], b[lane], c[lane], d[lane] = s0, s1, s2, s3
+
+
+@njit(nogil=True, error_model="numpy")
+def _unit(bits: Any) -> float:
+    return np.float64(np.int64(bits >> np.uint64(11))) * _TO_UNIT
+
+
+@njit(nogil=True, error_model="numpy")
+def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change: Any) -> None:
+    """Add J_ji times the change of node i to the field of each neighbour j, in all chains."""
+    for k in range(start, stop):
+        coupling = data[k]
+        row = fields[np.uint64(indices[k])]
+        for lane in range(change.size):
+            row[lane] += coupling * change[lane]
+
+
+@njit(nogil=True, error_model="numpy")
+def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> int:
+    """Book a node's change: s'Js rises by 2 (new - old) m_i; count its component's spins. 0 if no chain flipped."""
+    flipped = 0
+    for lane in range(change.size):
+        energy[lane] += 2.0 * change[lane] * fields[lane]
+        spins[lane] += np.int8(change[lane])
+        order[lane] += spins[lane]
+        flipped += change[lane] != 0
+    return flipped
+
+
+@njit(nogil=True, error_model="numpy")
+def _record(trace: Any, energy: Any, order: Any) -> None:
+    for lane in range(energy.size):
+        trace[0, lane] = energy[lane]
+        total = 0
+        for component in range(order.shape[0]):
+            total += abs(order[component, lane])
+        trace[1, lane] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep_network(
+    matrix: Any, doubled: float, table: Any, component: Any, spins: Any, fields: Any, state: Any, trace: Any
+) -> None:
+    """Sweep over all nodes in order, len(trace) times.
+
+    `matrix` is J as (indptr, indices, data) and `doubled` is 2 beta. Where `table` is not empty, `matrix` holds the
+    signs of couplings of one size and fields are whole numbers, for which `table` has the probabilities of +1.
+    """
+    indptr, indices, data = matrix
+    chains = spins.shape[1]
+    change = np.empty(chains, data.dtype)
+    bits = np.empty(chains, np.uint64)
+    energy = _energies(spins, fields)
+    order = np.empty((component.max() + 1, chains), np.int64)
+    middle = table.size // 2
+    for t in range(trace.shape[0]):
+        order[:] = 0
+        for i in range(spins.shape[0]):
+            m, s = fields[i], spins[i]
+            _advance(state, bits)
+            if table.size:
+                for lane in range(chains):
+                    up = _unit(bits[lane]) < table[np.int64(m[lane]) + middle]
+                    change[lane] = (1 if up else -1) - s[lane]
+            else:
+                for lane in range(chains):
+                    up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
+                    change[lane] = (1 if up else -1) - s[lane]
+            if _account(energy, order[component[i]], m, s, change):
+                _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
+        _record(trace[t], energy, order)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
+    """Write J s of each chain into `fields`, both of shape (n, chains)."""
+    indptr, indices, data = matrix
+    for i in range(fields.shape[0]):
+        m = fields[i]
+        m[:] = 0
+        for k in range(indptr[i], indptr[i + 1]):
+            coupling = data[k]
+            s = spins[np.uint64(indices[k])]
+            for lane in range(m.size):
+                m[lane] += coupling * s[lane]
+
+
+@njit(nogil=True, error_model="numpy")
+def _energies(spins: Any, fields: Any) -> Any:
+    energy = np.zeros(spins.shape[1])
+    for i in range(spins.shape[0]):
+        for lane in range(energy.size):
+            energy[lane] += spins[i, lane] * fields[i, lane]
+    return energy
+
+
+@njit(nogil=True, error_model="numpy")
+def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any) -> int:
+    """List the chains in which an edge between spins a and b is bonded; return their number."""
+    count = 0
+    for lane in range(bits.size):
+        is_bonded[lane] = (bits[lane] < threshold) & (a[lane] * b[lane] == sign)
+        count += is_bonded[lane]
+    if count:
+        place = 0
+        for lane in range(bits.size):
+            lanes[place] = lane  # the next one overwrites it unless it counts
+            place += is_bonded[lane]
+    return count
+
+
+@njit(nogil=True, error_model="numpy")
+def _root(parents: Any, lane: int, i: int) -> int:
+    """Least node of i's cluster; halves the way for the next search."""
+    while parents[i, lane] != i:
+        parents[i, lane] = parents[parents[i, lane], lane]
+        i = parents[i, lane]
+    return i
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, state: Any) -> None:
+    """Bond edges and flip each cluster by a fair coin, in every chain; `swendsen_wang` derives the probabilities."""
+    nodes, chains = spins.shape
+    parents = np.empty((nodes, chains), np.int32)
+    for i in range(nodes):
+        parents[i] = i
+    bits = np.empty(chains, np.uint64)
+    is_bonded = np.empty(chains, np.int8)
+    lanes = np.empty(chains + 1, np.int64)
+    for e in range(low.size):
+        i, j = low[e], high[e]
+        _advance(state, bits)
+        count = _bonded(bits, thresholds[e], spins[i], spins[j], signs[e], is_bonded, lanes)
+        for k in range(count):
+            lane = lanes[k]
+            a, b = _root(parents, lane, i), _root(parents, lane, j)
+            parents[max(a, b), lane] = min(a, b)
+    coins = np.empty((nodes, chains), np.int8)
+    for i in range(nodes):
+        _advance(state, bits)
+        for lane in range(chains):
+            coins[i, lane] = 1 - 2 * np.int8(bits[lane] >> np.uint64(63))
+        for lane in range(chains):
+            parent = parents[parents[i, lane], lane]  # the root: all lesser nodes point to theirs by now
+            parents[i, lane] = parent
+            spins[i, lane] *= coins[parent, lane]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep_spins(
+    matrix: Any, spins: Any, fields: Any, state: Any, draws: int, thin: int, out: Any, pairs: Any, sums: Any
+) -> None:
+    """Sweep two-state chains, and look at them `draws` times, after every `thin` sweeps.
+
+    `spins` and `fields` have shape (p, chains); a field is h_i + sum_j A_ij s_j, and kept up to date by flips. A look
+    writes the codes 0 and 1 into `out`, (draws, p, chains), unless that is empty, and adds up all spins and, for each
+    row of `pairs`, products of spins, in `sums`, (p + pairs,).
+    """
+    indptr, indices, data = matrix
+    variables, chains = spins.shape
+    bits = np.empty(chains, np.uint64)
+    change = np.empty(chains)
+    for draw in range(draws):
+        for _ in range(thin):
+            for i in range(variables):
+                _advance(state, bits)
+                m, s = fields[i], spins[i]
+                flips = 0
+                for lane in range(chains):
+                    up = _unit(bits[lane]) * (1.0 + math.exp(-2.0 * m[lane])) < 1.0
+                    new = 1.0 if up else -1.0
+                    change[lane] = new - s[lane]
+                    flips += new != s[lane]
+                    s[lane] = new
+                if flips:
+                    _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
+        for i in range(variables):
+            total = 0.0
+            for lane in range(chains):
+                total += spins[i, lane]
+            sums[i] += total
+        for k in range(pairs.shape[0]):
+            left, right, total = spins[pairs[k, 0]], spins[pairs[k, 1]], 0.0
+            for lane in range(chains):
+                total += left[lane] * right[lane]
+            sums[variables + k] += total
+        if out.size:
+            for i in range(variables):
+                for lane in range(chains):
+                    out[draw, i, lane] = spins[i, lane] > 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep_states(
+    cards: Any, theta: Any, layout: Any, codes: Any, state: Any, draws: int, thin: int, out: Any, counts: Any
+) -> None:
+    """As `sweep_spins`, for any number of states and any factors; `codes` has shape (p, chains).
+
+    Variable i is in the entries ``first[i]:first[i + 1]`` of the layout. Entry e has its table's first cell, the
+    variable's own stride in it, and the other variables with theirs in ``others[e]:others[e + 1]``; ``leads[e]`` says
+    whether it is the first entry of its table. A look adds up the visits of each cell in `counts`.
+    """
+    first, cell, own, others, other, stride, leads = layout
+    variables, chains = codes.shape
+    bits = np.empty(chains, np.uint64)
+    place = np.empty(chains, np.int64)
+    weights = np.empty((cards.max(), chains))
+    for draw in range(draws):
+        for _ in range(thin):
+            for i in range(variables):
+                states = cards[i]
+                weights[:states] = 0.0
+                for e in range(first[i], first[i + 1]):
+                    place[:] = cell[e]
+                    for k in range(others[e], others[e + 1]):
+                        row = codes[other[k]]
+                        for lane in range(chains):
+                            place[lane] += stride[k] * row[lane]
+                    for a in range(states):
+                        for lane in range(chains):
+                            weights[a, lane] += theta[place[lane] + a * own[e]]
+                _advance(state, bits)
+                for lane in range(chains):
+                    codes[i, lane] = _state_at(weights, states, lane, _unit(bits[lane]))
+        for i in range(variables):
+            for e in range(first[i], first[i + 1]):
+                if leads[e]:
+                    for lane in range(chains):
+                        at = cell[e] + own[e] * codes[i, lane]
+                        for k in range(others[e], others[e + 1]):
+                            at += stride[k] * codes[other[k], lane]
+                        counts[at] += 1.0
+            if out.size:
+                for lane in range(chains):
+                    out[draw, i, lane] = codes[i, lane]
+
+
+@njit(nogil=True, error_model="numpy")
+def _state_at(weights: Any, states: int, lane: int, uniform: float) -> int:
+    """State whose interval of the cumulated exponentials holds the uniform number."""
+    top = weights[0, lane]
+    for a in range(1, states):
+        top = max(top, weights[a, lane])
+    total = 0.0
+    for a in range(states):
+        weights[a, lane] = math.exp(weights[a, lane] - top)
+        total += weights[a, lane]
+    left = uniform * total
+    for a in range(states - 1):
+        left -= weights[a, lane]
+        if left < 0.0:
+            return a
+    return states - 1

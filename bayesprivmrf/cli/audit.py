@@ -1,0 +1,200 @@
+"""``bayesprivmrf audit``: an empirical lower bound of the privacy loss beside what was promised."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.audit import AuditResult, audit
+from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
+from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost, exceeds
+from bayesprivmrf.cli.mechanism import chosen_mechanism
+from bayesprivmrf.cli.output import aligned, json_text, number
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ConsistencyWarning,
+    DeclarationWarning,
+    NoiseWarning,
+    PrivacyError,
+)
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics, load_release
+
+__all__ = ["REFUTED", "run"]
+
+REFUTED = 3
+"""Exit status where a promise is refuted."""
+
+_RECORDS = 1000.0  # a public guess: some mechanisms take as many steps as the number of records asks for
+_DRAWS_A_RELEASE = 50  # a whole release takes longer than a draw
+_WHOLE = "whole releases"
+_VERDICTS = {
+    False: "Not refuted. That is no proof: other data, or more runs, might show what these do not.",
+    True: "REFUTED: what is promised is not kept.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One audit: the exact cost of stated draws, where there are some, and what runs show."""
+
+    what: str
+    promised: float
+    cost: float | None
+    is_refuted: bool
+    result: AuditResult
+
+
+def run(options: argparse.Namespace) -> int:
+    """Audit a saved release or a mechanism, print what was found, and return the exit status."""
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they are of made-up data
+            warnings.simplefilter("ignore", category)
+        guarantee, findings = _of_file(options) if _is_file(options) else _of_mechanism(options)
+    is_refuted = any(finding.is_refuted for finding in findings)
+    seconds = time.perf_counter() - begin
+    if options.json:
+        head = {
+            "audited": options.subject,
+            "guarantee": guarantee.as_dict(),
+            "confidence": options.confidence,
+        }
+        body = {"findings": [asdict(finding) for finding in findings], "is_refuted": is_refuted}
+        print(json_text(head | body | {"seconds": seconds}))
+    else:
+        print(f"Promised: {guarantee.sentence()}\n\n{_table(findings, guarantee)}\n\n{_VERDICTS[is_refuted]}")
+        print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
+    return REFUTED if is_refuted else 0
+
+
+def _is_file(options: argparse.Namespace) -> bool:
+    if options.epsilon is not None or options.rho is not None:
+        return False
+    if options.set or options.model is not None:
+        raise ArgumentError("`--model` and `--set` must go with a mechanism and its --epsilon or --rho.")
+    if not Path(options.subject).is_file():
+        raise ArgumentError(
+            "`audit` must be given the file of a release, or a mechanism with its --epsilon or --rho, got "
+            f"{options.subject!r}, which is no file."
+        )
+    return True
+
+
+def _of_file(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+    release: Any = load_release(options.subject)
+    tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
+    if tables is None:
+        raise ArgumentError(
+            f"`audit` reads files of noisy tables, which state their noise, got the kind {release.kind!r}; audit the "
+            "mechanism that made it, such as `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
+        )
+    guarantee = _required(release.guarantee)
+    draws = table_draws(tables, guarantee.adjacency)
+    return guarantee, [_of_draws("stated noise", draws, guarantee, None, options)]
+
+
+def _of_mechanism(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+    options.mechanism = options.subject
+    mechanism = chosen_mechanism(options, is_saved=False)
+    if options.subject == "objective-perturbation":
+        return _of_network(mechanism, options)
+    model = _chain() if options.model is None else read_declaration(options.model).specification
+    guarantee = _required(mechanism.promise(model))
+    if hasattr(mechanism, "outlays"):
+        steps = [step for step in mechanism.outlays(model, _RECORDS) if step.draws]
+        if not steps:
+            raise ArgumentError(f"{options.subject!r} with these settings has no draws that `audit` knows.")
+        return guarantee, [_of_draws(one.step, one.draws, guarantee, one.rho, options) for one in steps]
+    draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)
+    stated = _of_draws("stated noise", draws, guarantee, None, options)
+    runs, confidence = _fewer(options.runs), options.confidence
+    result = audit_releases(mechanism, model, runs=runs, confidence=confidence)
+    return guarantee, [stated, _of_runs(stated.promised, result)]
+
+
+def _of_network(mechanism: Any, options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+    """Audit estimates on a star, whose centre's outcome moves the score most."""
+    from bayesprivmrf.network import IsingNetwork
+
+    if options.model is not None:
+        raise ArgumentError(
+            "`--model` must be left out for objective-perturbation, which is audited on a star."
+        )
+    star = IsingNetwork.from_graph([("centre", leaf) for leaf in range(6)])
+    guarantee = mechanism.promise(star)
+
+    def estimates(centre: int) -> Any:
+        outcomes = {node: centre if node == "centre" else 1 for node in star.nodes}
+        return lambda runs: np.nan_to_num(
+            [mechanism.release(star, outcomes).inverse_temperature for _ in range(runs)]
+        )
+
+    result = audit(
+        estimates(1), estimates(-1), guarantee, runs=_fewer(options.runs), confidence=options.confidence
+    )
+    return guarantee, [_of_runs(guarantee.epsilon, result)]
+
+
+def _of_draws(
+    what: str, draws: Sequence[Sums | Choices], guarantee: PrivacyGuarantee, share: float | None, options: Any
+) -> Finding:
+    """Audit the secure source, and hold the exact cost of the draws against the promise, or their share of it."""
+    promised = share or guarantee.rho or guarantee.epsilon
+    assert promised is not None
+    cost = exact_cost(draws, guarantee)
+    result = audit_draws(draws, noise_source(None), runs=options.runs, confidence=options.confidence)
+    is_refuted = result.is_violated or exceeds(draws, cost, promised)
+    return Finding(what=what, promised=promised, cost=cost, is_refuted=is_refuted, result=result)
+
+
+def _of_runs(promised: Any, result: AuditResult) -> Finding:
+    return Finding(what=_WHOLE, promised=promised, cost=None, is_refuted=result.is_violated, result=result)
+
+
+def _fewer(runs: int) -> int:
+    return max(runs // _DRAWS_A_RELEASE, 100)
+
+
+def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
+    if guarantee is None:
+        raise PrivacyError(
+            "there must be a promise to audit, got a release or a mechanism that promises nothing."
+        )
+    return guarantee
+
+
+def _chain() -> ModelSpecification:
+    """Return the model that stands in where none is given: six two-state variables in a row."""
+    names = "abcdef"
+    return ModelSpecification(
+        domain=Domain.from_states({name: [0, 1] for name in names}),
+        cliques=tuple(pairwise(names)),
+    )
+
+
+def _table(findings: Sequence[Finding], guarantee: PrivacyGuarantee) -> str:
+    """Return a row a finding, each at the delta where runs come nearest to what is allowed."""
+    name = "epsilon" if guarantee.rho is None else "rho"
+    header = [f"promised {name}", "exact cost", "runs", "at delta", "epsilon allowed", "at least", "audit of"]
+    rows = []
+    for one in findings:
+        found = one.result
+        shares = np.divide(found.epsilon_lower, np.maximum(found.epsilon_claimed, 1e-12))
+        at = int(np.argmax(shares))
+        numbers = [found.deltas[at], found.epsilon_claimed[at], found.epsilon_lower[at]]
+        rows.append(
+            [number(one.promised), number(one.cost), f"{found.runs:,}", *map(number, numbers), one.what]
+        )
+    return aligned(header, rows, left=0)

@@ -1,0 +1,51 @@
+"""Estimators of this package and of installed ones, by the names that the command line has for them."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+
+__all__ = ["ENTRY_POINT_GROUP", "estimator", "estimator_names"]
+
+ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
+_OWN = {"naive-mle": "NaiveMLE", "cgm": "CGM", "noise-aware": "NoiseAwareMAP", "posterior": "LatentCounts"}
+
+
+def estimator_names() -> tuple[str, ...]:
+    """Names of the estimators, this package's first; none is imported.
+
+    A package joins with a line in the group ``bayesprivmrf.estimators`` of its own project file:
+    ``name = "package.module:EstimatorClass"``.
+    """
+    return tuple(
+        dict.fromkeys([*_OWN, *sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))])
+    )
+
+
+def estimator(name: str) -> Any:
+    """Class of an estimator, which makes one with its default settings when called without arguments.
+
+    Raises
+    ------
+    ArgumentError
+        No package brings an estimator of this name.
+    BayesPrivMRFError
+        What a package brings has no `fit`, or two packages bring one of this name.
+    """
+    found = [point.load() for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    if name in _OWN:
+        from bayesprivmrf import inference
+
+        found.append(getattr(inference, _OWN[name]))
+    if not found:
+        raise ArgumentError(f"the estimator must be one of {', '.join(estimator_names())}, got {name!r}.")
+    if any(other is not found[0] for other in found):
+        raise BayesPrivMRFError(f"two packages bring an estimator named {name!r}; remove one.")
+    if not callable(getattr(found[0], "fit", None)):
+        raise BayesPrivMRFError(
+            f"the estimator {name!r} must be a class with `fit(release)`, got {found[0]!r}; "
+            "correct or remove the package that brings it."
+        )
+    return found[0]

@@ -1,0 +1,64 @@
+"""Classes that other classes are found by: each states its kind, by name, and registers itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from bayesprivmrf.errors import BayesPrivMRFError
+
+__all__ = ["Kinds"]
+
+
+class Kinds[T]:
+    """Classes by kind: those that were imported, then those that installed packages bring.
+
+    Parameters
+    ----------
+    group
+        Entry-point group of the packages: a line's name is the kind, its value the class. It is read only for a kind
+        that is not registered yet.
+
+    Raises
+    ------
+    BayesPrivMRFError
+        By `find`: what a package brings cannot be imported.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self._known: dict[str, type[T]] = {}
+
+    def add(self, kind: str, made: type[T]) -> None:
+        """Register a class; the same one may be made again, as by a dataclass with slots or a notebook's cell.
+
+        Raises
+        ------
+        TypeError
+            Another class has the kind.
+        """
+        known = self._known.get(kind, made)
+        if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
+            raise TypeError(
+                f"{made.__qualname__} must not be of the kind {kind!r}, which is that of {known.__module__}."
+                f"{known.__qualname__}; choose another name."
+            )
+        self._known[kind] = made
+
+    def holds(self, made: Any) -> bool:
+        """Whether a class, or one that it is derived from, is registered under its kind."""
+        known = self._known.get(getattr(made, "kind", ""))
+        return known is not None and isinstance(made, type) and issubclass(made, known)
+
+    def find(self, kind: str) -> type[T] | None:
+        """Return the class of a kind, imported now if a package brings it; ``None`` if there is none."""
+        if kind not in self._known:
+            for point in entry_points(group=self.group, name=kind):
+                try:
+                    point.load()
+                except Exception as error:
+                    raise BayesPrivMRFError(
+                        f"{point.value!r}, which brings the kind {kind!r}, cannot be imported "
+                        f"({type(error).__name__}: {error}); correct or remove the package."
+                    ) from error
+        return self._known.get(kind)

@@ -1,0 +1,264 @@
+"""Learned models of pairs: the arrays of couplings and fields, whose entries are numbers or tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
+from bayesprivmrf.learning.models.saved_map import map_content, restored_map
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import noise_from_dict
+from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    numbers,
+    restored_domain,
+    restored_model,
+    upper_places,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LearnedPairs", "pair_arrays"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedPairs(LearnedNetwork):
+    """Abstract model of pairs; `LearnedIsing` has one row of its arrays a variable, `LearnedPairwise` one a state.
+
+    Parameters
+    ----------
+    coupling_matrix
+        Symmetric, with zero blocks on its diagonal.
+    field_vector
+        One entry a row.
+    """
+
+    coupling_matrix: FloatArray
+    field_vector: FloatArray
+
+    parameters = ("coupling_matrix", "field_vector")
+
+    @cached_property
+    @abstractmethod
+    def starts(self) -> IntArray:
+        """First row of each variable, and the number of rows."""
+
+    @property
+    @abstractmethod
+    def own_states(self) -> IntArray:
+        """Positions, among the states of all variables, of those whose entries of tables the arrays hold."""
+
+    @abstractmethod
+    def block(self, first: int, second: int) -> FloatArray:
+        """Return the table of two variables by their positions, shape of their states."""
+
+    @abstractmethod
+    def field_tables(self) -> list[FloatArray]:
+        """Return the field of each variable as a table of its states."""
+
+    def _keep(self, **arrays: FloatArray) -> None:
+        for name, array in arrays.items():
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @cached_property
+    def strengths(self) -> FloatArray:
+        """Largest absolute entry of each coupling, shape (p, p)."""
+        by_row = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=0)
+        return np.maximum.reduceat(by_row, self.starts[:-1], axis=1)
+
+    @cached_property
+    def _pairs(self) -> np.ndarray:
+        return np.argwhere(np.triu(self.strengths, k=1))
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The model: one clique for each coupling that is not zero, one for each variable without."""
+        names = self.domain.variables
+        pairs = [(names[i], names[j]) for i, j in self._pairs]
+        lonely = np.setdiff1d(np.arange(len(names)), self._pairs)
+        return ModelSpecification(domain=self.domain, cliques=(*pairs, *((names[i],) for i in lonely)))
+
+    @property
+    def potentials(self) -> CliqueTables:
+        """Log potentials, nats; a field is in the first table of its variable."""
+        model, waiting, tables = self.specification, dict(enumerate(self.field_tables())), []
+        for scope in model.scopes:
+            table = self.block(*scope).copy() if len(scope) == 2 else np.zeros_like(waiting[scope[0]])
+            for axis, variable in enumerate(scope):
+                if (field := waiting.pop(variable, None)) is not None:
+                    table += field.reshape([-1 if a == axis else 1 for a in range(len(scope))])
+            tables.append(table)
+        return CliqueTables.from_arrays(self.domain, model.cliques, tables)
+
+    @cached_property
+    def _owner(self) -> IntArray:
+        return np.arange(len(self.starts) - 1).repeat(np.diff(self.starts))
+
+    @cached_property
+    def _entries(self) -> tuple[IntArray, IntArray]:
+        """Rows and columns of the couplings, each pair once."""
+        rows, columns = np.nonzero(self._owner[:, None] < self._owner)
+        return rows, columns
+
+    def flat(self, coupling_matrix: FloatArray, field_vector: FloatArray) -> FloatArray:
+        """Return arrays of the shape of this model's as one vector."""
+        return np.concatenate([coupling_matrix[self._entries], field_vector])
+
+    def vector(self) -> FloatArray:
+        """Return the couplings, each once, and then the fields."""
+        return self.flat(self.coupling_matrix, self.field_vector)
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the same release with the parameters that a vector holds."""
+        rows, columns = self._entries
+        matrix = np.zeros(self.coupling_matrix.shape)
+        matrix[rows, columns] = matrix[columns, rows] = values[: rows.size]
+        return self.with_parameters((matrix, values[rows.size :]))
+
+    def places(self, of: str) -> IntArray:
+        """Return where in the vector the couplings, or the fields, are."""
+        couplings, fields = self._entries[0].size, self.field_vector.size
+        return np.arange(couplings) if of == "couplings" else couplings + np.arange(fields)
+
+    def labels(self, of: str) -> pd.Index:
+        """Return the variables, and states where there are tables, of each coupling or field."""
+        rows = self._row_labels()
+        if of == "fields":
+            return declared_index(rows)
+        first, second = self._entries
+        levels: dict[str, list[Any]] = {}
+        for level, values in rows.items():
+            levels[level] = [values[k] for k in first]
+            levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
+        return declared_index(levels)
+
+    def _row_labels(self) -> dict[str, list[Any]]:
+        """Return what each row belongs to, by the name of a level of an index."""
+        return {"variable": list(self.domain.variables)}
+
+    def coordinates(self) -> Coordinates:
+        """Return the pair or variable of each entry; couplings are of kind 0, fields of kind 1."""
+        owner, (rows, columns), p = self._owner, self._entries, len(self.domain.variables)
+        is_free = np.array(self.domain.cardinalities) > 1
+        eligible = np.multiply.outer(is_free, is_free) & getattr(self.map, "eligible", True)
+        return Coordinates(
+            groups=np.concatenate([owner[rows] * p + owner[columns], p**2 + owner]),
+            kinds=np.concatenate(
+                [np.where(eligible[owner[rows], owner[columns]], 0, -1), np.where(is_free[owner], 1, -1)]
+            ),
+        )
+
+    # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
+    # diagonal that is not zero, then the noisy tables.
+
+    def _content(self) -> dict[str, Any]:
+        tables = self.statistics
+        return {
+            "total": self.total,
+            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
+            "details": details_content(self.details),
+            "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
+            "map": map_content(self.map),
+            "statistics": None
+            if tables is None
+            else {
+                "cliques": [list(scope) for scope in tables.specification.scopes],
+                "noise": [law.as_dict() for law in tables.noise],
+                "total": tables.total,
+            },
+            **domain_content(self.domain),
+        }
+
+    def _array(self) -> np.ndarray:
+        matrix = self.coupling_matrix
+        rows, columns = np.nonzero(np.triu(matrix, k=1))
+        tables = np.zeros(0) if self.statistics is None else self.statistics.tables.flat
+        return np.concatenate([self.field_vector, rows, columns, matrix[rows, columns], tables])
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain, count = restored_domain(content), content.whole("couplings", 0)
+        measured = None if content["statistics"] is None else Fields(content["statistics"])
+        model = None if measured is None else restored_model(measured, domain)
+        width = array.size - 3 * count - (0 if model is None else model.size)
+        if width not in (len(domain.variables), sum(domain.cardinalities)):
+            raise ReleaseFileError(
+                f"its array must hold fields, {count} couplings and tables, got {array.size}"
+            )
+        parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
+        matrix = np.zeros((width, width))
+        matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
+        statistics = None
+        if measured is not None and model is not None:
+            statistics = NoisyStatistics(
+                specification=model,
+                tables=model.tables(parts[4]),
+                noise=tuple(noise_from_dict(law) for law in measured.items("noise")),
+                total=measured["total"],
+                **stamp,
+            )
+        return cls(
+            domain=domain,
+            total=content.number("total", optional=True),
+            total_noise=content.law("total_noise", optional=True),
+            details=content.mapping("details"),
+            map=restored_map(content["map"], cls.parameters, domain.cardinalities),
+            statistics=statistics,
+            coupling_matrix=matrix + matrix.T,
+            field_vector=parts[0],
+            **stamp,
+        )
+
+
+def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return couplings and fields in an Ising model's form where all variables have two states, else in tables'.
+
+    Parameters
+    ----------
+    effects
+        Of pairs and of single variables.
+    coordinates
+        β, shape (d,), nats.
+    """
+    is_binary = all(states == 2 for states in effects.cardinalities)
+    return (_ising_arrays if is_binary else _table_arrays)(effects, coordinates)
+
+
+def _ising_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Couplings A and fields h: contrasts of two states are spins over the root of two."""
+    p = len(effects.cardinalities)
+    A, h = np.zeros((p, p)), np.zeros(p)
+    for subset, beta in zip(effects.subsets, coordinates.tolist(), strict=True):
+        if len(subset) == 1:
+            h[subset] = beta / np.sqrt(2)
+        else:
+            A[subset] = A[subset[::-1]] = beta / 2
+    return A, h
+
+
+def _table_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centred tables of all pairs in one matrix, and centred fields."""
+    first = np.cumsum([0, *effects.cardinalities])
+    W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
+    for subset, table in zip(effects.subsets, effects.tables(coordinates), strict=True):
+        place = [slice(first[v], first[v + 1]) for v in subset]
+        if len(subset) == 1:
+            theta[place[0]] = table
+        else:
+            W[place[0], place[1]] = table
+            W[place[1], place[0]] = table.T
+    return W, theta

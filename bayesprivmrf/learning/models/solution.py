@@ -1,0 +1,57 @@
+"""A learned model as a `Solution`, whose records are drawn by Gibbs sampling where exact draws do not fit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bayesprivmrf.chains.gibbs import gibbs_draws
+from bayesprivmrf.errors import ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.marginals import sample
+
+__all__ = ["LearnedSolution", "warn_of_chains"]
+
+_MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
+_LIBRARY = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedSolution(Solution):
+    """The distribution of a learned model.
+
+    Marginals are exact, and refused with a `ModelTooLargeError` where the model is too wide. Records are drawn of any
+    model; a `SamplingWarning` says if the chains did not mix.
+    """
+
+    def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
+        """Return records as states' codes, shape (size, p), and whether they can be trusted.
+
+        Draws are independent and exact where the tables of exact sampling take at most 64 MiB, else those of chains.
+        """
+        model = self.specification
+        cards, scopes, flat = model.cardinalities, model.scopes, self.potentials.flat
+        try:
+            return sample(cards, scopes, flat, size, generator, memory_limit=_MEMORY), True
+        except ModelTooLargeError:
+            draws = gibbs_draws(cards, scopes, flat, size, generator)
+            return draws.codes, draws.mixing.trusted
+
+    def _codes(self, size: int, generator: np.random.Generator) -> np.ndarray:
+        codes, is_trusted = self.codes(size, generator)
+        if not is_trusted:
+            warn_of_chains()
+        return codes
+
+
+def warn_of_chains() -> None:
+    """Warn, at the line outside the library that asked for them, that records are not to be trusted."""
+    warnings.warn(
+        "the chains of the Gibbs sampler have not mixed: those that started at random and at one end still "
+        "differ; distrust these records, as the learned couplings are too strong for this sampler.",
+        SamplingWarning,
+        skip_file_prefixes=(_LIBRARY,),
+    )

@@ -1,0 +1,112 @@
+"""What a data frame is here: its columns, and the one guard that withholds what its engine says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from bayesprivmrf.errors import BayesPrivMRFError, DataError
+from bayesprivmrf.model.domain import Variable, label_key
+
+__all__ = ["column_names", "frame_of", "guarded", "in_memory", "match_columns", "repeated_error"]
+
+_RUN_THE_QUERY = "run the query behind the frame by itself to see it."
+
+
+def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) -> T:
+    """Return what a function reads from the data, or raise an error without a word of the engine's own.
+
+    An engine's message may quote a value, and the size that it could not allocate tells the number of records.
+
+    Parameters
+    ----------
+    doing
+        What the function does to the data: "counting".
+    read
+        The function.
+    remedy
+        What the user can do, the end of the message.
+
+    Raises
+    ------
+    DataError
+        The function raised anything but an error of this package; its kind is named, its message withheld.
+    MemoryError
+        Without the size that was asked for.
+    """
+    failure: type[BaseException]
+    try:
+        return read()
+    except (BayesPrivMRFError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Polars or Arrow is no Exception
+        failure = type(error)
+    # Raised here, outside the handler: an exception keeps the one being handled, and its message, as context.
+    if issubclass(failure, MemoryError):
+        raise MemoryError(f"{doing} ran out of memory")
+    raise DataError(
+        f"{doing} the data failed: its engine raised {failure.__name__}, whose message is withheld because it may "
+        f"quote the data; {remedy}"
+    )
+
+
+def frame_of(data: Any) -> Any:
+    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context."""
+    import narwhals as nw
+
+    is_repeated = False
+    try:
+        return nw.from_native(data)
+    except nw.exceptions.DuplicateError:
+        is_repeated = True
+    except TypeError:
+        pass
+    if is_repeated:
+        raise repeated_error()
+    raise DataError(
+        f"`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...), got {type(data).__name__}; "
+        "pandas.DataFrame(...) makes one."
+    )
+
+
+def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
+    """Return an eager narwhals frame as it is, and of a lazy one these columns, collected."""
+    import narwhals as nw
+
+    return frame.select(list(columns)).collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def column_names(data: Any, frame: Any) -> list[Any]:
+    """Return column names as the frame's owner has them: pandas' may be integers, or repeat."""
+    import narwhals as nw
+
+    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
+    if native_columns is None:
+        return frame.collect_schema().names()
+    return list(native_columns) if frame.implementation.is_pandas_like() else list(frame.columns)
+
+
+def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) -> dict[Variable, Any]:
+    """Return the column of each variable: the one of that name, else the one named ``str(name)``.
+
+    Raises
+    ------
+    DataError
+        A variable has no column.
+    """
+    named = {label_key(column): column for column in columns}
+    found: dict[Variable, Any] = {}
+    for variable in variables:
+        key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
+        if key is None:
+            raise DataError(
+                f"the data must have a column for each variable, but none is named {variable!r}; "
+                "rename the column, or declare the variable under the column's name."
+            )
+        found[variable] = named[key]
+    return found
+
+
+def repeated_error() -> DataError:
+    """Error for two columns of one name."""
+    return DataError("`data` must have columns of distinct names, got one twice; drop or rename it.")

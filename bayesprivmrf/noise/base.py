@@ -1,0 +1,178 @@
+"""What a noise law is: what a release, an estimator, a source of noise and a file may ask of it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.model.tables import IntArray
+
+__all__ = ["REGISTRY", "Kernel", "NoiseLaw", "ScaledLaw", "Words", "refuse_law"]
+
+REGISTRY: dict[str, type[NoiseLaw]] = {}
+"""Every noise law that was defined, by the name that files call it."""
+
+type Kernel = Literal["absolute", "square"]
+
+type Words = Callable[[int], np.ndarray]
+"""Source of randomness: as many independent uniform uint64 as it is asked for."""
+
+
+class NoiseLaw(ABC):
+    """Law of the noise that is added, independently, to each cell of a table: residual = noisy - true.
+
+    Every law is symmetric about zero. Numbers are in the table's unit (records).
+
+    A law of your own is a frozen dataclass that subclasses this one. Its fields are numbers and text, so that a
+    file holds it; its `name` is its own, so that a file finds it again. A package lists it in the entry-point group
+    ``bayesprivmrf.noise_laws``, under that name, and releases load without an import of the package.
+
+    Attributes
+    ----------
+    name
+        What a file calls the law.
+    is_discrete
+        Whether the noise is of whole numbers.
+    kernel
+        ``"absolute"``: the log density is :math:`-|r|/b` plus a constant, with b the law's `scale`. ``"square"``: it
+        is :math:`-r^2/(2 s^2)` plus a constant, with s the law's `scale`, or the law is the limit s = 0. None:
+        neither. Estimators whose formulas rest on one of the two refuse a law that has neither.
+    scale
+        b or s, records. A law without a kernel needs none.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    is_discrete: ClassVar[bool] = False
+    kernel: ClassVar[Kernel | None] = None
+    scale: float
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Register a law under its name, so that files find it."""
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            return
+        known = REGISTRY.get(cls.name, cls)
+        if not _is_same(known, cls):
+            raise TypeError(
+                f"{cls.__name__} must have a name of its own, got {cls.name!r}, which is that of "
+                f"{known.__module__}.{known.__qualname__}; choose another."
+            )
+        REGISTRY[cls.name] = cls
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """Variance, in records squared; exact up to rounding."""
+
+    @property
+    @abstractmethod
+    def mean_absolute(self) -> float:
+        """Mean absolute noise, in records; exact up to rounding."""
+
+    @abstractmethod
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        """Log density (or log probability) at each residual, nats.
+
+        An integer law is extended to real residuals by its own formula, with its own constant: relaxations
+        of the counts need the extension, and it agrees with the law at integers.
+        """
+
+    @abstractmethod
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Derivative of ``log p(y | n)`` with respect to the true count n, at residual = y - n."""
+
+    @abstractmethod
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draw noise for a simulation: int64 of a law of whole numbers, else float. It protects nobody."""
+
+    def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
+        """Return whole numbers plus noise for a release.
+
+        A law that a mechanism may release overrides this. The noise has the law exactly: its probabilities are
+        not those that rounding leaves of them. It is int64 of the counts' shape, and nothing but `words`
+        is random. This must not fail, for the budget is spent.
+
+        Parameters
+        ----------
+        counts
+            Records, int64.
+        words
+            The source's random words.
+
+        Raises
+        ------
+        PrivacyError
+            The law has no such draw.
+        """
+        raise refuse_law(self)
+
+    @property
+    @final
+    def has_exact_draw(self) -> bool:
+        """Whether a release may be made with it: a law of whole numbers that supplies `add_exactly`."""
+        return self.is_discrete and type(self).add_exactly is not NoiseLaw.add_exactly
+
+    @property
+    @final
+    def standard_deviation(self) -> float:
+        """Standard deviation, in records."""
+        return math.sqrt(self.variance)
+
+    @final
+    def as_dict(self) -> dict[str, Any]:
+        """Return the name and the fields; `noise_from_dict` is the inverse.
+
+        Raises
+        ------
+        ArgumentError
+            The law could not be read again: it is no frozen dataclass, has no name of its own, or a field is
+            neither a finite number nor text.
+        """
+        settings = getattr(type(self), "__dataclass_params__", None)
+        named = REGISTRY.get(getattr(self, "name", ""))
+        if settings is None or not settings.frozen or not _is_same(named, type(self)):
+            raise ArgumentError(
+                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no release with this "
+                "noise could be read again; write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`."
+            )
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        for name, value in values.items():
+            if not (isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
+                raise ArgumentError(
+                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file could "
+                    f"hold it, got {type(value).__name__}; convert it in `__post_init__`."
+                )
+        return {"name": self.name, **values}
+
+
+def _is_same(known: type | None, law: type) -> bool:
+    """Whether two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
+    return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
+
+
+def refuse_law(law: NoiseLaw) -> PrivacyError:
+    """Return the error for a law that no release may be made with."""
+    lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is of real numbers"
+    return PrivacyError(
+        f"counts must get noise of whole numbers, drawn exactly, got the law {law.name!r}, {lacks}; "
+        "use DiscreteLaplace or DiscreteGaussian, whose low bits leak nothing."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledLaw(NoiseLaw):
+    """Law with a positive scale and nothing else to set."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive_finite("scale", self.scale))

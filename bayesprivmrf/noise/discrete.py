@@ -1,0 +1,254 @@
+"""Noise of whole numbers, which mechanisms release; OpenDP draws it exactly."""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words
+
+__all__ = ["DiscreteGaussian", "DiscreteLaplace", "NoNoise"]
+
+
+class _OpenDPLaw(ScaledLaw):
+    """Law that OpenDP draws: by exact arithmetic, over a generator seeded by the operating system."""
+
+    __slots__ = ()
+    is_discrete: ClassVar[bool] = True
+
+    @abstractmethod
+    def _added_to(self, vector: Any) -> Any:
+        """Return OpenDP's measurement on this domain of vectors."""
+
+    @final
+    def measurement(self) -> Any:
+        """Return OpenDP's measurement that adds this law to a vector of whole numbers.
+
+        Its map turns the vector's sensitivity into the loss: for the discrete Laplace law the L1 distance (an
+        integer) into epsilon, for the discrete Gaussian law the L2 distance (a float) into rho.
+        """
+        return _measurement(self)
+
+    @final
+    def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
+        """Return OpenDP's answer, which takes its random bits from its own generator; see `NoiseLaw.add_exactly`."""
+        flat = np.asarray(counts, dtype=np.int64)
+        return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(flat.shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _measurement(law: _OpenDPLaw) -> Any:
+    from opendp import domains
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return law._added_to(domains.vector_domain(domains.atom_domain(T="i64")))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplace(_OpenDPLaw):
+    r"""Two-sided geometric noise, :math:`P(k) = \frac{1-a}{1+a} a^{|k|}` with :math:`a = e^{-1/b}`.
+
+    The constant follows from :math:`\sum_k a^{|k|} = 1 + 2a/(1-a) = (1+a)/(1-a)`. It is the difference of two
+    independent geometric counts of mean :math:`a/(1-a)` and variance :math:`a/(1-a)^2`, so its variance is
+    :math:`2a/(1-a)^2 = 1 / (2 \sinh^2(1/(2b)))`; and
+    :math:`E|k| = \frac{1-a}{1+a} \cdot 2 \sum_k k a^k = 2a/(1-a^2) = 1/\sinh(1/b)`.
+
+    Parameters
+    ----------
+    scale
+        b > 0, records.
+
+    References
+    ----------
+    Ghosh, Roughgarden, Sundararajan 2012, Definition 2.1.
+
+    Examples
+    --------
+    >>> round(DiscreteLaplace(1.0).variance, 6)
+    1.841347
+    """
+
+    name: ClassVar[str] = "discrete-laplace"
+    kernel: ClassVar[Kernel | None] = "absolute"
+
+    @property
+    def variance(self) -> float:
+        """:math:`2a/(1-a)^2`, records squared."""
+        return 2 * math.exp(-1 / self.scale) / math.expm1(-1 / self.scale) ** 2
+
+    @property
+    def mean_absolute(self) -> float:
+        """:math:`2a/(1-a^2)`, records."""
+        return -2 * math.exp(-1 / self.scale) / math.expm1(-2 / self.scale)
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        r""":math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
+        constant = math.log(math.tanh(0.5 / self.scale))
+        return constant - np.abs(np.asarray(residual, dtype=float)) / self.scale
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Sign of the residual over b."""
+        return np.sign(np.asarray(residual, dtype=float)) / self.scale
+
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        """Draw int64 numbers as the difference of two geometric ones, whose tail is a^k."""
+        success = -math.expm1(-1 / self.scale)
+        return rng.geometric(success, size) - rng.geometric(success, size)
+
+    def _added_to(self, vector: Any) -> Any:
+        from opendp import measurements, metrics
+
+        return measurements.make_laplace(vector, metrics.l1_distance(T="i64"), scale=self.scale)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian(_OpenDPLaw):
+    r"""Discrete Gaussian noise, :math:`P(k) = e^{-k^2/(2s^2)} / Z(s)` on the integers.
+
+    Poisson's summation formula gives a second form of the constant,
+
+    .. math:: Z(s) = \sum_k e^{-k^2/(2 s^2)} = s \sqrt{2\pi} \sum_j e^{-2 \pi^2 s^2 j^2},
+
+    which needs one term where s is large; the first needs few where s is small. The variance is the
+    derivative of :math:`\log Z` with respect to :math:`-1/(2s^2)`; on the second form,
+
+    .. math:: \sigma^2 = s^2 - 4 \pi^2 s^4 \frac{\sum_j j^2 e^{-2\pi^2 s^2 j^2}}{\sum_j e^{-2\pi^2 s^2 j^2}},
+
+    below :math:`s^2`, visibly so only for s under one.
+
+    Parameters
+    ----------
+    scale
+        s > 0, records. Not the standard deviation, but close to it from s = 1 on.
+
+    References
+    ----------
+    Canonne, Kamath, Steinke 2020, Definition 1 and Fact 18.
+
+    Examples
+    --------
+    >>> DiscreteGaussian(3.0).variance
+    9.0
+    >>> round(DiscreteGaussian(0.3).variance, 6)
+    0.007673
+    """
+
+    name: ClassVar[str] = "discrete-gaussian"
+    kernel: ClassVar[Kernel | None] = "square"
+
+    def _sums(self) -> tuple[float, float]:
+        """Sum of q^(j^2) and of j^2 q^(j^2) over the integers j, in whichever form converges at once."""
+        half = 0.5 / self.scale**2 if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
+        terms = [(j, math.exp(-half * j * j)) for j in range(1, 8)]
+        return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
+
+    @property
+    def _log_normaliser(self) -> float:
+        total, _ = self._sums()
+        return math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
+
+    @property
+    def variance(self) -> float:
+        """The exact variance, records squared."""
+        total, second = self._sums()
+        if self.scale < 0.5:
+            return second / total
+        return self.scale**2 - 4 * math.pi**2 * self.scale**4 * second / total
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean absolute value, records.
+
+        Above s = 50 by Euler and Maclaurin, ``sum k exp(-k^2/(2s^2)) = s^2 - 1/12 - 1/(240 s^2) - O(s^-4)``.
+        """
+        s = self.scale
+        if s > 50:
+            one_side = s * s - 1 / 12 - 1 / (240 * s * s)
+        else:
+            k = np.arange(1, math.ceil(40 * s) + 1, dtype=float)
+            one_side = float(np.sum(k * np.exp(-0.5 * (k / s) ** 2)))
+        return 2 * one_side * math.exp(-self._log_normaliser)
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        r""":math:`-r^2/(2s^2) - \log Z(s)`, nats."""
+        return -0.5 * (np.asarray(residual, dtype=float) / self.scale) ** 2 - self._log_normaliser
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """The residual over s squared."""
+        return np.asarray(residual, dtype=float) / self.scale / self.scale
+
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        r"""Draw int64 numbers by rejection from the discrete Laplace law of scale t = floor(s) + 1.
+
+        :math:`e^{-k^2/(2 s^2)} = c\, e^{-|k|/t} e^{-(|k| - s^2/t)^2 / (2 s^2)}` with a constant c, so the last
+        factor, at most one, is the probability to accept. Canonne, Kamath, Steinke 2020, Algorithm 3.
+        """
+        s, t = self.scale, math.floor(self.scale) + 1
+        draws = np.empty(size, dtype=np.int64)
+        flat, filled = draws.reshape(-1), 0
+        while filled < flat.size:
+            proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
+            accept = np.exp(-0.5 * ((np.abs(proposal) - s * s / t) / s) ** 2)
+            kept = proposal[rng.random(proposal.size) < accept][: flat.size - filled]
+            flat[filled : filled + kept.size] = kept
+            filled += kept.size
+        return draws
+
+    def _added_to(self, vector: Any) -> Any:
+        from opendp import measurements, metrics
+
+        return measurements.make_gaussian(vector, metrics.l2_distance(T=float), scale=self.scale)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoNoise(NoiseLaw):
+    """No noise at all: the table is exact, or a public constant."""
+
+    name: ClassVar[str] = "none"
+    is_discrete: ClassVar[bool] = True
+    kernel: ClassVar[Kernel | None] = "square"
+
+    scale: float = field(default=0.0, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.scale != 0:
+            raise ArgumentError(f"`scale` of no noise must be 0, got {self.scale!r}; leave it out.")
+
+    @property
+    def variance(self) -> float:
+        """Zero."""
+        return 0.0
+
+    @property
+    def mean_absolute(self) -> float:
+        """Zero."""
+        return 0.0
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        """Zero where the residual is zero, minus infinity elsewhere."""
+        return np.where(np.asarray(residual, dtype=float) == 0, 0.0, -np.inf)
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Zero where the residual is zero, infinite with the residual's sign elsewhere."""
+        residual = np.asarray(residual, dtype=float)
+        return np.where(residual == 0, 0.0, np.copysign(np.inf, residual))
+
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        """Zeros; the generator stays where it is."""
+        return np.zeros(size, dtype=np.int64)
+
+    def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
+        """Return a copy."""
+        return np.array(counts, dtype=np.int64)

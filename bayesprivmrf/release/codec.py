@@ -1,0 +1,220 @@
+"""What release files have in common, as values that JSON can hold, and read again with every type checked."""
+
+from __future__ import annotations
+
+import reprlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import noise_from_dict
+
+__all__ = [
+    "Fields",
+    "details_content",
+    "domain_content",
+    "encoded",
+    "labels",
+    "model_content",
+    "numbers",
+    "plain",
+    "positions",
+    "restored_domain",
+    "restored_model",
+    "upper_places",
+]
+
+_LARGEST_WHOLE = 2**63 - 1
+
+
+class Fields:
+    """What a file says, by name. What is missing, or not of the type that is asked for, is a `ReleaseFileError`."""
+
+    def __init__(self, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise ReleaseFileError(f"names and values must be there, got {reprlib.repr(values)}")
+        self._values = values
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise ReleaseFileError(f"`{name}` must be there, got none")
+        return self._values[name]
+
+    def _checked(self, name: str, holds: Callable[[Any], bool], what: str, optional: bool) -> Any:
+        value = self[name]
+        if not holds(value) and not (optional and value is None):
+            raise ReleaseFileError(
+                f"`{name}` must be {what}{' or null' * optional}, got {reprlib.repr(value)}"
+            )
+        return value
+
+    def whole(self, name: str, least: int, largest: int = _LARGEST_WHOLE, *, optional: bool = False) -> Any:
+        """Return a whole number between two."""
+        return self._checked(
+            name,
+            lambda value: type(value) is int and least <= value <= largest,
+            f"a whole number from {least} to {largest}",
+            optional,
+        )
+
+    def number(self, name: str, *, optional: bool = False) -> Any:
+        """Return a finite number."""
+        return self._checked(name, _is_number, "a finite number", optional)
+
+    def positive(self, name: str, *, optional: bool = False) -> Any:
+        """Return a finite number above zero."""
+        return self._checked(
+            name, lambda value: _is_number(value) and value > 0, "positive and finite", optional
+        )
+
+    def truth(self, name: str) -> bool:
+        """Return true or false."""
+        return self._checked(name, lambda value: isinstance(value, bool), "true or false", False)
+
+    def text(self, name: str, *choices: str) -> Any:
+        """Return text, one of some choices where they are given."""
+        what = " or ".join(choices) or "text"
+        return self._checked(
+            name, lambda text: isinstance(text, str) and text in (choices or (text,)), what, False
+        )
+
+    def items(self, name: str) -> list[Any]:
+        """Return a list."""
+        return self._checked(name, lambda value: isinstance(value, list), "a list", False)
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return names and values, as they are."""
+        return self._checked(name, lambda value: isinstance(value, dict), "names and values", False)
+
+    def law(self, name: str, *, optional: bool = False) -> Any:
+        """Return a noise law."""
+        return None if optional and self[name] is None else noise_from_dict(self.mapping(name))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def numbers(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a file's array if it has a shape, of which -1 stands for any length."""
+    if len(array.shape) != len(shape) or any(
+        there != wanted >= 0 for there, wanted in zip(array.shape, shape, strict=True)
+    ):
+        raise ReleaseFileError(f"its array must be of shape {shape}, got {array.shape}")
+    return array
+
+
+def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return rows and columns above the diagonal of a matrix as whole numbers, from the floats of a file's array."""
+    rows, columns = places
+    whole = (np.rint(rows) == rows) & (np.rint(columns) == columns)
+    if not (whole & (rows >= 0) & (rows < columns) & (columns < size)).all():
+        raise ReleaseFileError(f"its couplings must be above the diagonal of a matrix of {size} rows")
+    return np.stack([rows, columns]).astype(np.int64)
+
+
+def positions(values: Any, size: int) -> tuple[int, ...]:
+    """Return distinct whole numbers from 0 to below a size, such as variables or states of a domain."""
+    is_right = isinstance(values, list) and all(type(value) is int and 0 <= value < size for value in values)
+    if not is_right or len(set(values)) < len(values):
+        raise ReleaseFileError(
+            f"positions must be distinct whole numbers from 0 to {size - 1}, got {reprlib.repr(values)}"
+        )
+    return tuple(values)
+
+
+def encoded(label: Any) -> Any:
+    """Return a label: text, numbers and booleans as they are, tuples tagged, anything else as its text."""
+    if isinstance(label, tuple):
+        return {"tuple": [encoded(item) for item in label]}
+    if isinstance(label, bool | int | str) or (isinstance(label, float) and abs(label) != float("inf")):
+        return label if type(label) in (bool, int, float, str) else str(label)
+    return str(label)
+
+
+def labels(written: Any) -> tuple[Any, ...]:
+    """Return the labels that `encoded` wrote in a list."""
+    if not isinstance(written, list):
+        raise ReleaseFileError(f"labels must be a list, got {reprlib.repr(written)}")
+    return tuple(_decoded(label) for label in written)
+
+
+def _decoded(label: Any) -> Any:
+    if isinstance(label, dict) and label.keys() == {"tuple"}:
+        return labels(label["tuple"])
+    if not isinstance(label, bool | int | float | str):
+        raise ReleaseFileError(f"a label must be text, a number or true or false, got {reprlib.repr(label)}")
+    return label
+
+
+def domain_content(domain: Domain) -> dict[str, Any]:
+    """Return the variables and their states."""
+    return {
+        "variables": [encoded(v) for v in domain.variables],
+        "states": [[encoded(label) for label in states] for states in domain.states],
+    }
+
+
+def restored_domain(content: Fields) -> Domain:
+    """Return the domain that `domain_content` described."""
+    return Domain(
+        variables=labels(content["variables"]),
+        states=tuple(labels(states) for states in content.items("states")),
+    )
+
+
+def model_content(model: ModelSpecification) -> dict[str, Any]:
+    """Return the cliques and the impossible cells of a model, as positions in its domain."""
+    domain = model.domain
+    return {
+        "cliques": [list(scope) for scope in model.scopes],
+        "impossible": [
+            [[domain.index(v), domain.code(v, label)] for v, label in assignment]
+            for assignment in model.impossible
+        ],
+    }
+
+
+def restored_model(content: Fields, domain: Domain, **declared: bool) -> ModelSpecification:
+    """Return the model that `model_content` described; one without impossible cells need not say so."""
+    names = domain.variables
+    scopes = [positions(scope, len(names)) for scope in content.items("cliques")]
+    zeros = content.items("impossible") if "impossible" in content else []
+    return ModelSpecification(
+        domain=domain,
+        cliques=tuple(tuple(names[v] for v in scope) for scope in scopes),
+        impossible=tuple(tuple(_assigned(pair, domain) for pair in zero) for zero in zeros),
+        **declared,
+    )
+
+
+def _assigned(pair: list[Any], domain: Domain) -> tuple[Any, Any]:
+    """Return a variable and its state from their positions."""
+    (variable,) = positions(pair[:1], len(domain.variables))
+    (code,) = positions(pair[1:], domain.cardinalities[variable])
+    return domain.variables[variable], domain.states[variable][code]
+
+
+def plain(value: Any) -> Any:
+    """Return a setting; what JSON lacks is written as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def details_content(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return public numbers about a release, of which some are NumPy's."""
+    return plain({name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()})

@@ -1,0 +1,246 @@
+"""The command `audit`: what keeps its promise passes, what does not is flagged, and both are told apart by status."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.audit.whole import neighbours
+from bayesprivmrf.audit.worst_case import Choices, Sums, exact_cost
+from bayesprivmrf.cli import main
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.mechanisms import (
+    GaussianStatistics,
+    LaplaceStatistics,
+    PrivateFrankWolfe,
+    SelectMeasure,
+    StatisticsMechanism,
+    registry,
+)
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
+
+MODEL = ModelSpecification(
+    domain=Domain.from_states({"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}),
+    cliques=(("a", "b"), ("b", "c"), ("c",)),
+)
+DATA = pd.DataFrame({"a": [0, 1] * 100, "b": ["x", "y", "z", "x"] * 50, "c": [1] * 200})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meagre(StatisticsMechanism):
+    """Nine tenths of the noise that the promise asks for."""
+
+    epsilon: float | None = None
+    rho: float | None = None
+    share: float = 0.9
+
+    def _noise(self, specification):
+        tables = len(specification.cliques)
+        if self.rho is not None:
+            full = self.l2_sensitivity * (tables / (2 * self.rho)) ** 0.5
+            return tuple(DiscreteGaussian(self.share * full) for _ in range(tables))
+        return tuple(
+            DiscreteLaplace(self.share * self.l1_sensitivity * tables / self.epsilon) for _ in range(tables)
+        )
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=self.epsilon, rho=self.rho, adjacency=self.adjacency)
+
+
+class EntryPoint:
+    name, value = "meagre", "somewhere:Meagre"
+
+    def load(self):
+        return Meagre
+
+
+@pytest.fixture
+def plug_in(monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint()])
+
+
+@pytest.mark.parametrize(
+    ("budget", "adjacency"),
+    [(["--epsilon", "1"], "add-or-remove-one"), (["--rho", "0.5"], "replace-one")],
+)
+@pytest.mark.parametrize(("share", "status"), [(0.9, 3), (1.0, 0)])
+def test_a_plug_in_with_nine_tenths_of_its_noise_is_flagged(
+    plug_in, capsys, budget, adjacency, share, status
+):
+    given = ["audit", "meagre", *budget, "--adjacency", adjacency, "--set", f"share={share}", "--runs", "500"]
+    assert main([*given, "--json"]) == status
+    told = json.loads(capsys.readouterr().out)
+    assert told["is_refuted"] == (status == 3)
+    stated, whole = told["findings"]
+    assert stated["cost"] == pytest.approx(stated["promised"] / share ** (1 if "--epsilon" in budget else 2))
+    assert whole["what"] == "whole releases"
+    assert not whole["is_refuted"]  # it has the noise that it states
+
+
+def test_a_saved_release_is_audited_and_one_that_promises_too_much_is_flagged(tmp_path, capsys):
+    LaplaceStatistics(epsilon=1.0).release(MODEL, DATA).save(tmp_path / "kept.release")
+    Meagre(epsilon=1.0).release(MODEL, DATA).save(tmp_path / "broken.release")
+    assert main(["audit", str(tmp_path / "kept.release"), "--runs", "2000"]) == 0
+    assert "Not refuted. That is no proof" in capsys.readouterr().out
+    assert main(["audit", str(tmp_path / "broken.release"), "--runs", "2000"]) == 3
+    assert "REFUTED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["select-measure", "--rho", "1", "--set", "degree=0.5"],
+        ["frank-wolfe", "--rho", "1", "--set", "width=1"],
+        ["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "order=3", "--set", "target=linf"],
+        ["parity-queries", "--rho", "1", "--set", "order=2", "--set", "method=pmw"],
+        ["parity-queries", "--rho", "1", "--set", "order=2", "--set", "method=gaussian"],
+    ],
+    ids=" ".join,
+)
+def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(given, adjacency, capsys):
+    assert main(["audit", *given, "--adjacency", adjacency, "--runs", "500", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert sum(one["promised"] for one in findings) == pytest.approx(1.0)
+    for one in findings:
+        assert 0.9 * one["promised"] < one["cost"] <= one["promised"] * (1 + 1e-6)
+
+
+def test_estimates_of_a_network_are_audited_end_to_end(capsys):
+    assert main(["audit", "objective-perturbation", "--epsilon", "3", "--runs", "500"]) == 0
+    assert "whole releases" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["laplace"], "which is no file"),
+        (["nowhere.release"], "which is no file"),
+        (["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"], "must be of noisy tables"),
+        (
+            [
+                "frank-wolfe",
+                "--rho",
+                "1",
+                "--set",
+                "width=1",
+                "--set",
+                "calibration=paper",
+                "--adjacency",
+                "replace-one",
+            ],
+            "no draws that `audit` knows",
+        ),
+        (["objective-perturbation", "--epsilon", "1", "--model", "m.toml"], "must be left out"),
+        (["nowhere.release", "--set", "width=1"], "must go with a mechanism"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_with_a_reason(given, words, capsys):
+    assert main(["audit", *given]) == 1
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path, capsys):
+    bare = bpm.NoisyStatistics.from_tables(
+        MODEL,
+        {clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)},
+        noise=DiscreteLaplace(1.0),
+    )
+    bare.save(tmp_path / "bare.release")
+    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(MODEL_OF_TWO, DATA[["a", "c"]], rng=1)
+    learnt.save(tmp_path / "learnt.release")
+    for name, words in (
+        ("bare", "must be a promise to audit"),
+        ("learnt", "audit the mechanism that made it"),
+    ):
+        assert main(["audit", str(tmp_path / f"{name}.release")]) == 1
+        assert words in " ".join(capsys.readouterr().err.split())
+
+
+MODEL_OF_TWO = bpm.declare(states={"a": [0, 1], "c": [0, 1]})
+
+
+def test_the_tables_within_a_learnt_release_are_audited(tmp_path, capsys):
+    many = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (5000, 2)), columns=["a", "c"])
+    learnt = SelectMeasure(rho=1.0, degree=1, measure="tables").release(MODEL_OF_TWO, many)
+    learnt.save(tmp_path / "tables.release")
+    assert main(["audit", str(tmp_path / "tables.release"), "--runs", "500", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert 0 < found["cost"] < found["promised"] == 1.0  # a part of what was spent
+
+
+# the made-up neighbours, and what draws cost
+
+
+def test_made_up_neighbours_differ_in_every_table_where_the_declaration_allows_it():
+    before, after = neighbours(MODEL, Adjacency.REPLACE_ONE)
+    assert before.shape == after.shape == (1, 3)
+    assert (before != after).all()
+    before, after = neighbours(MODEL, Adjacency.ADD_OR_REMOVE_ONE)
+    assert (len(before), len(after)) == (0, 1)
+
+
+def test_made_up_records_keep_clear_of_impossible_cells():
+    tied = ModelSpecification(
+        domain=MODEL.domain,
+        cliques=MODEL.cliques,
+        impossible=(
+            (("a", 0), ("b", "x")),
+            (("a", 1), ("b", "y")),
+            (("b", "z"), ("c", 0)),
+        ),
+    )
+    for adjacency in Adjacency:
+        for records in neighbours(tied, adjacency):
+            for a, b, c in records.tolist():
+                assert (a, b) not in {(0, 0), (1, 1)}
+                assert (b, c) != (2, 0)
+    none = ModelSpecification(
+        domain=Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((("a", 0),),)
+    )
+    alone = neighbours(none, Adjacency.REPLACE_ONE)
+    assert alone[0].tolist() == alone[1].tolist() == [[1]]
+
+
+def test_a_model_that_allows_no_record_is_refused():
+    pairs = (("a", "b"), ("b", "c"), ("a", "c"))
+    differ = tuple(tuple((name, k) for name in pair) for pair in pairs for k in (0, 1))
+    model = ModelSpecification(
+        domain=Domain.from_states({name: [0, 1] for name in "abc"}),
+        cliques=pairs,
+        impossible=differ,
+    )
+    with pytest.raises(ModelError, match="must allow a record"):
+        neighbours(model, Adjacency.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("copies", [1, 7])
+def test_exact_costs_are_those_of_the_known_formulas(copies):
+    pure = PrivacyGuarantee(epsilon=1.0, adjacency="replace-one")
+    concentrated = PrivacyGuarantee(rho=1.0, adjacency="replace-one")
+    laplace = [Sums(law=DiscreteLaplace(3.0), copies=copies)]
+    assert exact_cost(laplace, pure) == pytest.approx(copies / 3, rel=1e-12)
+    gaussian = [Sums(law=DiscreteGaussian(4.0), copies=copies)]
+    assert exact_cost(gaussian, concentrated) == pytest.approx(copies / 32, rel=1e-9)
+    choices = [Choices(scale=50.0, score_range=2.0, copies=copies)]
+    assert exact_cost(choices, pure) == pytest.approx(copies * 0.02, rel=1e-12)
+    bound = copies * (2 / 50) ** 2 / 8  # of any choice of that range, nearly attained where it is small
+    assert 0.999 * bound < exact_cost(choices, concentrated) <= bound
+    assert exact_cost(laplace + laplace, pure) == pytest.approx(2 * copies / 3, rel=1e-12)
+
+
+def test_an_approximate_promise_is_held_against_the_curve():
+    from bayesprivmrf.audit import gaussian_epsilon
+
+    promised = PrivacyGuarantee(epsilon=1.0, delta=1e-3, adjacency="replace-one")
+    cost = exact_cost([Sums(law=DiscreteGaussian(6.0), copies=9)], promised)
+    assert cost == pytest.approx(gaussian_epsilon(0.5, 1e-3), abs=0.02)
+    assert GaussianStatistics(rho=0.5).promise(MODEL) == PrivacyGuarantee(
+        rho=0.5, adjacency="add-or-remove-one"
+    )

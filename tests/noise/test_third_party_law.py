@@ -1,0 +1,319 @@
+"""A noise law from outside: it is released, saved, loaded, audited and fitted, or refused before work or spending."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from mechanisms.contract import MODEL, Account, TablesContract, sample, worst_log_ratio
+from scipy import stats
+from silence import no_noise_warning
+
+import bayesprivmrf as bpm
+from bayesprivmrf.audit import audit_noise, privacy_loss
+from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.mechanisms import StatisticsMechanism
+from bayesprivmrf.noise import NoiseLaw, SecureNoise, SimulatedNoise, noise_from_dict
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
+
+
+@dataclass(frozen=True)
+class StaircaseLaw(NoiseLaw):
+    """Steps of width w about a flat top of 2 r - 1 numbers; each has p/q of the last one's probability.
+
+    Derived in docs/developer/own_noise_law.md.
+    """
+
+    width: int
+    flat: int
+    numerator: int
+    denominator: int
+
+    name: ClassVar[str] = "test-staircase"
+    is_discrete: ClassVar[bool] = True
+
+    def __post_init__(self):
+        if not (1 <= self.flat <= self.width and 0 < self.numerator < self.denominator):
+            raise ArgumentError(f"a staircase must have 1 <= flat <= width and 0 < p < q, got {self}.")
+        if not 2 * self.width * self.denominator < 2**63:
+            raise ArgumentError(f"a staircase must have 2 w q < 2^63, for 64-bit integers, got {self}.")
+
+    @property
+    def epsilon(self):
+        return math.log(self.denominator / self.numerator)
+
+    @property
+    def _mass(self):
+        """Z, and the sums S0, S1, S2 of a^j (j - 1)^i over j >= 1."""
+        a = self.numerator / self.denominator
+        sums = a / (1 - a), a**2 / (1 - a) ** 2, a**2 * (1 + a) / (1 - a) ** 3
+        return 2 * self.flat - 1 + 2 * self.width * sums[0], *sums
+
+    @property
+    def mean_absolute(self):
+        (z, s0, s1, _), r, w = self._mass, self.flat, self.width
+        return 2 / z * (r * (r - 1) / 2 + (w * r + w * (w - 1) / 2) * s0 + w**2 * s1)
+
+    @property
+    def variance(self):
+        (z, s0, s1, s2), r, w = self._mass, self.flat, self.width
+        top = (r - 1) * r * (2 * r - 1) / 6
+        squares = w * (r**2 * s0 + 2 * r * w * s1 + w**2 * s2)
+        within = w * (w - 1) * (r * s0 + w * s1) + (w - 1) * w * (2 * w - 1) / 6 * s0
+        return 2 / z * (top + squares + within)
+
+    def log_density(self, residual):
+        level = np.floor((np.abs(np.asarray(residual, dtype=float)) + self.width - self.flat) / self.width)
+        return -level * self.epsilon - math.log(self._mass[0])
+
+    def score(self, residual):
+        return np.zeros(np.shape(residual))
+
+    def draw(self, size, rng):
+        words = lambda count: rng.integers(0, 2**64, count, dtype=np.uint64)  # noqa: E731
+        return self.add_exactly(np.zeros(size, dtype=np.int64), words)
+
+    def add_exactly(self, counts, words):
+        r, w, p, q = self.flat, self.width, self.numerator, self.denominator
+        top = (2 * r - 1) * (q - p)
+        drawn = self._below(top + 2 * w * p, counts.size, words)
+        side, place = np.divmod(np.maximum(drawn - top, 0) // p, w)
+        away = (1 - 2 * side) * (r + place + w * self._runs(counts.size, words))
+        return counts + np.where(drawn < top, drawn // (q - p) - (r - 1), away).reshape(counts.shape)
+
+    def _runs(self, size, words):
+        """Lengths of runs of successes of probability p/q."""
+        runs, going = np.zeros(size, dtype=np.int64), np.arange(size)
+        while going.size:
+            going = going[self._below(self.denominator, going.size, words) < self.numerator]
+            runs[going] += 1
+        return runs
+
+    @staticmethod
+    def _below(bound, size, words):
+        """Whole numbers below a bound: words beyond its last whole multiple are drawn again."""
+        drawn = np.array(words(size))
+        last = np.uint64(2**64 - 2**64 % bound - 1)
+        while (late := drawn > last).any():
+            drawn[late] = words(int(late.sum()))
+        return (drawn % np.uint64(bound)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Renamed(NoiseLaw):
+    """Laplace noise under another name and with another parameter, which says what its kernel is."""
+
+    rate: float
+
+    name: ClassVar[str] = "test-renamed"
+    kernel: ClassVar[str] = "absolute"
+
+    scale = property(lambda self: 1 / self.rate)
+    variance = property(lambda self: Laplace(1 / self.rate).variance)
+    mean_absolute = property(lambda self: 1 / self.rate)
+
+    def log_density(self, residual):
+        return Laplace(self.scale).log_density(residual)
+
+    def score(self, residual):
+        return Laplace(self.scale).score(residual)
+
+    def draw(self, size, rng):
+        return rng.laplace(0, self.scale, size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaircaseStatistics(StatisticsMechanism):
+    """Even shares of epsilon: each of m tables has steps of ratio exp(-epsilon / (m sensitivity)), rounded up."""
+
+    epsilon: float
+
+    def _noise(self, specification):
+        each = self.epsilon / (self.l1_sensitivity * len(specification.cliques))
+        law = StaircaseLaw(2, 1, math.ceil(math.exp(-each) * 2**52) + 1, 2**52)
+        return (law,) * len(specification.cliques)
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
+
+
+LAWS = [StaircaseLaw(*numbers) for numbers in ((1, 1, 2, 5), (2, 1, 2, 3), (2, 2, 1, 7), (5, 3, 9, 10))]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_its_moments_are_those_of_its_probabilities(law):
+    k = np.arange(-4000, 4001)
+    probability = np.exp(law.log_density(k))
+    assert probability.sum() == pytest.approx(1, rel=1e-12)
+    assert law.variance == pytest.approx(probability @ k**2, rel=1e-10)
+    assert law.mean_absolute == pytest.approx(probability @ np.abs(k), rel=1e-10)
+
+
+def test_steps_of_one_are_the_discrete_laplace_law():
+    law, k = StaircaseLaw(1, 1, 2, 5), np.arange(-40, 41)
+    same = DiscreteLaplace(1 / law.epsilon)
+    np.testing.assert_allclose(law.log_density(k), same.log_density(k), rtol=1e-12)
+    assert (law.variance, law.mean_absolute) == pytest.approx((same.variance, same.mean_absolute))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_a_move_within_a_step_costs_one_epsilon_and_one_beyond_it_more(law):
+    for shift in range(1, law.width + 1):
+        assert worst_log_ratio(law, shift) == pytest.approx(law.epsilon, rel=1e-12)
+    assert worst_log_ratio(law, law.width + 1) == pytest.approx(2 * law.epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("source", [SecureNoise(), SimulatedNoise(np.random.default_rng(3))])
+def test_both_sources_draw_it(law, source):
+    draws = source.add(np.zeros((100, 400), dtype=np.int64), law)
+    assert (draws.shape, draws.dtype) == ((100, 400), np.int64)
+    k = np.arange(-12, 13)
+    expected = draws.size * np.exp(law.log_density(k))
+    seen = np.array([(draws == one).sum() for one in k])
+    kept = expected > 10
+    rest = draws.size - expected[kept].sum(), draws.size - seen[kept].sum()
+    assert stats.chisquare([*seen[kept], rest[1]], [*expected[kept], rest[0]]).pvalue > 1e-6
+
+
+def test_its_secure_draw_is_exact():
+    # every outcome of ideal words, small enough that none is drawn again; a third success ends a run here
+    law, counted = StaircaseLaw(2, 2, 1, 3), Counter()
+    below = (2 * 2 - 1) * (3 - 1) + 2 * 2 * 1  # (2r - 1)(q - p) + 2wp
+    for outcome in itertools.product(range(below), range(3), range(3)):
+        words = [*outcome, 2]
+        noise = law.add_exactly(
+            np.zeros(1, np.int64), lambda n, words=words: np.array([words.pop(0)], np.uint64)
+        )
+        counted[int(noise[0])] += 1
+    for noise in range(-5, 6):  # at most one success: no run was cut short
+        assert counted[noise] / (below * 9) == pytest.approx(np.exp(law.log_density(noise)), rel=1e-12)
+
+
+class TestStaircase(TablesContract):
+    budget = 0.9
+    test_opendps_own_map_promises_no_more_than_was_asked = None  # it has no map of OpenDP's
+
+    def make(self, **more):
+        return StaircaseStatistics(**{"epsilon": 0.9} | more)
+
+
+def staircase_release(**settings):
+    with no_noise_warning():
+        return StaircaseStatistics(epsilon=2.0).release(MODEL, sample(5000), **settings)
+
+
+def test_a_release_is_the_same_after_a_file(tmp_path):
+    release = staircase_release()
+    release.save(tmp_path / "a.release")
+    assert bpm.load_release(tmp_path / "a.release") == release
+    assert noise_from_dict(release.noise[0].as_dict()) == release.noise[0]
+
+
+def test_a_fresh_process_loads_it_by_entry_point_and_says_what_it_lacks_without(tmp_path):
+    staircase_release(rng=1).save(tmp_path / "a.release")
+    imports = (
+        "import math\nfrom dataclasses import dataclass\nfrom typing import ClassVar\nimport numpy as np\n"
+    )
+    imports += "from bayesprivmrf.errors import ArgumentError\nfrom bayesprivmrf.noise import NoiseLaw\n"
+    plugin = tmp_path / "site"
+    (plugin / "stairs-1.0.dist-info").mkdir(parents=True)
+    (plugin / "stairs.py").write_text(imports + inspect.getsource(StaircaseLaw), encoding="utf-8")
+    (plugin / "stairs-1.0.dist-info" / "METADATA").write_text("Name: stairs\nVersion: 1.0\n")
+    (plugin / "stairs-1.0.dist-info" / "entry_points.txt").write_text(
+        "[bayesprivmrf.noise_laws]\ntest-staircase = stairs:StaircaseLaw\n"
+    )
+    code = "import bayesprivmrf as bpm; print(bpm.load_release('a.release').noise[0])"
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
+        for environment in (os.environ | {"PYTHONPATH": str(plugin)}, dict(os.environ))
+    ]
+    assert runs[0].stdout.strip() == str(staircase_release(rng=1).noise[0])
+    assert "'test-staircase'; import the package that defines it" in runs[1].stderr
+
+
+def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(monkeypatch):
+    release = staircase_release(rng=1)
+    assert bpm.NaiveMLE().fit(release).status.value == "converged"
+
+    def work(*_, **__):
+        raise AssertionError("no work before the law is known")
+
+    monkeypatch.setattr("bayesprivmrf.inference.evidence._joint_specification", work)
+    for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
+        with pytest.raises(ArgumentError, match="'test-staircase', whose `kernel` is neither; use NaiveMLE"):
+            estimator.fit(release)
+
+
+def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
+    noisy = {
+        clique: np.asarray(table, float) + 0.25 for clique, table in staircase_release(rng=1).tables.items()
+    }
+    ours, theirs = (
+        bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law) for law in (Renamed(0.5), Laplace(2.0))
+    )
+    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.CGM(e_step="nlbp", steps=3), bpm.NoiseAwareMAP()):
+        found, expected = (estimator.fit(release) for release in (ours, theirs))
+        assert found.status is expected.status
+        np.testing.assert_array_equal(found.marginal(["a", 0]), expected.marginal(["a", 0]))
+
+
+def test_a_law_without_an_exact_draw_is_simulated_by_a_source_but_never_released():
+    @dataclass(frozen=True)
+    class Loose(StaircaseLaw):
+        name: ClassVar[str] = "test-loose"
+        add_exactly = NoiseLaw.add_exactly
+
+        def draw(self, size, rng):
+            return rng.integers(-1, 2, size)
+
+    class LooseStatistics(StaircaseStatistics):
+        def _noise(self, specification):
+            return (Loose(2, 1, 1, 2),) * len(specification.cliques)
+
+    assert SimulatedNoise(np.random.default_rng(0)).add(np.arange(3), Loose(2, 1, 1, 2)).shape == (3,)
+    for refused in (
+        lambda account: SecureNoise().add(np.arange(3), Loose(2, 1, 1, 2)),
+        lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), ledger=account),
+        lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), rng=1, ledger=account),
+    ):
+        account = Account()
+        with pytest.raises(PrivacyError, match="'test-loose', which has no exact draw"):
+            refused(account)
+        assert account.spent == []
+
+
+def test_two_laws_never_share_a_name_and_one_may_be_defined_anew():
+    def define(name):
+        made = type(name, (NoiseLaw,), {"name": "test-again", "__annotations__": {"scale": float}})
+        return dataclass(frozen=True, slots=True)(made)  # which makes the class a second time
+
+    define("First")
+    define("First")
+    with pytest.raises(TypeError, match=r"'test-again', which is that of .*First; choose another"):
+        define("Second")
+    with pytest.raises(TypeError, match=r"'laplace'"):
+        type("Mine", (NoiseLaw,), {"name": "laplace"})
+
+
+@pytest.mark.parametrize(("given", "caught"), [((2, 3), False), ((1000, 1562), True)])
+def test_an_audit_passes_it_and_catches_a_tenth_more_loss(given, caught):
+    # log(1562/1000) is 1.1 log(3/2): the noise of a budget that is a tenth too large
+    law, used = StaircaseLaw(2, 1, 2, 3), StaircaseLaw(2, 1, *given)
+    source = SimulatedNoise(np.random.default_rng(7))
+    result = audit_noise(
+        lambda counts, table: source.add(counts, used), [law] * 3, "add-or-remove-one", runs=200_000
+    )
+    assert result.is_violated is caught
+    assert privacy_loss([law] * 3, [1] * 3).epsilon(0.0) == pytest.approx(3 * law.epsilon, rel=1e-9)

@@ -1,0 +1,285 @@
+"""A release kind is open all the way: it registers, is saved and read, or is refused before a budget is spent."""
+
+import base64
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesprivmrf import kinds, load_release
+from bayesprivmrf.cli import main
+from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.mechanisms import Mechanism, registry
+from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.release import Provenance, Released
+from bayesprivmrf.release.base import RELEASE_KINDS
+
+FILES = Path(__file__).parents[1] / "golden" / "files"
+GUARANTEE = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class NoisyCount(Released):
+    records: int
+    noise: DiscreteLaplace
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+
+    kind = "counted-records"
+
+    def _content(self):
+        return {"records": self.records, "noise": self.noise.as_dict()}
+
+    @classmethod
+    def _restored(cls, content, array, **stamp):
+        return cls(records=content.whole("records", -(10**12)), noise=content.law("noise"), **stamp)
+
+    def _facts(self):
+        return [("records", f"about {self.records}"), ("privacy", self.privacy_statement())]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Nameless(Released):
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+
+    def _facts(self):
+        return [("privacy", self.privacy_statement())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCount(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
+    """The number of records, with discrete Laplace noise."""
+
+    runs_from_file = True
+    releases = (NoisyCount,)
+
+    epsilon: float
+
+    def _prepare(self, network):
+        return DiscreteLaplace(1.5 / self.epsilon)
+
+    def _guarantee(self, plan):
+        return PrivacyGuarantee(epsilon=self.epsilon, adjacency="add-or-remove-one")
+
+    def _read(self, plan, data):
+        return np.array([len(data)])
+
+    def _randomise(self, plan, exact, source, stamp):
+        noisy = int(source.add(exact, plan)[0])
+        return NoisyCount(records=noisy, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+
+
+class NamelessCount(RecordCount):
+    releases = (Nameless,)
+
+    def _read(self, plan, data):
+        raise AssertionError("the data was read")
+
+
+class SilentCount(NamelessCount):
+    releases = ()
+
+
+class PlainCount(NamelessCount):
+    releases = (Provenance,)
+
+
+def count(**changes):
+    given = {"records": 12, "noise": DiscreteLaplace(1.5), "guarantee": GUARANTEE, "provenance": PROVENANCE}
+    return NoisyCount(**given | changes)
+
+
+PROVENANCE = Provenance(mechanism="RecordCount", settings={"epsilon": 1.0})
+
+
+def test_a_kind_of_another_package_is_saved_and_read(tmp_path):
+    count().save(tmp_path / "r")
+    assert load_release(tmp_path / "r") == count()
+
+
+def test_a_release_without_a_kind_cannot_be_saved_and_stays_as_it_was(tmp_path):
+    given = Nameless(guarantee=GUARANTEE, provenance=PROVENANCE)
+    with pytest.raises(ReleaseFileError, match="Nameless cannot be saved, because it names no kind"):
+        given.save(tmp_path / "r")
+    assert not list(tmp_path.iterdir())
+    assert "epsilon = 1" in repr(given)
+
+
+def test_a_kind_must_say_how_it_is_written_and_be_the_only_one_of_its_name():
+    hooks = {name: vars(NoisyCount)[name] for name in ("_content", "_restored")}
+    for missing in hooks:
+        with pytest.raises(TypeError, match="must supply `_content` and `_restored`"):
+            type("Half", (Released,), {"kind": "half"} | {n: h for n, h in hooks.items() if n != missing})
+    with pytest.raises(
+        TypeError, match=r"must not be of the kind 'noisy-statistics', which is that of .*NoisyStat"
+    ):
+        type("Usurper", (Released,), {"kind": "noisy-statistics"} | hooks)
+    again = type("NoisyCount", (Released,), {"kind": "counted-records", "__module__": __name__} | hooks)
+    try:
+        assert RELEASE_KINDS.find("counted-records") is again  # as when a notebook's cell is run again
+    finally:
+        RELEASE_KINDS.add("counted-records", NoisyCount)
+
+
+class EntryPoint:
+    """A line of a package's project file, whose class is defined when the package is imported."""
+
+    value = "counting:NoisyCount"
+
+    def __init__(self, load):
+        self.load = load
+
+
+def test_a_kind_that_was_not_imported_is_found_by_its_entry_point(tmp_path, monkeypatch):
+    count().save(tmp_path / "r")
+    monkeypatch.setattr(RELEASE_KINDS, "_known", {})
+    asked = []
+
+    def entry_points(group, name):
+        asked.append((group, name))
+        return [EntryPoint(lambda: RELEASE_KINDS.add("counted-records", NoisyCount))]
+
+    monkeypatch.setattr(kinds, "entry_points", entry_points)
+    for _ in range(2):
+        assert load_release(tmp_path / "r") == count()
+    assert asked == [("bayesprivmrf.releases", "counted-records")]
+
+
+def test_a_file_of_a_kind_that_no_package_brings_says_what_is_missing(tmp_path, monkeypatch):
+    count().save(tmp_path / "r")
+    monkeypatch.setattr(RELEASE_KINDS, "_known", {})
+    with pytest.raises(
+        ReleaseFileError, match="no installed package brings its kind, 'counted-records'; install"
+    ):
+        load_release(tmp_path / "r")
+
+    def broken():
+        raise ImportError("no module named counting")
+
+    monkeypatch.setattr(kinds, "entry_points", lambda **_: [EntryPoint(broken)])
+    with pytest.raises(ReleaseFileError, match=r"'counting:NoisyCount'.*no module named counting"):
+        load_release(tmp_path / "r")
+
+
+def test_entry_points_bring_the_library_s_own_kinds():
+    found = {}
+    for group in ("bayesprivmrf.releases", "bayesprivmrf.learning_maps"):
+        for point in metadata.entry_points(group=group):
+            assert point.load().kind == point.name
+            found[point.name] = point.load()
+    own = {kind for kind, made in RELEASE_KINDS._known.items() if made.__module__.startswith("bayesprivmrf.")}
+    assert own - {"noisy-statistics"} == {kind for kind, made in found.items() if issubclass(made, Released)}
+
+
+def test_a_fresh_process_reads_a_learnt_model_with_its_map():
+    code = "import sys, bayesprivmrf as b; print(b.load_release(sys.argv[1]).map.kind)"
+    path = FILES / "v3" / "ising-frank-wolfe-paper.golden"
+    found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert (found.stdout.strip(), found.stderr) == ("paper-regressions", "")
+
+
+MODEL = """
+cliques = [["a"]]
+[variables.a]
+states = ["x", "y"]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.toml").write_text(MODEL)
+    Path("data.csv").write_text("a\n" + "x\ny\n" * 50)
+    return tmp_path
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Let the command line find mechanisms by entry points."""
+
+    class Point:
+        def __init__(self, name, target):
+            self.name, self.value, self.load = name, f"counting:{name}", lambda: target
+
+    made = {"count": RecordCount, "nameless": NamelessCount, "silent": SilentCount, "plain": PlainCount}
+    points = [Point(name, target) for name, target in made.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+
+
+COMMAND = ("release", "data.csv", "--model", "model.toml", "--epsilon", "1", "--out", "count.release")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_the_command_line_saves_a_kind_of_another_package(toy, capsys, form):
+    assert main([*COMMAND, "--mechanism", "count", *form]) == 0
+    assert "counted-records" in capsys.readouterr().out or not form
+    release = load_release("count.release")
+    assert isinstance(release, NoisyCount)
+    assert not release.provenance.simulated
+    assert abs(release.records - 100) < 60  # exp(-40) and less
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["nameless", "silent", "plain"])
+def test_the_command_line_refuses_a_release_that_cannot_be_saved_before_it_reads_data(toy, capsys, name):
+    assert main([*COMMAND, "--mechanism", name]) == 1
+    said = capsys.readouterr()
+    assert "must be one whose release can be saved" in said.err
+    assert said.out == ""
+    assert not Path("count.release").exists()
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, {folder!r})
+from release import test_kinds as kinds
+limit = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+class Filling(kinds.RecordCount):
+    def _randomise(self, *given):
+        release = super()._randomise(*given)
+        print("drawn", release.records, file=sys.stderr)
+        limit(300)
+        return release
+
+kinds.registry.entry_points = lambda group: [type("P", (), dict(name="count", value="", load=lambda self: Filling))()]
+limit(int(sys.argv[1]))
+sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))
+"""
+
+
+def on_a_full_disk(limit):
+    script = FULL.format(folder=str(Path(__file__).parents[1]))
+    return subprocess.run([sys.executable, "-c", script, str(limit)], capture_output=True, text=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_on_a_full_disk_the_command_line_draws_no_noise(toy):
+    found = on_a_full_disk(2000)
+    assert found.returncode == 1
+    assert "must have room for a release of up to 1," in found.stderr
+    assert "'count.release' (File too large)" in found.stderr
+    assert "drawn" not in found.stderr
+    assert found.stdout == ""
+    assert sorted(path.name for path in toy.iterdir()) == ["data.csv", "model.toml"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_where_the_disk_fills_while_noise_is_drawn_the_command_line_prints_the_release(toy):
+    found = on_a_full_disk(2**30)
+    assert found.returncode == 1
+    assert "'count.release' cannot be written (File too large)" in found.stderr
+    assert "The budget is spent" in found.stderr
+    assert sorted(path.name for path in toy.iterdir()) == ["data.csv", "model.toml"]
+    Path("release.txt").write_text(found.stdout)
+    decode = [sys.executable, "-m", "base64", "-d", "release.txt"]  # as the message says
+    Path("count.release").write_bytes(subprocess.run(decode, capture_output=True, check=True).stdout)
+    assert f"drawn {load_release('count.release').records}" in found.stderr
+    assert Path("count.release").read_bytes() == base64.b64decode(found.stdout)

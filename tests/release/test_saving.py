@@ -1,0 +1,265 @@
+"""A release that was paid for is saved whole, or stays in hand: no other release and no device is lost for it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bayesprivmrf import load_release
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics, Provenance, file
+
+MODEL = ModelSpecification(domain=Domain.from_states({"a": ["no", "yes"]}), cliques=(("a",),))
+
+
+def release(count=1):
+    return NoisyStatistics(
+        specification=MODEL,
+        tables=MODEL.tables([count, 2]),
+        noise=(DiscreteLaplace(1.0),),
+        guarantee=PrivacyGuarantee(epsilon=1.0, adjacency=Adjacency.ADD_OR_REMOVE_ONE),
+        provenance=Provenance(mechanism="LaplaceStatistics"),
+    )
+
+
+def first(path):
+    return load_release(path).tables.flat[0]
+
+
+SAVER = """
+import glob, sys, time
+sys.path.insert(0, {folder!r})
+from release.test_saving import release
+from bayesprivmrf.errors import ReleaseFileError
+number = int(sys.argv[1])
+mine = release(number)
+open(f"ready-{{number}}", "x").close()
+while len(glob.glob("ready-*")) < {savers}:
+    pass
+start = time.time() + 0.05
+for turn in range({turns}):
+    while time.time() < start + 0.02 * turn:
+        pass
+    try:
+        mine.save(f"turn-{{turn}}")
+        print(turn, number)
+    except ReleaseFileError as error:
+        assert "another release" in str(error), error
+"""
+
+
+def test_of_several_processes_that_save_to_a_new_path_one_succeeds(tmp_path):
+    turns, savers = 40, 3
+    script = SAVER.format(folder=str(Path(__file__).parents[1]), turns=turns, savers=savers)
+    running = [
+        subprocess.Popen([sys.executable, "-c", script, str(n)], cwd=tmp_path, stdout=subprocess.PIPE)
+        for n in range(savers)
+    ]
+    said = [line.split() for each in running for line in each.communicate()[0].decode().splitlines()]
+    assert [each.returncode for each in running] == [0] * savers
+    assert sorted(int(turn) for turn, _ in said) == list(range(turns))
+    for turn, number in said:
+        assert first(tmp_path / f"turn-{turn}") == int(number)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_release_saved_in_between_is_not_replaced(tmp_path, monkeypatch, has_links):
+    path, made = tmp_path / "r", file.tempfile.mkstemp
+
+    def no_link(*_):
+        raise PermissionError(1, "no links here")
+
+    def mkstemp(**where):
+        monkeypatch.setattr(file.tempfile, "mkstemp", made)
+        release(7).save(path)  # the other saver, after this one has found the path free
+        return made(**where)
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(file.tempfile, "mkstemp", mkstemp)
+    with pytest.raises(ReleaseFileError, match="holds another release"):
+        release(8).save(path)
+    assert first(path) == 7
+    release(7).save(path)  # the same again
+    release(8).save(path, overwrite=True)
+    assert first(path) == 8
+    assert os.listdir(tmp_path) == ["r"]
+
+
+def test_while_a_name_is_taken_no_other_release_takes_it(tmp_path, monkeypatch):
+    """On a file system without links: what stands there for a moment is no remains of a release."""
+    path, replace = tmp_path / "r", os.replace
+
+    def between(temporary, target):
+        with pytest.raises(ReleaseFileError, match="choose another name"):
+            release(8).save(path)
+        replace(temporary, target)
+
+    def no_link(*_):
+        raise OSError(95, "not supported")
+
+    monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(os, "replace", between)
+    release(7).save(path)
+    assert first(path) == 7
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def unix_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def link_to_nothing(path):
+    path.symlink_to(path.parent / "nothing")
+
+
+def link_to_itself(path):
+    path.symlink_to(path)
+
+
+def link_to_a_fifo(path):
+    os.mkfifo(path.parent / "pipe")
+    path.symlink_to(path.parent / "pipe")
+
+
+def link_to_a_folder(path):
+    (path.parent / "folder").mkdir()
+    path.symlink_to(path.parent / "folder")
+
+
+def device(path):
+    try:
+        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("only root makes devices")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="of POSIX file systems")
+@pytest.mark.parametrize(
+    "make", [fifo, unix_socket, device, link_to_nothing, link_to_itself, link_to_a_fifo, link_to_a_folder]
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_regular_file_is_neither_written_nor_replaced(tmp_path, monkeypatch, make, overwrite):
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    path = Path("r")
+    make(path) if make is unix_socket else make(tmp_path / "r")
+    before = sorted((name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir("."))
+    with pytest.raises(ReleaseFileError, match="`path` must"):
+        release().save(path, overwrite=overwrite)
+    assert sorted((name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir(".")) == before
+
+
+def test_a_link_to_a_file_is_written_through(tmp_path):
+    (tmp_path / "there").mkdir()
+    path, home = tmp_path / "latest", tmp_path / "there" / "r"
+    release(1).save(home)
+    path.symlink_to(home)
+    with pytest.raises(ReleaseFileError, match="holds another release"):
+        release(2).save(path)
+    assert first(home) == 1
+    release(2).save(path, overwrite=True)
+    assert path.is_symlink()
+    assert first(home) == 2
+
+
+@pytest.mark.parametrize("path", [5, None, "\0", "a\0b", ["a"], "\ud800"])
+def test_what_is_no_path_is_refused_as_an_argument(path):
+    with pytest.raises(ArgumentError, match="`path` must be the path of a file"):
+        release().save(path)
+
+
+def test_a_name_is_as_long_as_names_may_be(tmp_path):
+    with pytest.raises(ReleaseFileError, match="File name too long"):
+        release().save(tmp_path / ("a" * 300))
+    release().save(tmp_path / ("ä" * 127))
+    assert first(os.fsencode(tmp_path / ("ä" * 127))) == 1
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, {folder!r})
+from release.test_saving import first, release
+from bayesprivmrf.errors import ReleaseFileError
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+release(1).save("r")
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+mine = release(2)
+for path in ("r", "new"):
+    try:
+        mine.save(path, overwrite=True)
+    except ReleaseFileError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert first("r") == 1
+mine.save("new")
+assert first("new") == 2
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_on_a_full_disk_the_old_file_and_the_release_itself_are_kept(tmp_path):
+    script = FULL.format(folder=str(Path(__file__).parents[1]))
+    found = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    for name, line in zip(("r", "new"), found.stdout.splitlines(), strict=True):
+        assert f"'{name}' cannot be written" in line
+        assert "save it elsewhere" in line
+    assert sorted(os.listdir(tmp_path)) == ["new", "r"]
+
+
+def test_what_a_killed_save_left_is_cleared_by_the_next_save_of_that_name(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "r"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", killed)
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            release().save(path)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".release-")
+    release().save(tmp_path / "other")
+    release().save(path)
+    assert left.exists()  # perhaps of a save that is still under way
+    long_ago = time.time() - 10**6
+    os.utime(left, (long_ago, long_ago))
+    release().save(tmp_path / "other")
+    assert left.exists()
+    release().save(path)
+    assert sorted(os.listdir(tmp_path)) == ["other", "r"]
+
+
+def test_a_release_that_could_not_be_read_back_is_not_written(tmp_path):
+    settings = {"weight": float("nan"), "kind": object}  # said as text
+    odd = Provenance(mechanism="M", settings=settings, versions={"opendp": {1, 2}})  # type: ignore[dict-item]
+    given = NoisyStatistics(
+        specification=MODEL,
+        tables=MODEL.tables([1, 2]),
+        noise=(DiscreteLaplace(1.0),),
+        guarantee=None,
+        provenance=odd,
+    )
+    with pytest.raises(ReleaseFileError, match=r"could not be read back: TypeError\. Nothing was written"):
+        given.save(tmp_path / "r")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_total_is_a_whole_number_of_records():
+    assert release().total is None
+    whole = NoisyStatistics.from_tables(MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=3.0)
+    assert (whole.total, type(whole.total)) == (3, int)
+    for total in (True, -1, 2.5, "3", float("nan"), float("inf"), 2**70):
+        with pytest.raises(ArgumentError, match="`total` must be a whole number"):
+            NoisyStatistics.from_tables(MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=total)
