@@ -134,7 +134,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             As `release` raises them before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
-        outlays = self.outlays(network, known)
+        outlays = self._outlays(self._prepare(network), known)
         message = None if known is None else self._hidden(outlays, about(known))
         if message is not None:
             warnings.warn(message, NoiseWarning, stacklevel=2)

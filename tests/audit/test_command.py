@@ -11,7 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit.whole import neighbours
-from bayesprivmrf.audit.worst_case import Choices, Sums, exact_cost
+from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.mechanisms import (
@@ -23,6 +23,7 @@ from bayesprivmrf.mechanisms import (
     registry,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
 
 MODEL = ModelSpecification(
@@ -244,3 +245,31 @@ def test_an_approximate_promise_is_held_against_the_curve():
     assert GaussianStatistics(rho=0.5).promise(MODEL) == PrivacyGuarantee(
         rho=0.5, adjacency="add-or-remove-one"
     )
+
+
+class Narrow(NoiseSource):
+    """Adds noise of a share of the scale that it is asked for."""
+
+    is_simulated = True
+
+    def __init__(self, share):
+        self.share, self.inner = share, SimulatedNoise(np.random.default_rng(5))
+
+    def add(self, counts, law):
+        return self.inner.add(counts, type(law)(self.share * law.scale))
+
+    def words(self, size):
+        return self.inner.words(size)
+
+
+@pytest.mark.parametrize("law", [DiscreteLaplace(3.0), DiscreteGaussian(3.0)], ids=str)
+@pytest.mark.parametrize(("share", "refuted"), [(1.0, False), (0.85, True)])
+def test_a_source_that_draws_narrower_noise_than_is_stated_is_caught(law, share, refuted):
+    draws = [Sums(law=law, copies=4)]
+    assert audit_draws(draws, Narrow(share), runs=100_000).is_violated == refuted
+
+
+def test_choices_between_the_worst_candidates_keep_to_their_exact_curve_and_come_near_it():
+    found = audit_draws([Choices(scale=4.0, score_range=2.0, copies=20)], Narrow(1.0), runs=20_000)
+    assert not found.is_violated
+    assert found.epsilon_lower[-1] > 0.7 * found.epsilon_claimed[-1]
