@@ -183,7 +183,9 @@ class Unread:
         raise AssertionError("the data was looked at")
 
 
-@pytest.mark.parametrize("ledger", [object(), Account, types.SimpleNamespace(spend=3)], ids=repr)
+@pytest.mark.parametrize(
+    "ledger", [object(), Account, types.SimpleNamespace(spend=3)], ids=["object", "class", "no method"]
+)
 def test_what_cannot_be_charged_is_refused_as_a_ledger_before_the_data_is_read(ledger):
     with pytest.raises(ArgumentError, match="`ledger` must be an object with a method `spend`"):
         LaplaceStatistics(epsilon=1.0).release(MODEL, Unread(), ledger=ledger)
