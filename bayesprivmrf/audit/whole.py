@@ -98,7 +98,7 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
     """
     frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1])
     release = mechanism.release(model, frame)
-    if not isinstance(release, NoisyStatistics):
+    if getattr(release, "statistics", None) is not release:
         raise ArgumentError(
             f"an audit of whole releases must be of noisy tables, got {type(release).__name__} from "
             f"{type(mechanism).__name__}, which does not state the noise of what it holds."

@@ -29,7 +29,7 @@ from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.secure import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import NoisyStatistics, load_release
+from bayesprivmrf.release import load_release
 
 __all__ = ["REFUTED", "run"]
 
@@ -94,14 +94,13 @@ def _is_file(options: argparse.Namespace) -> bool:
 
 def _of_file(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
     release: Any = load_release(options.subject)
-    tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
-    if tables is None:
+    if release.statistics is None:
         raise ArgumentError(
             f"`audit` reads files of noisy tables, which state their noise, got the kind {release.kind!r}; audit the "
             "mechanism that made it, such as `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
         )
     guarantee = _required(release.guarantee)
-    draws = table_draws(tables, guarantee.adjacency)
+    draws = table_draws(release.statistics, guarantee.adjacency)
     return guarantee, [_of_draws("stated noise", draws, guarantee, None, options)]
 
 

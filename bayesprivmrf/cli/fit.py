@@ -38,7 +38,7 @@ SOLUTION_VERSION = 1
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write where asked."""
     found = load_release(options.release)
-    if found.kind == "released-parities":
+    if hasattr(found, "fit"):  # released parities make their own model
         from bayesprivmrf.cli.fit_parities import run as fit_parities
 
         fit_parities(options, found)
@@ -84,13 +84,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _tables_of(release: Any) -> NoisyStatistics:
     """The noisy tables of a release; a release of another kind is a result already, or has them within it."""
-    tables = release if isinstance(release, NoisyStatistics) else getattr(release, "statistics", None)
-    if not isinstance(tables, NoisyStatistics):
+    if release.statistics is None:
         raise ArgumentError(
             f"`fit` takes a release of noisy tables or of parities, got one of kind {release.kind!r}; it is a result "
             "already: read it in Python with bayesprivmrf.load_release."
         )
-    return tables
+    return release.statistics
 
 
 def _write_posterior(posterior: Any, target: Path) -> None:

@@ -7,15 +7,13 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from bayesprivmrf.cli.learned import all_couplings, strongest
+from bayesprivmrf.cli.learned import strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
-from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.records import read_records, recode
-from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.file import require_writable, room_for
 
 __all__ = ["run"]
@@ -42,12 +40,13 @@ def run(options: argparse.Namespace) -> None:
     with room_for(target, _largest_file(mechanism, declaration.specification)):
         release = mechanism.release(declaration.specification, data)
     _save(release, target, overwrite=options.force)
+    summary = release.summary()
     if options.json:
-        print(json_text(_summary(release, target)))
+        print(json_text(_described(release, target) | summary))
         return
     print(release)
-    if isinstance(release, LearnedNetwork):
-        print(f"\n{strongest(release)}")
+    if "couplings" in summary:
+        print(f"\n{strongest(summary['couplings'], release.graph_heading)}")
     remark(f"\nSaved to {target}. The budget is spent; what is made of this file spends nothing more.")
 
 
@@ -69,8 +68,8 @@ def _save(release: Any, target: Path, *, overwrite: bool) -> None:
         ) from None
 
 
-def _summary(release: Any, target: Path) -> dict[str, Any]:
-    found = {
+def _described(release: Any, target: Path) -> dict[str, Any]:
+    return {
         "path": str(target),
         "kind": release.kind,
         "mechanism": release.provenance.mechanism,
@@ -80,12 +79,3 @@ def _summary(release: Any, target: Path) -> dict[str, Any]:
         "versions": dict(release.provenance.versions),
         "total": getattr(release, "total", None),
     }
-    if isinstance(release, NoisyStatistics):
-        found |= {
-            "tables": [list(clique) for clique in release.specification.cliques],
-            "estimated_total": release.estimated_total,
-            "total_standard_error": release.total_standard_error,
-        }
-    if isinstance(release, LearnedNetwork):
-        found |= {"status": release.status, "couplings": all_couplings(release)}
-    return found

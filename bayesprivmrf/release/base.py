@@ -107,6 +107,8 @@ class Released(Card):
 
     guarantee: Any  # a PrivacyGuarantee; None where nothing is promised, which few kinds allow
     provenance: Provenance
+    statistics: Any = None
+    """The noisy tables that estimators read: the release itself, or what it holds beside its model."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -133,6 +135,10 @@ class Released(Card):
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence()
+
+    def summary(self) -> dict[str, Any]:
+        """What the release holds, in short, as values that JSON can hold; how it was made is not repeated."""
+        return {}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.

@@ -205,6 +205,19 @@ class NoisyStatistics(Released):
         return np.repeat([law.variance for law in self.noise], sizes)
 
     @property
+    def statistics(self) -> NoisyStatistics:  # type: ignore[override]
+        """The release itself, which is what estimators read."""
+        return self
+
+    def summary(self) -> dict[str, Any]:
+        """Return the measured cliques, and the number of records as far as the release tells it."""
+        return {
+            "tables": [list(clique) for clique in self.specification.cliques],
+            "estimated_total": self.estimated_total,
+            "total_standard_error": self.total_standard_error,
+        }
+
+    @property
     def is_exact(self) -> bool:
         """Whether some table was given without noise."""
         return any(not law.variance > 0 for law in self.noise)

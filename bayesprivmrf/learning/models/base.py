@@ -117,6 +117,12 @@ class LearnedNetwork(Released, LearnedParameters):
         )
         return graph
 
+    def summary(self) -> dict[str, Any]:
+        """Return status and couplings, the largest in size first; of tables, their largest entry in size."""
+        edges = sorted(self.graph().edges(data="weight"), key=lambda edge: -abs(edge[2]))
+        couplings = [{"variables": [a, b], "coupling": weight} for a, b, weight in edges]
+        return {"status": self.status, "couplings": couplings}
+
     @property
     def network(self) -> DiscreteMarkovNetwork:
         """The model as a pgmpy network, one factor a clique."""
