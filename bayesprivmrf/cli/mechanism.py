@@ -38,7 +38,7 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
         raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
     kind = available[name]
     # that a release has no file format must not turn out after the budget is spent
-    if not kind.releases or not all(map(RELEASE_KINDS.holds, kind.releases)):
+    if is_saved and not (kind.releases and all(map(RELEASE_KINDS.holds, kind.releases))):
         raise ArgumentError(
             f"`--mechanism` must be one whose release can be saved, got {name!r}, which names no such kind in "
             "`releases`; call it from Python."
