@@ -86,7 +86,8 @@ def described(release: Any, path: Path) -> dict[str, Any]:
         found |= _model(release.specification)
     if release.kind == "noisy-statistics":
         found |= _statistics(release)
-    if getattr(release, "statistics", None) is not None:
+    tables = getattr(release, "statistics", None)
+    if tables is not None and tables is not release:
         found["statistics"] = _statistics(release.statistics) | _model(release.statistics.specification)
     if hasattr(release, "target"):
         found["target"] = repr(release.target)

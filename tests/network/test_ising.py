@@ -159,7 +159,7 @@ def test_other_bad_declarations_are_refused():
             IsingNetwork.from_matrix([[0, 1], [1, 0]], nodes)
     with pytest.raises(ModelError, match="leaves out 1 of 3"):
         IsingNetwork.from_graph([(0, 1), (1, 2)], nodes=[0, 1])
-    with pytest.raises(ArgumentError, match="must be one of"):
+    with pytest.raises(ArgumentError, match="must be 'raw'"):
         IsingNetwork.from_graph([(0, 1)], "normalised")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="mean-degree"):
         IsingNetwork.from_graph([(0, 1)], mean_degree=3.0)

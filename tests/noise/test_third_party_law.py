@@ -286,7 +286,7 @@ def test_a_law_without_an_exact_draw_is_simulated_by_a_source_but_never_released
     for refused in (
         lambda account: SecureNoise().add(np.arange(3), Loose(2, 1, 1, 2)),
         lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), ledger=account),
-        lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), rng=1, ledger=account),
+        lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), rng=1),
     ):
         account = Account()
         with pytest.raises(PrivacyError, match="'test-loose', which has no exact draw"):

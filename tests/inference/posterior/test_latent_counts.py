@@ -58,7 +58,7 @@ def test_a_release_of_another_kind_or_without_noise_is_refused(release):
 
 @pytest.mark.parametrize("rng", ["seed", -1, 2.5])
 def test_what_seeds_nothing_is_refused_before_sampling(release, rng):
-    with pytest.raises(ArgumentError, match="`rng` must be None, a non-negative seed or a numpy Generator"):
+    with pytest.raises(ArgumentError, match="`rng` must be a seed of at least 0 or a numpy Generator"):
         LatentCounts().fit(release, rng=rng)
 
 
