@@ -1,4 +1,4 @@
-"""Couplings of a learnt model, as the command line prints them."""
+"""Couplings of a learned model, as the command line prints them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ __all__ = ["command_parser", "settle"]
 
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
-_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learnt, cliques"
+_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learned, cliques"
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
@@ -171,7 +171,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "release",
-        help="spend the budget: noisy tables of the declared cliques, or learnt couplings, in one file",
+        help="spend the budget: noisy tables of the declared cliques, or learned couplings, in one file",
         description="Read the records once, with noise from a secure source, and save the release. "
         "This is the one command that spends privacy budget.",
     )
@@ -200,7 +200,7 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--out",
         metavar="PATH",
         help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc; of "
-        "released parities, the learnt model's file",
+        "released parities, the learned model's file",
     )
     command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
     command.add_argument(

@@ -22,7 +22,7 @@ from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs, Pape
 from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.monomial_plan import learnt_monomials, monomial_map
+from bayesprivmrf.mechanisms.monomial_plan import learned_monomials, monomial_map
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.secure import NoiseSource
@@ -108,8 +108,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     >>> coin = np.tile([0, 1], 2000)
     >>> data = pd.DataFrame({"a": coin, "b": np.where(np.arange(4000) % 10 < 8, coin, 1 - coin)})
     >>> variables = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
-    >>> learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=1)
-    >>> bool(learnt.couplings.sel(variable="a", other="b") > 0.5)  # log(4) / 2 = 0.69
+    >>> learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=1)
+    >>> bool(learned.couplings.sel(variable="a", other="b") > 0.5)  # log(4) / 2 = 0.69
     True
     """
 
@@ -247,7 +247,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             },
         }
         if isinstance(plan.map, MonomialsByRegressions):
-            release = learnt_monomials(plan.map, exact, total, source, common)
+            release = learned_monomials(plan.map, exact, total, source, common)
         else:
             couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
             form = LearnedIsing if plan.map.is_ising else LearnedPairwise

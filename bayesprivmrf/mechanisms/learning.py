@@ -64,7 +64,7 @@ class Budget:
 class LearningPlan:
     """What is public about a release of couplings: the variables, the budget's split, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learnt.
+    Where the specification declares cliques, only couplings inside one are learned.
     """
 
     specification: ModelSpecification

@@ -193,7 +193,7 @@ RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 
 
 def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
-    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
+    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learned.
 
     Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
     comes back as its ``str``.

@@ -15,7 +15,7 @@ sampling of the people from the population adds no bias to them, and their likel
 variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
 (`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
 
-The scales of the prior are learnt from the expansion's evidence (`effects_prior`). Where that evidence is hardly
+The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
 tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
 makes the data. There, the expected loss is taken over draws of the approximation instead; that lower bound of the
@@ -235,7 +235,7 @@ class _Search:
             share = 1 / max(last - _UNDAMPED + 1, 1)
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
-                log_scales = expansion.learnt(log_scales)
+                log_scales = expansion.learned(log_scales)
             is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT

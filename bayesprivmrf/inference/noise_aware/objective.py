@@ -144,7 +144,7 @@ class Expansion:
             variances = self.curvature.mean_variances()
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
-    def learnt(self, log_scales: FloatArray) -> FloatArray:
+    def learned(self, log_scales: FloatArray) -> FloatArray:
         """Log scales that the expansion's evidence supports; curvature and widths follow."""
         objective = self._objective
         if isinstance(self.curvature, DenseCurvature):
@@ -152,7 +152,7 @@ class Expansion:
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
-            following = _learnt_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = _learned_scales(objective.prior, log_scales, information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)
@@ -160,7 +160,7 @@ class Expansion:
         return log_scales
 
 
-def _learnt_scales(
+def _learned_scales(
     prior: EffectsPrior,
     log_scales: FloatArray,
     information: FloatArray,

@@ -34,7 +34,7 @@ class Preliminary:
     latent
         The prior of the latent tables.
     scale
-        τ of all orders; None where it is learnt.
+        τ of all orders; None where it is learned.
     total
         Public N; None where it is private.
     total_range

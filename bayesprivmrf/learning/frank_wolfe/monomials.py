@@ -64,7 +64,7 @@ class MonomialsByRegressions(SavedMap):
     Parameters
     ----------
     sets
-        The sets I whose coefficients are learnt, closed under subsets.
+        The sets I whose coefficients are learned, closed under subsets.
     width
         :math:`\lambda`, of :math:`\max_i \sum_{I \ni i} |h_I|`.
     rho

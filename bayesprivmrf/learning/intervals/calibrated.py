@@ -1,7 +1,7 @@
 r"""Intervals by the parametric bootstrap for maps that shrink: from a model whose map gives the estimate back.
 
 Maps that search a ball, or add noise to choices, make couplings too small, by a share that depends on their size. So
-records simulated from the released model are not like those that it was learnt from, and replicates tell of another
+records simulated from the released model are not like those that it was learned from, and replicates tell of another
 model's errors. Here
 
 1. a model :math:`\theta_0` is found with :math:`\mathbb{E}\,\text{map}(\theta_0) \approx \hat\theta`, by a few rounds
