@@ -84,7 +84,7 @@ def holdout_log_likelihood(
     data
         Held-out records, in any data frame that a mechanism takes. Read unprotected.
     missing, other
-        As in the mechanisms: the declared states for missing and for undeclared values.
+        The declared states for missing and for undeclared values, as in the mechanisms.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def compare(
     holdout
         Held-out records, if there are some. Read unprotected: the table is no release.
     missing, other
-        As in the mechanisms: the declared states for missing and for undeclared values of `holdout`.
+        The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
 
     Returns
     -------

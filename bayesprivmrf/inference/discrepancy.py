@@ -73,7 +73,7 @@ class Discrepancy:
         Of the possible cells: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as a
         (discrete) Laplace law's.
     possible, total
-        As in `Evidence`.
+        The possible cells and the number of records, as in `Evidence`.
     """
 
     noisy_counts: FloatArray

@@ -37,7 +37,7 @@ class Program:
     code : NDArray[np.int64]
         The steps, then the items' records, as `columns` has it.
     maps : NDArray[np.int32]
-        For each row of a step's table, where the row begins in an item; maps that are equal are shared.
+        Where each row of a step's table begins in an item; maps that are equal are shared.
     cells, messages, tables, groups : int
         Lengths of the parts of the workspace.
     message_room, group_room : int

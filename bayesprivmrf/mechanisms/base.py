@@ -72,7 +72,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     Raises
     ------
     TypeError
-        At class creation, when a subclass overrides `release` or `promise`.
+        A subclass overrides `release` or `promise`; raised when the class is created.
     ArgumentError
         A setting is given that the mechanism does not have.
     """
@@ -182,7 +182,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything.
+            `release` would raise the same before it reads anything.
         """
         with warnings.catch_warnings():
             for category in (DeclarationWarning, ConsistencyWarning):
@@ -213,7 +213,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
         promised = self._promised(self._prepare(network))

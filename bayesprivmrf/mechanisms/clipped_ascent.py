@@ -120,7 +120,7 @@ class AscentMechanism[ReleaseT](
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         plan = self._prepare(network)
         known = None if total is None else checked_total(total)

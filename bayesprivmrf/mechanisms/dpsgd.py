@@ -58,9 +58,9 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     epsilon
         Budget, nats, positive.
     delta
-        In (0, 1); well below one over the number of records.
+        Second parameter of the guarantee, in (0, 1); well below one over the number of records.
     steps
-        T.
+        T, the number of steps.
     sampling_rate
         q in (0, 1], rounded up to a multiple of 2^-53.
     clip
@@ -78,7 +78,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     ArgumentError
         A setting is out of range.
     BayesPrivMRFError
-        At release: dp-accounting is not installed.
+        dp-accounting is not installed; raised at release.
 
     References
     ----------

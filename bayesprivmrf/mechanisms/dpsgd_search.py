@@ -43,7 +43,7 @@ class DPSGDSearch(AscentMechanism[Trials]):
         does, as in published comparisons that tune on the same records; the guarantee then states what the search
         as a whole spends at `delta`, which is more.
     missing, other
-        As for `DPSGD`.
+        The declared states for missing and for undeclared values, as for `DPSGD`.
 
     Raises
     ------

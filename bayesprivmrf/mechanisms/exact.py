@@ -23,7 +23,7 @@ class ExactStatistics(StatisticsMechanism):
     Parameters
     ----------
     adjacency
-        Of no consequence here, but for `total`, which replace-one states.
+        The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
     missing, other
         See `StatisticsMechanism`.
 

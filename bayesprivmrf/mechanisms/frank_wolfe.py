@@ -75,18 +75,18 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
     steps
-        Of Frank-Wolfe, a public number; by default chosen from the number of records, which is public under
+        Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
     calibration
         ``"tight"``: the smallest noise that is proved. ``"paper"``: Algorithms 2 and 3 with their own constants,
         steps and noise, for replace-one; the release's guarantee says what that costs, which is not `rho`.
     method
-        For variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
+        Form for variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
         logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
         regression a node.
     target
-        For an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5, those
-        of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
+        Goal for an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5,
+        those of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -95,7 +95,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     ArgumentError
         A setting is out of range or fits no other.
     ModelError, ModelTooLargeError
-        At release: fewer than two variables have several states, one has more than 12, or memory would not do.
+        Fewer than two variables have several states, one has more than 12, or memory is too small; raised at release.
 
     References
     ----------

@@ -51,7 +51,7 @@ class Budget:
     Parameters
     ----------
     learning
-        For the mechanism itself, nats.
+        rho of the mechanism itself, nats.
     total
         Law of the noise on the number of records; ``None`` where the number is public, or not needed.
     """
@@ -131,7 +131,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
         outlays = self.outlays(network, known)
@@ -149,7 +149,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         Parameters
         ----------
         network, total
-            As for `preview`, which makes a table of them.
+            The declared model and the number of records, as for `preview`, which makes a table of the steps.
         """
         return self._outlays(self._prepare(network), total)
 

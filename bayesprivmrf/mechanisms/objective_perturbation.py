@@ -66,7 +66,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
-        Of beta, public. ``None`` for [0, inf).
+        Public bounds of beta. ``None`` for [0, inf).
     positive, negative
         The two states of an outcome, by default the numbers 1 and -1; which is which does not change the estimate.
     allow_large_delta
@@ -78,15 +78,15 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
         reach farther than it is exact.
     ModelError
-        At release: the network is no `IsingNetwork`, or its couplings are so small or so large that their squares
-        are not accurate in double precision.
+        The network is no `IsingNetwork`, or its couplings are so small or so large that their squares
+        are not accurate in double precision; raised at release.
 
     Warns
     -----
     ConsistencyWarning
-        At release, where much of the network's coupling lies in nodes whose local field can be far above the norm
-        of J: the theory then does not say that the estimate comes near beta, however large the network. Privacy does
-        not hang on it.
+        Much of the network's coupling lies in nodes whose local field can be far above the norm
+        of J; warned at release. The theory then does not say that the estimate comes near beta, however large
+        the network. Privacy does not depend on it.
 
     References
     ----------
@@ -133,7 +133,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Raises
         ------
         ArgumentError, ModelError
-            As for a release; or a setting of the simulation is out of range.
+            A release would raise the same; or a setting of the simulation is out of range.
         """
         from bayesprivmrf.network.estimate_law import EstimateLaw
 
@@ -148,7 +148,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         network
             The public network.
         total
-            Of no use: there is one outcome a node.
+            Ignored: there is one outcome a node.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything.
+            `release` would raise the same before it reads anything.
         """
         import pandas as pd
 

@@ -286,7 +286,7 @@ def _require_room(cards: tuple[int, ...]) -> None:
     Raises
     ------
     ModelTooLargeError
-        With the forecast in bytes.
+        The model does not fit in memory; the error states the forecast in bytes.
     """
     needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
     if needed > DEFAULT_MEMORY_LIMIT:

@@ -63,7 +63,7 @@ class Schedule:
     sampling_rate
         q, probability in (0, 1].
     steps
-        T, at least 1.
+        T, the number of steps, at least 1.
     """
 
     sampling_rate: float

@@ -96,7 +96,8 @@ class Released(Card):
     Raises
     ------
     TypeError
-        At class creation, when a class names its kind without ``_content`` and ``_restored``, or the kind of another.
+        A class names its kind without ``_content`` and ``_restored``, or the kind of another; raised at class
+        creation.
     """
 
     kind: ClassVar[str]

@@ -117,7 +117,7 @@ class NoiseAwareMAP:
 
     References
     ----------
-    .. [1] MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
+    MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
 
     Examples
     --------

@@ -93,7 +93,7 @@ class Mode:
     log_scales
         log τ of each order, shape (orders,).
     curvature
-        Of the objective at the point.
+        Curvature of the objective at the point.
     status, rounds, evaluations, log_evidence
         How it ended; the last in nats, NaN where the information matrix was not formed.
     trust
@@ -160,7 +160,7 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     evidence
         The releases.
     settings
-        By default those of `Settings`.
+        Settings of the search; by default those of `Settings`.
     """
     search = _Search(evidence, settings or Settings())
     return search.run()

@@ -107,7 +107,7 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     concentration
         α, scalar variable.
     values
-        Of the ``pm.Data``, by name, from `row_weights_data`.
+        Values of the ``pm.Data``, by name, from `row_weights_data`.
 
     Returns
     -------

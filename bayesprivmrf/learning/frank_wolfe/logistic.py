@@ -85,7 +85,7 @@ class SparseLogistic:
         total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
-            Of randomness.
+            Source of the random choices.
         """
         steps = self.steps_for(total)
         design = Design.with_constant(codes, self.cardinalities)

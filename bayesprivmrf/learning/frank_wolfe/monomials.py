@@ -72,7 +72,7 @@ class MonomialsByRegressions(SavedMap):
     adjacency
         The neighbouring relation.
     steps
-        Of Frank-Wolfe, or ``None`` for a default from the number of records.
+        Number of Frank-Wolfe steps, or ``None`` for a default from the number of records.
     parity_law
         Noise of the sums of parities of up to t - 1 variables, paid for by itself: given for ``"linf"``, ``None`` for
         ``"l1"``.
@@ -145,7 +145,7 @@ class MonomialsByRegressions(SavedMap):
         total
             Their number as far as it may be used: public or noisy; needed where T is not given.
         source
-            Of randomness.
+            Source of the noise and of the random choices.
         """
         halves = 0.5 * self._regressed(codes, counts, total, source)
         if self.parity_law is not None:

@@ -165,7 +165,7 @@ class PairwiseByRegressions(SavedMap, ABC):
         total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
-            Of randomness.
+            Source of the random choices.
         """
         steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)

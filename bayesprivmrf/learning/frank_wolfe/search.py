@@ -41,14 +41,14 @@ def frank_wolfe(
     Parameters
     ----------
     regressions
-        At their start; used up.
+        The regressions, at their start. The search changes them, so they serve once.
     steps
-        T, public.
+        T, the public number of steps.
     multiple
         :math:`\kappa`: regression r chooses at scale :math:`\kappa B_r`, with its public bound of residuals
         (`NodeRegressions.bounds`); from `bayesprivmrf.privacy.frank_wolfe.step_scale`.
     source
-        Of randomness.
+        Source of the random choices.
     eligible
         Public mask of groups, shape (regressions, groups).
 

@@ -53,13 +53,13 @@ def limits(
     Parameters
     ----------
     learned
-        With its map.
+        The release, which must know its map.
     prob
         Coverage, in (0, 1).
     replicates
-        Of the last step; the search for the model takes half as many more.
+        Number of simulated releases in the last step; the search for the model takes half as many more.
     generator
-        Of records and of noise.
+        Generator that draws the records and the noise.
     total
         How many records to simulate; by default the release's number.
     """

@@ -189,7 +189,7 @@ class Trials:
     releases
         One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
     guarantee
-        Of the search as a whole.
+        Guarantee of the search as a whole.
     one_alone
         What a single trial, run by itself, would have promised. No choice among several satisfies it.
     """

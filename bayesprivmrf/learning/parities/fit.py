@@ -74,7 +74,7 @@ class MonomialsByParities(SavedMap):
         total
             Their number as far as it may be used.
         source
-            Of noise.
+            Source of the noise.
         """
         spins = 2 * codes.astype(np.int8) - np.int8(1)
         known = np.array([round(total)]) if self.has_total else None
@@ -127,7 +127,7 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
     means
         :math:`\hat q`, shape (K,).
     variance
-        Of the noise of a mean.
+        Variance of the noise of a mean.
     total
         N, records.
     """

@@ -126,9 +126,9 @@ class ReleasedParities(Released):
         Returns
         -------
         LearnedMonomials
-            With the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where the curvature
-            came from draws, as in models too wide to list all states; ``"iteration limit"``, or ``"diverged"`` of a
-            plain penalty without a maximum.
+            The model, with the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where
+            the curvature came from draws, as in models too wide to list all states; ``"iteration limit"``, or
+            ``"diverged"`` of a plain penalty without a maximum.
 
         Raises
         ------

@@ -112,11 +112,11 @@ def fit_means(
     worth
         How many exact records would tell as much as the means: rules how many draws are made.
     generator
-        For Gibbs sampling.
+        Generator of the Gibbs sampler.
     start
         β to begin at; 0 by default.
     inference
-        By `is_narrow` unless given.
+        How means and covariances are found; `is_narrow` decides unless it is given.
     """
     if inference is None:
         inference = "exact" if is_narrow(effects.cardinalities, effects.scopes) else "gibbs"
@@ -135,7 +135,7 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
     Parameters
     ----------
     effects
-        With the pairs' scopes first, then one of each variable.
+        The model's coordinates: the pairs' scopes first, then one scope for each variable.
     tables, singles
         b, positive, each of sum one: one table a pair, one a variable.
     """

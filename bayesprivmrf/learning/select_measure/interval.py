@@ -81,15 +81,15 @@ def limits(
     learned
         What was learned by the measurements of the plan.
     plan
-        Of selection and measurement.
+        Plan of selection and measurement.
     total_variance
-        Of the noise on the number of records.
+        Variance of the noise on the number of records.
     prob
         Coverage, in (0, 1).
     total
         N, records.
     generator
-        Of the records that are drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+        Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
     """
     from scipy.stats import norm
 

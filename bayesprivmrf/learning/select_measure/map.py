@@ -44,11 +44,11 @@ class FittedCouplings:
     Parameters
     ----------
     coupling_matrix, field_vector
-        Of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
+        Parameters of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
     total
-        Number of records as the noisy numbers have it.
+        Number of records according to the noisy numbers.
     measured
-        Those numbers.
+        The noisy numbers.
     fit
         How the estimate was found.
     """
@@ -67,7 +67,7 @@ class CouplingsByMeasurement(SavedMap):
     Parameters
     ----------
     plan
-        Of selection and measurement.
+        Plan of selection and measurement.
     total_noise
         Law of the noise on the number of records, ``None`` where it is public.
     """
@@ -103,7 +103,7 @@ class CouplingsByMeasurement(SavedMap):
         total
             Their number as far as it may be used: public or noisy.
         source
-            Of noise.
+            Source of the noise.
         """
         fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
         return fitted.coupling_matrix, fitted.field_vector

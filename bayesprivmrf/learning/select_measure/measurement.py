@@ -159,7 +159,7 @@ class PairSums:
     Parameters
     ----------
     records
-        Their number.
+        Number of records.
     single
         Records in each state, all variables one after the other, shape (sum of K,).
     joint
@@ -227,9 +227,9 @@ def select_and_measure(
     total
         Number of records as far as it may be used: public, or noisy and positive.
     plan
-        Public.
+        The public plan of selection and measurement.
     source
-        Of all noise.
+        Source of all noise.
     """
     sums = pair_sums(codes, counts, plan.cardinalities)
     first = np.cumsum([0, *plan.cardinalities])[:-1]

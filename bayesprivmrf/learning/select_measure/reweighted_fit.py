@@ -105,7 +105,7 @@ def reweighted_fit(
     prior
         τ, nats.
     generator
-        For Gibbs sampling.
+        Generator of the Gibbs sampler.
     inference
         How means and covariances are found.
     start

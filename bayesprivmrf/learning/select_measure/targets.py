@@ -187,7 +187,7 @@ def least_statistic(
     Parameters
     ----------
     shares, freedom
-        Of sampling in the variance of the pair's covariance, in [0, 1]; degrees of freedom. One shape.
+        Share of sampling in the variance of the pair's covariance, in [0, 1]; degrees of freedom. One shape.
     kept, measured, candidates
         How many pairs stood out of those that were measured, and from how many these were chosen.
     """

@@ -46,9 +46,9 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        From CSV every column is text, so that ``01`` stays ``01`` and ``NA`` stays a label; only an empty
-        field is missing, in quotes or not. The declared states decide later which columns are read as numbers. From
-        Parquet the columns keep their types, also where values are missing: pandas' nullable ones.
+        The records. From CSV every column is text, so that ``01`` stays ``01`` and ``NA`` stays a label; only an
+        empty field is missing, in quotes or not. The declared states decide later which columns are read as
+        numbers. From Parquet the columns keep their types, also where values are missing: pandas' nullable ones.
 
     Raises
     ------

@@ -32,7 +32,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
     DataError
         The function raised anything but an error of this package; its kind is named, its message withheld.
     MemoryError
-        Without the size that was asked for.
+        Memory ran out; the message does not state the size that was asked for.
     """
     failure: type[BaseException]
     try:
