@@ -180,6 +180,7 @@ class _Search:
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
             return self._settle(start, scales, is_learning=self.settings.scale is None)
+        # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
         mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
         trust = self._trust(mode)
         if trust > 0 and mode.status is not Status.CONVERGED:
@@ -187,6 +188,7 @@ class _Search:
             trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
+            # the two answers are mixed, so that the estimate does not jump where trust runs out
             scales = trust * mode.log_scales + (1 - trust) * bound
             mode = self._settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
@@ -232,7 +234,7 @@ class _Search:
             if ended is Status.DIVERGED or last == most:
                 break
             last, before, held = last + 1, log_scales, expansion
-            share = 1 / max(last - _UNDAMPED + 1, 1)
+            share = 1 / max(last - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
@@ -319,7 +321,8 @@ class _Search:
         """
         assert isinstance(expansion.curvature, DenseCurvature)
         half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
-        half[:, -1] = 0.0
+        half[:, -1] = 0.0  # N is held
+        # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones
         draws = np.concatenate([half, -half]).T
         prior, beta = self.objective.prior_precision(log_scales), point[:-1]
         bounds = []

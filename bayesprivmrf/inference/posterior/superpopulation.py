@@ -112,6 +112,7 @@ def _draw(
         for i in range(mean.size):
             information = total * max(square[i] - mean[i] * mean[i], 0.0)
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
+            # the prior's pull, coordinate by coordinate
             beta[i] = points[k, i] * information / (information + precision[i])
         shrunk, _, _ = _target(beta, statistics, total, precision, tape)
         own_point, _, _ = _target(points[k], statistics, total, precision, tape)
@@ -122,6 +123,7 @@ def _draw(
         for turn in range(trajectories):
             momentum = _normals(beta.size, rng)
             before = value - 0.5 * np.sum(momentum * momentum)
+            # the length varies, for a trajectory of a fixed one could return to its start in some direction
             size = own_step * (0.8 + 0.4 * rng.random())
             here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
             momentum += 0.5 * size * _gathered(root, scale, new_gradient)
@@ -130,6 +132,7 @@ def _draw(
                 new_value, new_gradient, new_mu = _target(here, statistics, total, precision, tape)
                 share = size if leap + 1 < own_leaps else 0.5 * size
                 momentum += share * _gathered(root, scale, new_gradient)
+            # Metropolis' correction makes the target exact; an energy that is not a number is refused
             gain = new_value - 0.5 * np.sum(momentum * momentum) - before
             chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
             accepted += chance
@@ -217,6 +220,7 @@ def draw_potentials(
         return share
 
     step = _STEP * min(1.0, (60 / size) ** 0.25)
+    # a few draws fix the step, with generators of their own: adapting on the way would bias the draws
     pilot = slice(0, len(points), max(len(points) // _PILOT, 1))
     for _ in range(_HALVINGS):
         if run(pilot, rng.spawn(1)[0], step) >= _ACCEPTED:

@@ -76,16 +76,19 @@ def limits(
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = (space.kinds == kind) & (centre != 0)
         if own.any():
+            # not 0: answers follow a step by the share `slope`; the rest is error, other parameters' included
             steps = theta[:, own] - centre[own]
             slope = _slope(steps, answer[:, own] - middle[own])
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
-            below, above = np.quantile(rest / spread, levels)
+            below, above = np.quantile(rest / spread, levels)  # one shape of error for the whole kind
+            # inverting the answer swaps the tails: the upper quantile of the error gives the lower limit
             low[own] = centre[own] + (estimate[own] - middle[own] - above * spread) / slope
             high[own] = centre[own] + (estimate[own] - middle[own] - below * spread) / slope
         own = (space.kinds == kind) & (centre == 0)
         if own.any():
+            # at 0: all values whose answers are so small often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
     return low, high
@@ -128,7 +131,7 @@ def _centre(
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
-            if last is None:
+            if last is None:  # the first round decides what stands out of the map's own errors
                 reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
                 kept[own] = _in_kept_groups(np.abs(estimate[own]) > reach, space.groups[own])
             else:

@@ -129,14 +129,15 @@ def reweighted_fit(
         mu = moments.means(beta)
         if is_fresh:
             covariance = moments.covariance(beta)
-            if is_weighed:
+            if is_weighed:  # later rounds keep W, so that Q is one function and they can end
                 factor = cholesky(covariance / total + np.diag(noises), lower=True)
-            inner = solve_triangular(factor, covariance, lower=True)
-            curvature = cho_factor(inner.T @ inner + precision)
+            inner = solve_triangular(factor, covariance, lower=True)  # L^-1 Σ, W being (L L')^-1
+            curvature = cho_factor(inner.T @ inner + precision)  # ΣWΣ + I/τ²
         downhill = inner.T @ solve_triangular(factor, means - mu, lower=True) - beta / prior**2
         step = cho_solve(curvature, downhill)
         moved = float(np.abs(step).max(initial=0.0))
         share = min(1.0 if is_fresh else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
+        # far from the mode a full step may end where nothing has a curvature; drawn means do not show a fall of Q
         if is_exact and is_fresh and moved >= _ENDED:
             here = value(beta, mu)
             for _ in range(_HALVINGS):
@@ -144,7 +145,7 @@ def reweighted_fit(
                     break
                 share /= 2
         beta = beta + share * step
-        if rounds > _ROUNDS - _AVERAGED:
+        if rounds > _ROUNDS - _AVERAGED:  # drawn means never settle: the average has less of their noise
             average += beta / _AVERAGED
         if is_exact and moved < _ENDED and (moments.has_covariance or not is_weighed):
             break
@@ -153,6 +154,7 @@ def reweighted_fit(
         well, ended = "converged", moved < _ENDED
     else:
         well, ended = "approximate", moved < _LARGEST_STEP and moments.is_mixed(found)
+    # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
     off = _strain(moments, found, means, noises, total, prior) if is_exact and moments.has_covariance else 0.0
     if off > _NEAR:
         well = "approximate"
