@@ -1,4 +1,4 @@
-"""What mechanisms that fit a declared model by noisy clipped gradients share."""
+"""The common base of mechanisms that fit a declared model by noisy clipped gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of `PrivateFrankWolfe` that is for interactions of three and more two-state variables."""
+"""`PrivateFrankWolfe` for interactions of three or more two-state variables."""
 
 from __future__ import annotations
 

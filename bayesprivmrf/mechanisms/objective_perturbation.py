@@ -60,7 +60,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Budget, nats, positive.
     delta
         0 for Laplace noise and a pure promise; positive for Gaussian noise, which is the worse of the two at almost
-        any budget, for there is one number to release. At most 1/n unless `allow_large_delta`.
+        any budget, because there is one number to release. At most 1/n unless `allow_large_delta`.
     calibration
         ``"tight"``: the smallest constants that are proved, at most :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,

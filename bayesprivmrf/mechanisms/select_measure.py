@@ -68,7 +68,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     Every variable is measured by itself, then the :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy
     dependence scores are chosen, and these are measured; `bayesprivmrf.learning.select_measure.measurement` derives
-    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise,
+    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out from the noise,
     exactly or by Gibbs sampling, whichever the chosen graph allows. Where the noise on all pairs would be no
     larger, for nothing is spent on a choice, all are measured.
 
@@ -82,7 +82,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     measure
         ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
         ``"tables"`` whole tables of pairs, which the release then holds as `statistics`, for `LatentCounts` and
-        the other estimators. By default moments where all variables have two states, for that is more exact.
+        the other estimators. By default moments where all variables have two states, because that is more exact.
     adjacency, missing, other
         See `LearningMechanism`.
 

@@ -7,7 +7,7 @@ The coordinates β minimise the expected loss of the noisy counts plus the prior
 
 where C is the posterior covariance that the expansion at β implies: the mean of a normal variational approximation
 (Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the posterior's mode;
-averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
+averaging over the uncertainty of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
 truth. The widths v are kept while β moves, then renewed, until nothing moves.
 
 By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
@@ -17,9 +17,9 @@ variables and people included; adding each cell's sampling variance instead, as 
 
 The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
-tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
-makes the data. There, the expected loss is taken over draws of the approximation instead; that lower bound of the
-evidence punishes scales too wide.
+tables adapt to the largest noise, and the expansion does not see that most tables of such a prior make the data
+improbable. The expected loss is then taken over draws of the approximation instead; this lower bound of the evidence
+penalises scales that are too wide.
 
 References
 ----------

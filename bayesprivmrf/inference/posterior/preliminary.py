@@ -1,6 +1,6 @@
 """A preliminary estimate of a log-linear posterior: where the sampler starts and how it stretches its coordinates.
 
-Nothing of it enters the posterior: it makes the sampler fast, and may be rough.
+It makes the sampler fast and may be rough: nothing of it enters the posterior.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Potentials of the population given latent tables: what restores the sampling noise.
+r"""Potentials of the population given latent tables: this step restores the sampling noise.
 
 Latent tables say what the N records were, not what they were drawn from. Given tables of statistics s the potentials
 follow
@@ -9,9 +9,9 @@ which does not depend on the noisy tables, is log-concave, and for few records i
 of the tables gets one draw of it, by Hamiltonian Monte Carlo from a normal approximation: some trajectories of a
 quarter period each, in coordinates whitened by the curvature at a preliminary mode, rescaled coordinate by coordinate
 to the draw's own. Were the target normal with that curvature, one trajectory would forget its start. Metropolis'
-correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start where
-the target has next to nothing is drawn in, and a draw whose first trajectories are refused takes smaller steps: with
-many empty cells the preliminary curvature can be far from a draw's own.
+correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start
+where the target has next to no mass is moved towards the centre, and a draw whose first trajectories are refused
+takes smaller steps: with many empty cells the preliminary curvature can be far from a draw's own.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ Two estimates are made of the coefficients :math:`v_i(J)`, half those of node i:
 
 - ``"l1"``, Algorithm 4: the mean of :math:`v_i(I \setminus i)` over all i in I. - ``"linf"``, Algorithm 5: the mean
 over i of :math:`E[\partial_{I \setminus i} v_i(x)] = \sum_{J \supseteq I \setminus i}
-  v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, the expectations being noisy parities. It is an estimate of
-  :math:`h_I` for the maximal monomials alone, those whose supersets all have coefficient 0: it gathers what a
-  regression spread over the supersets of I by mistake. For a monomial that is not maximal it estimates the mean of
+  v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, the expectations being noisy parities. It estimates
+  :math:`h_I` for the maximal monomials alone, those whose supersets all have coefficient 0: it collects what a
+  regression spread over the supersets of I by mistake. For any other monomial it estimates the mean of
   :math:`\partial_I h`, which is another number.
 
 Both take the nodes' mean, which costs nothing; the paper takes one node each. For ``"linf"`` the paper splits the

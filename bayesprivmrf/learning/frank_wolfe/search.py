@@ -7,8 +7,8 @@ atoms picked so far, and the starting point 0, have one weight in the iterate. T
     \qquad \bar w = \frac{\sum_t t^2 w_t}{\sum_t t^2} .
 
 So an iterate is a mean of atoms with whole weights, and margins are whole numbers over a public one. With noise this
-was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). Whatever
-weights are chosen is post-processing: it costs nothing.
+was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). The choice
+of weights is post-processing and costs nothing.
 
 References
 ----------

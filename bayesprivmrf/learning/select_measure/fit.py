@@ -14,8 +14,8 @@ likelihood of that precision, on the scale of the first part, is the penalty. It
 
 Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact elimination. *Gibbs*: Newton steps with
 means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,
-so that what is left of the draws' noise is that of all their draws together. Which one is a matter of the chosen
-graph and the alphabets alone, which are public: `is_narrow`.
+so that what is left of the draws' noise is that of all their draws together. The chosen graph and the
+alphabets, which are public, decide between the two: `is_narrow`.
 """
 
 from __future__ import annotations

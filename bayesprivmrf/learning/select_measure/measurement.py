@@ -1,6 +1,6 @@
 r"""Choose the pairs of variables that depend on each other most, and measure those alone, all in whole numbers.
 
-Three steps, each on what the ones before it let out and on fresh noise:
+There are three steps. Each has fresh noise and uses, besides the records, only what the earlier steps released:
 
 1. every variable by itself: its table of counts, or for two states the sum of spins :math:`S_i = \sum x_i`;
 2. the pairs: the best of one noisy ranking of all candidates by a dependence score;

@@ -2,7 +2,7 @@ r"""The mode of a pairwise model where noisy means lie outside what any model co
 
 Noise can make a rare event impossible: a cell of eight records gets a count below zero, or three strong correlations
 contradict each other. The penalty of `bayesprivmrf.learning.select_measure.fit`, weighed by the curvature at
-independence, then hardly holds the estimate, for the curvature vanishes along the direction in which the event
+independence, then hardly holds the estimate, because the curvature vanishes along the direction in which the event
 becomes rarer. With :math:`\Sigma(\beta)` the covariance of one record's effects, V the variances of the noise on
 the means and a normal prior of deviation τ, the mode of
 
@@ -19,8 +19,8 @@ P grows where the curvature vanishes. With :math:`W = (\Sigma/N + V)^{-1}` taken
 is 0 there. Each round takes the Gauss-Newton step
 :math:`(\Sigma W \Sigma + I/\tau^2)^{-1} (\Sigma W (t - \mu) - \beta/\tau^2) = (\Sigma + P)^{-1} (t - \mu - P \beta)`,
 halved until Q falls: far from the mode, a full one may well end where all variables agree and nothing has a
-curvature. The first rounds weigh W anew, the later ones go to an end with what it was. Where Σ is too costly it is
-that of records drawn from the model, in the first rounds alone; where even means are drawn, nothing is halved.
+curvature. The first rounds compute W anew, the later ones keep it and run to convergence. Where Σ is too costly, the
+first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _strain(
     total: float,
     prior: float,
 ) -> float:
-    """Return the largest step that is left with W as it is at the estimate, in deviations of what is left to know."""
+    """Return the largest step that remains with W taken at the estimate, in posterior standard deviations."""
     mu, covariance = moments.means(beta), moments.covariance(beta)
     factor = cholesky(covariance / total + np.diag(noises), lower=True)
     inner = solve_triangular(factor, covariance, lower=True)

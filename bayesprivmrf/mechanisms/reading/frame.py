@@ -1,4 +1,4 @@
-"""What a data frame is here: its columns, and the one guard that withholds what its engine says."""
+"""Data frames: their columns, and the one guard that withholds the messages of their engines."""
 
 from __future__ import annotations
 
