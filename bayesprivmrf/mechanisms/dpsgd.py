@@ -51,7 +51,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     steps and the number within the budget; see docs/dpsgd.md for the proof, discretisation included. Neighbours
     differ by one record more or less.
 
-    It is the baseline of Bernstein et al. (2017), which learns one estimate and tells nothing of its uncertainty.
+    This is the baseline of Bernstein et al. (2017): it gives one estimate, without its uncertainty.
 
     Parameters
     ----------

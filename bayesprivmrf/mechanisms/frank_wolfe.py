@@ -69,8 +69,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width
         :math:`\lambda`, public and positive: bounds, for every node, its couplings and its field added up in size,
         :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
-        for more. What is larger is shrunk into it, so err upwards: docs/learning.md has what half and twice the width
-        cost.
+        for more. Larger sums are shrunk to the width, so err upwards: docs/learning.md shows what half and twice the
+        width cost.
     order
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
@@ -93,7 +93,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     Raises
     ------
     ArgumentError
-        A setting is out of range or fits no other.
+        A setting is out of range, or does not fit the others.
     ModelError, ModelTooLargeError
         Fewer than two variables have several states, one has more than 12, or memory is too small; raised at release.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "LearningMechanism", "LearningPlan"]
 
 TOTAL_SHARE = 0.02
-"""Of the budget, for a noisy number of records where the number is private and something depends on it."""
+"""Share of the budget for a noisy number of records, where the number is private and something depends on it."""
 
 _ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
 

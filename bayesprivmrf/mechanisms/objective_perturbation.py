@@ -51,8 +51,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     public; the promise is for the outcomes, whatever law they follow.
 
     Every node has an outcome: a missing one is refused, because who lacks one is part of the data. Where it is
-    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what the
-    estimate is of.
+    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what is
+    estimated.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
         """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.
 
-        It tells what a budget buys, and serves the release that follows for intervals and posteriors.
+        The law shows what a budget buys, and later serves the release for intervals and posteriors.
 
         Parameters
         ----------

@@ -64,8 +64,8 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     method
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
         (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
-        distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
-        sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
+        distribution over all 2^p records, corrected where it is most wrong; better where noise would drown that
+        many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
         Number of rounds of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other

@@ -51,7 +51,7 @@ and there g(u) = 1/u + u (1 - 1/u^2) = u.
 """
 
 SAFETY = 1 + 1e-11
-"""By this much a bound computed in floating point is widened."""
+"""Factor by which a bound computed in floating point is widened."""
 
 _LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
 

@@ -18,7 +18,7 @@ from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source, networ
 __all__ = ["BOUNDS", "COLUMNS", "CostCell", "LayoutCell", "SimulationCell"]
 
 BOUNDS = (0.0, 5.0)
-"""Of beta, as `ObjectivePerturbation` has them; the paper has none, and infinity where there is no root."""
+"""Bounds of beta for `ObjectivePerturbation`; the paper has none, and infinity where there is no root."""
 
 COLUMNS = (
     "network",

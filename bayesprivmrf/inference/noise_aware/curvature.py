@@ -89,7 +89,7 @@ class DenseCurvature:
 
     @property
     def log_determinant(self) -> float:
-        """Of the precision, nats."""
+        """Log determinant of the precision, nats."""
         return float(2 * np.log(np.diag(self._factor)).sum())
 
 

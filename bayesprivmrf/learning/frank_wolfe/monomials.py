@@ -95,12 +95,12 @@ class MonomialsByRegressions(SavedMap):
 
     @property
     def radius(self) -> float:
-        """Of each regression's ball."""
+        """Radius of each regression's ball."""
         return 2 * self.width
 
     @property
     def atoms(self) -> int:
-        """How many a choice has: both signs of each feature."""
+        """Number of atoms of a choice: both signs of each feature."""
         return 2 * len(self.features)
 
     @property

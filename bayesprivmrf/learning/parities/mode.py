@@ -181,7 +181,7 @@ class _Search:
         return False
 
     def _stands_out(self, information: FloatArray, score: FloatArray, entered: slice) -> bool:
-        """Whether the scores of the sets just brought in, given the others, are more than errors make them."""
+        """Whether the scores of the newest sets, given the others, are larger than errors alone would make them."""
         from scipy.linalg import cho_factor, cho_solve
         from scipy.stats import norm
 

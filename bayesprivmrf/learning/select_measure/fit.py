@@ -38,7 +38,7 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
 PRIOR_DEVIATION = 2.0
-"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
+"""Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
 
 LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""

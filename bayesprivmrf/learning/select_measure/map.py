@@ -187,11 +187,11 @@ def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
 
 
 def smallest_measured(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that would stand out of the noise on its measurement, nats.
+    r"""Return about the smallest coupling that would stand out from the noise on its measurement, nats.
 
     Noise of deviation s gives a coupling of two even states one of :math:`s / N` where sums are measured, and an
     entry of a coupling's table one of :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` where tables are. A pair that stands
-    out alone is so many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.targets` asks.
+    out alone is as many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.targets` requires.
     """
     needed = least_statistic(
         np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)

@@ -212,7 +212,7 @@ def _moments(effects: Effects, generator: np.random.Generator, inference: Infere
 
 
 class _Listed(_Moments):
-    """Of few variables of two states."""
+    """Moments of a model of few two-state variables, by listing all states."""
 
     has_covariance = True
 
@@ -231,7 +231,7 @@ class _Listed(_Moments):
 
 
 class _Eliminated(_Moments):
-    """By exact inference; covariances by its derivatives, or of exact draws where those are too many."""
+    """Moments by exact inference; covariances by its derivatives, or from exact draws where those are too many."""
 
     def __init__(self, effects: Effects, generator: np.random.Generator) -> None:
         self.effects, self.generator = effects, generator
@@ -254,7 +254,7 @@ class _Eliminated(_Moments):
 
 
 class _Sampled(_Moments):
-    """By Gibbs sampling: both from the same draws."""
+    """Moments by Gibbs sampling: means and covariance from the same draws."""
 
     def __init__(self, effects: Effects, generator: np.random.Generator) -> None:
         self.chains = Chains(effects.cardinalities, effects.scopes, generator)
@@ -276,14 +276,14 @@ class _Sampled(_Moments):
 
 
 def _regular(covariance: FloatArray) -> FloatArray:
-    """Covariance that rounding leaves positive."""
+    """Covariance, kept positive definite against rounding."""
     found = (covariance + covariance.T) / 2
     found[np.diag_indices_from(found)] += 1e-12
     return found
 
 
 def _covariance(drawn: np.ndarray) -> FloatArray:
-    """Covariance of rows of features; what fewer than one draw could tell from none is taken for that."""
+    """Covariance of rows of features, with less than one draw's worth added to the diagonal to keep it regular."""
     found = np.atleast_2d(np.cov(drawn, rowvar=False, dtype=float))
     found[np.diag_indices_from(found)] += (found.diagonal() + 1e-9) / len(drawn)
     return found
