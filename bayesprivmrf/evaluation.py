@@ -45,7 +45,7 @@ def kl_divergence(
     Parameters
     ----------
     truth, estimate
-        Solutions, learnt models, or pgmpy networks with factors, over the same variables and states (in any order).
+        Solutions, learned models, or pgmpy networks with factors, over the same variables and states (in any order).
         A posterior stands for the mean of its marginals, `Posterior.solution`.
 
     Raises
@@ -80,11 +80,11 @@ def holdout_log_likelihood(
     Parameters
     ----------
     estimate
-        A solution, a posterior, a learnt model, or a pgmpy network with factors.
+        A solution, a posterior, a learned model, or a pgmpy network with factors.
     data
         Held-out records, in any data frame that a mechanism takes. Read unprotected.
     missing, other
-        As in the mechanisms: the declared states for missing and for undeclared values.
+        The declared states for missing and for undeclared values, as in the mechanisms.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def holdout_log_likelihood(
     judged = _judged(estimate)
     if judged is None and not hasattr(estimate, "get_factors"):
         raise ArgumentError(
-            "`estimate` must be a solution, a posterior, a learnt model or a pgmpy network, got "
+            "`estimate` must be a solution, a posterior, a learned model or a pgmpy network, got "
             f"{type(estimate).__name__}; the order is holdout_log_likelihood(estimate, data)."
         )
     judged = judged or solution_of(estimate)
@@ -133,13 +133,13 @@ def compare(
     Parameters
     ----------
     methods
-        Solutions, posteriors and learnt models by name.
+        Solutions, posteriors and learned models by name.
     truth
         The true distribution, if it is known.
     holdout
         Held-out records, if there are some. Read unprotected: the table is no release.
     missing, other
-        As in the mechanisms: the declared states for missing and for undeclared values of `holdout`.
+        The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
 
     Returns
     -------

@@ -22,7 +22,7 @@ class Kinds[T]:
     Raises
     ------
     BayesPrivMRFError
-        By `find`: what a package brings cannot be imported.
+        A package's class cannot be imported; `find` raises it.
     """
 
     def __init__(self, group: str) -> None:

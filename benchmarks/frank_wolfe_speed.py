@@ -115,12 +115,12 @@ def release(variables: int, records: int, rho: float) -> dict[str, float]:
     network = bpm.declare(states={name: [0, 1] for name in data})
     mechanism = PrivateFrankWolfe(rho=rho, width=WIDTH)
     start = time.perf_counter()
-    learnt = mechanism.release(network, data)
+    learned = mechanism.release(network, data)
     return {
         "variables": variables,
         "records": records,
         "rho": rho,
-        "steps": learnt.details["steps"],
+        "steps": learned.details["steps"],
         "seconds": time.perf_counter() - start,
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }

@@ -62,12 +62,12 @@ def private(graph: str, variables: int, index: int, records: int, rho: float, me
     seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho), len(graph)])
     data = population.frame(codes[:records])
     begin = time.perf_counter()
-    learnt = mechanism.release(population.network, data, rng=np.random.default_rng(seed))
+    learned = mechanism.release(population.network, data, rng=np.random.default_rng(seed))
     return {
-        "error": population.error(learnt.coupling_matrix),
+        "error": population.error(learned.coupling_matrix),
         "seconds": time.perf_counter() - begin,
-        "status": learnt.status,
-        "steps": learnt.details.get("steps"),
+        "status": learned.status,
+        "steps": learned.details.get("steps"),
     }
 
 

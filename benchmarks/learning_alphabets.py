@@ -80,15 +80,15 @@ def cells(states: int, index: int, quick: bool) -> list[Row]:
             def release(n: int = n, rho: float = rho, mechanism=mechanism) -> Row:
                 seed = np.random.SeedSequence([SEED, states, index, n, int(1000 * rho)])
                 begin = time.perf_counter()
-                learnt = mechanism.release(
+                learned = mechanism.release(
                     network, pd.DataFrame(codes[:n], columns=names), rng=np.random.default_rng(seed)
                 )
                 seconds = time.perf_counter() - begin
                 return {
-                    "error": float(np.abs(learnt.coupling_matrix - truth).max()),
+                    "error": float(np.abs(learned.coupling_matrix - truth).max()),
                     "seconds": seconds,
-                    "steps": learnt.details.get("steps"),
-                    "status": learnt.status,
+                    "steps": learned.details.get("steps"),
+                    "status": learned.status,
                 }
 
             name = f"{states}-{index}-{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"

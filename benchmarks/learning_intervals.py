@@ -1,4 +1,4 @@
-"""How often intervals of learnt couplings hold the truth, how wide they are, and what they cost.
+"""How often intervals of learned couplings hold the truth, how wide they are, and what they cost.
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/learning_intervals.py [--quick]
 
@@ -58,9 +58,9 @@ def measured(method: str, variables: int, records: int, rho: float, index: int) 
     population, codes = drawn("3-regular", variables, records, SEED + index, LARGEST_FIELD)
     seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho)])
     rng = np.random.default_rng(seed)
-    learnt = mechanism(method, population, rho).release(population.network, population.frame(codes), rng=rng)
+    learned = mechanism(method, population, rho).release(population.network, population.frame(codes), rng=rng)
     begin = time.process_time()
-    lower, upper = limits_of(learnt, method, rng)
+    lower, upper = limits_of(learned, method, rng)
     result: Row = {"seconds": time.process_time() - begin}
     truth, fields = population.couplings[np.triu_indices(variables, 1)], population.fields
     (low, least), (high, most) = (np.split(limits, [truth.size]) for limits in (lower, upper))
@@ -76,15 +76,15 @@ def measured(method: str, variables: int, records: int, rho: float, index: int) 
     return result
 
 
-def limits_of(learnt: Any, method: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper limits of couplings and fields, as `learnt.interval` has them, from one simulation."""
+def limits_of(learned: Any, method: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper limits of couplings and fields, as `learned.interval` has them, from one simulation."""
     if method.endswith(BASIC):
-        draws = [draw.vector() for draw in replicates_of(learnt, REPLICATES, rng)]
-        upper, lower = 2 * learnt.vector() - np.quantile(draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0)
+        draws = [draw.vector() for draw in replicates_of(learned, REPLICATES, rng)]
+        upper, lower = 2 * learned.vector() - np.quantile(draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0)
         return lower, upper
     if method.startswith(FRANK_WOLFE):
-        return calibrated.limits(learnt, PROB, REPLICATES, rng, None)
-    return learnt.map.linearised(learnt, PROB, learnt.total, rng)
+        return calibrated.limits(learned, PROB, REPLICATES, rng, None)
+    return learned.map.linearised(learned, PROB, learned.total, rng)
 
 
 def cells(quick: bool) -> list[Cell]:

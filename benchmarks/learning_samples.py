@@ -60,8 +60,8 @@ def error(method: str, variables: int, records: int, index: int) -> float:
             ),
         }[method]()
         rng = np.random.default_rng([SEED, index, variables, records])
-        learnt = mechanism.release(population.network, population.frame(codes), rng=rng)
-        return population.error(learnt.coupling_matrix)
+        learned = mechanism.release(population.network, population.frame(codes), rng=rng)
+        return population.error(learned.coupling_matrix)
 
     name = f"{method.replace(', ', '-').replace(' ', '-')}-{variables}-{records}-{index}.json"
     return kept(CACHE / "learning-samples" / name, found)

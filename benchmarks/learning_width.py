@@ -36,13 +36,13 @@ def released(variables: int, records: int, rho: float, multiple: float, index: i
     seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho), int(10 * multiple)])
     mechanism = PrivateFrankWolfe(rho=rho, width=multiple * population.width, adjacency="replace-one")
     begin = time.perf_counter()
-    learnt = mechanism.release(
+    learned = mechanism.release(
         population.network, population.frame(codes), rng=np.random.default_rng(seed)
     ).coupling_matrix
     coupled = population.couplings != 0
     return {
-        "error": population.error(learnt),
-        "estimate": COUPLING * float((learnt[coupled] / population.couplings[coupled]).mean()),
+        "error": population.error(learned),
+        "estimate": COUPLING * float((learned[coupled] / population.couplings[coupled]).mean()),
         "seconds": time.perf_counter() - begin,
     }
 

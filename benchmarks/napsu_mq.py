@@ -171,7 +171,7 @@ def napsu_run(task: Problem, derivatives: str, chains: int, warmup: int, draws: 
     begin = time.perf_counter()
     model = napsu(task, derivatives)
     laplace = time.perf_counter() - begin
-    # NumPyro's own settings; the space is whitened already, so that a diagonal mass matrix is learnt on top
+    # NumPyro's own settings; the space is whitened already, so that a diagonal mass matrix is learned on top
     kernel = NUTS(potential_fn=model.potential)
     size = len(model.cells)
 

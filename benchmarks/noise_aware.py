@@ -46,7 +46,7 @@ POPULATIONS = 3
 SEED, FRESH_SEED = 50_607_080, 90_100_110
 
 ESTIMATORS = {
-    "noise-aware, learnt": NoiseAwareMAP(),
+    "noise-aware, learned": NoiseAwareMAP(),
     **{f"noise-aware, scale {s:g}": NoiseAwareMAP(scale=s) for s in SCALES},
     "naive, default ridge": NaiveMLE(),
     **{f"naive, ridge {r:g}": NaiveMLE(ridge=r) for r in RIDGES},
@@ -151,9 +151,9 @@ def report(frame: pd.DataFrame) -> str:
         means = np.exp(shown.groupby(bands, observed=True).mean()).T
         means.columns = [f"{band} ({(bands == band).sum()} releases)" for band in means.columns]
         parts.append(f"### Geometric mean of KL relative to {title} in hindsight\n\n{_markdown(means)}")
-        default = ratio["noise-aware, learnt"].groupby([by_law, bands], observed=True).mean()
+        default = ratio["noise-aware, learned"].groupby([by_law, bands], observed=True).mean()
         laws = np.exp(default).unstack().reindex(list(LAWS)).rename_axis(None)
-        parts.append(f"### The learnt scale by law, relative to {title}\n\n{_markdown(laws)}")
+        parts.append(f"### The learned scale by law, relative to {title}\n\n{_markdown(laws)}")
     seconds = frame.groupby("method")["seconds"].describe(percentiles=[0.5, 0.95])[["50%", "95%"]]
     parts.append(f"### Seconds a fit\n\n{_markdown(seconds.reindex(list(ESTIMATORS)))}")
     return "\n\n".join(parts)

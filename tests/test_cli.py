@@ -925,7 +925,7 @@ def test_the_main_job_takes_less_than_two_minutes(capsys):
         assert scores["posterior", epsilon] > scores["naive-mle", epsilon]
 
 
-def test_released_parities_are_fitted_to_a_file_of_the_learnt_model(toy, capsys):
+def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys):
     spins = np.random.default_rng(4).choice([-1, 1], (20_000, 3))
     spins[:, 2] = np.where(np.random.default_rng(5).random(20_000) < 0.9, 1, -1) * spins[:, 0] * spins[:, 1]
     pd.DataFrame(np.where(spins > 0, "y", "x"), columns=list("abc")).to_csv("signs.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -71,3 +72,15 @@ def test_links_between_guides_lead_somewhere():
     for path in [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for found in link.finditer(path.read_text(encoding="utf-8")):
             assert (path.parent / found["target"]).exists(), f"{path.name} links to {found['target']}"
+
+
+def test_the_reference_shows_at_most_sixty_names_and_each_exists():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\.\. automodule:: (\S+)\n +:members:(.*)$", page, re.MULTILINE)
+    names = [(module, name) for module, given in listed for name in given.replace(",", " ").split()]
+    assert all(given.strip() for _, given in listed), "a bare `:members:` would show every name of its module"
+    assert len(listed) == page.count("automodule::")
+    assert 0 < len(names) <= 60
+    assert len({name for _, name in names}) == len(names)
+    for module, name in names:
+        assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"

@@ -36,7 +36,8 @@ class PrivacyLoss:
     probabilities
         Probability of each.
     excess
-        By how much an epsilon read off this law is too large at most, nats: 0 where no loss was rounded up to a grid.
+        Upper bound on how much too large an epsilon read off this law is, nats: 0 where no loss was rounded up to a
+        grid.
     """
 
     losses: FloatArray
@@ -73,7 +74,7 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     laws
         Integer law of each cell in which the neighbours differ.
     shifts
-        By how much, records.
+        Number of records by which the neighbours differ in each of these cells.
 
     Returns
     -------

@@ -92,7 +92,7 @@ def audit(
         The promised epsilon at each delta, or a guarantee. The exact curve of the mechanism makes an audit
         far sharper than the bound that a zero-concentrated guarantee implies.
     runs
-        On each data set; half of them choose the event.
+        Number of runs on each data set; half of them choose the event.
     confidence
         Joint, in (0, 1): a true promise is refuted with probability at most one minus it.
     deltas

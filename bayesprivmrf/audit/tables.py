@@ -42,7 +42,7 @@ def audit_noise(
     Returns
     -------
     AuditResult
-        Against the exact curve of the stated laws.
+        The audit against the exact curve of the stated laws.
     """
     moved = (1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)
     cells = [(position, shift) for position in range(len(laws)) for shift in moved]

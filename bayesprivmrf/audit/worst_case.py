@@ -32,7 +32,7 @@ class Sums:
     Parameters
     ----------
     law
-        Of the noise on each.
+        Law of the noise on each number.
     copies
         The squared L2 distance, records squared, by which a neighbour moves them.
     """
@@ -58,7 +58,7 @@ class Choices:
     Parameters
     ----------
     scale
-        Of the noise, in the unit of the scores.
+        Scale of the noise, in the unit of the scores.
     score_range
         The largest minus the smallest change of a candidate's score.
     copies

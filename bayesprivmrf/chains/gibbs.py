@@ -47,9 +47,9 @@ class Chains:
     cardinalities, scopes
         The model: number of states of each variable; variable positions of each factor, in its axis order.
     generator
-        Of starts and of the chains' own generators.
+        Generator that draws the starting states and seeds the chains.
     chains
-        How many.
+        Number of chains.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Chains:
         potentials
             Flat, nats: factor after factor, each in C order.
         draws, thin
-            At least 0 and 1.
+            Numbers of draws, at least 0, and of sweeps before each draw, at least 1.
         """
         out = np.empty((draws, *self.codes.shape), dtype=self.codes.dtype)
         self._sweep(potentials, draws, thin, out)
@@ -221,7 +221,7 @@ def gibbs_draws(
     size
         Number of records.
     generator
-        Of randomness.
+        Generator that draws the records.
     burn_in, thin
         Sweeps before the first draw of a chain, and from each draw to the next.
     """

@@ -3,7 +3,7 @@
 Fields, spins and states lie chain by chain in a row for each node, so that the chains share each look-up and a flip
 is passed on to a neighbour in all chains at once by vector instructions. A flip costs the node's degree, and a node
 that flips in no chain costs nothing. Random bits are those of xoshiro256+ (Blackman and Vigna 2021), one generator a
-chain. All compiled code is in this one file, for numba keeps it between processes as long as this file is unchanged.
+chain. All compiled code is in this one file: numba keeps it between processes as long as this file is unchanged.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ def split_rhat(trace: np.ndarray) -> float:
     Returns
     -------
     float
-        At least sqrt(1 - 1/N); NaN for fewer than four sweeps; infinite where the halves are constant and differ.
+        Split R-hat, at least sqrt(1 - 1/N); NaN for fewer than four sweeps; infinite where the halves are constant
+        and differ.
     """
     half = trace.shape[0] // 2
     if half < 2:

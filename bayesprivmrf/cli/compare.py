@@ -126,7 +126,7 @@ def evaluate(
     epsilons
         Budgets of the discrete Laplace mechanism, each on the same training records.
     seed
-        Of the split, of the simulated noise and of sampling; what it gives for one method does not depend on
+        Seed of the split, of the simulated noise and of sampling; what it gives for one method does not depend on
         which others are asked for.
     adjacency
         Neighbouring relation of every guarantee.
@@ -135,8 +135,8 @@ def evaluate(
     methods
         Names of methods; all by default.
     draws
-        Of each of the posterior's 4 chains, after as many to adapt. The default is shorter than the library's: a
-        predictive score needs fewer draws than the ends of intervals.
+        Number of draws of each of the posterior's 4 chains, after as many to adapt. Fewer than the library's
+        default: a predictive score needs fewer draws than the ends of intervals.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""``bayesprivmrf fit`` on released parities: a learnt t-wise model, in a file of its own."""
+"""``bayesprivmrf fit`` on released parities: a learned t-wise model, in a file of its own."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence
     Parameters
     ----------
     out
-        As it was given.
+        The option's value, as it was given.
     own
         Patterns of the files that the command writes there.
     force
@@ -84,7 +84,7 @@ def claim_file(out: str, suffix: str, *, force: bool, sources: Sequence[str | No
     Parameters
     ----------
     out
-        As it was given.
+        The option's value, as it was given.
     suffix
         How its name must end.
     force

@@ -20,7 +20,7 @@ __all__ = ["command_parser", "settle"]
 
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
-_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learnt, cliques"
+_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learned, cliques"
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
@@ -116,18 +116,20 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=known_methods(),
         nargs="+",
         action="extend",
-        help="which methods, by default all; without the posterior it is a matter of seconds",
+        help="which methods, by default all; without the posterior the command takes seconds",
     )
     command.add_argument(
         "--draws",
         type=_number,
         default=500,
-        help="of each of the posterior's 4 chains, after as many to warm up; 500 by default",
+        help="draws of each of the posterior's 4 chains, after as many to warm up; 500 by default",
     )
     _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     command.add_argument(
-        "--seed", type=_seed, help="of split, simulated noise and sampling; drawn and printed if not given"
+        "--seed",
+        type=_seed,
+        help="seed of the split, the noise and the sampling; drawn and printed if not given",
     )
     command.add_argument(
         "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
@@ -159,8 +161,8 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser(
         "plan",
         help="what a budget buys, before anything is spent",
-        description="Print each table's noise and the records it needs, and what inference will cost; of a mechanism "
-        "that learns couplings, its steps, their costs and noise. Reads no data.",
+        description="Print each table's noise and the records it needs, and what inference will cost; for a "
+        "mechanism that learns couplings, its steps, their costs and noise. Reads no data.",
     )
     command.add_argument("--model", required=True, help=_VARIABLES_HELP)
     command.add_argument("--total", type=int, help="a public guess of the number of records")
@@ -171,7 +173,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "release",
-        help="spend the budget: noisy tables of the declared cliques, or learnt couplings, in one file",
+        help="spend the budget: noisy tables of the declared cliques, or learned couplings, in one file",
         description="Read the records once, with noise from a secure source, and save the release. "
         "This is the one command that spends privacy budget.",
     )
@@ -187,7 +189,8 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command = commands.add_parser(
         "fit",
         help="infer from a release; spends nothing",
-        description="Fit the Markov random field to a saved release. Post-processing: the promise stays as it is.",
+        description="Fit the Markov random field to a saved release. This is post-processing and leaves the promise "
+        "unchanged.",
     )
     command.add_argument("release", help="file that `bayesprivmrf release` wrote")
     command.add_argument(
@@ -199,31 +202,32 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument(
         "--out",
         metavar="PATH",
-        help="a folder for solution.json, network.json and marginals/*.csv; of a posterior, one file, e.g. x.nc; of "
-        "released parities, the learnt model's file",
+        help="a folder for solution.json, network.json and marginals/*.csv; for a posterior, one file, e.g. x.nc; "
+        "for released parities, the learned model's file",
     )
     command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
     command.add_argument(
         "--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default"
     )
     command.add_argument(
-        "--seed", type=_seed, help="of the posterior's sampling; drawn and printed if not given"
+        "--seed", type=_seed, help="seed of the posterior's sampling; drawn and printed if not given"
     )
     command.add_argument(
         "--draws",
         type=_number,
-        help="of each chain of the posterior, after as many to warm up; 1000 by default",
+        help="draws of each chain of the posterior, after as many to warm up; 1000 by default",
     )
-    command.add_argument("--chains", type=_number, help="of the posterior, 4 by default")
+    command.add_argument("--chains", type=_number, help="chains of the posterior, 4 by default")
     _add_json(command)
 
 
 def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "audit",
-        help="what runs can prove against a promise: of a saved release, or of a mechanism on made-up data",
-        description="Hold the exact cost of the stated noise, and a lower bound from runs on made-up neighbouring "
-        "data, against the promise. Reads no data. Exit status 3 if it is refuted; not refuted is not proved.",
+        help="test a promise by many runs: that of a saved release, or of a mechanism on made-up data",
+        description="Compare the promise with the exact cost of the stated noise, and with a lower bound from runs "
+        "on made-up neighbouring data. Reads no data. The exit status is 3 if the promise is refuted; a promise "
+        "that is not refuted is not thereby proved.",
     )
     command.add_argument(
         "subject",
@@ -238,14 +242,14 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--runs",
         type=_runs,
         default=20_000,
-        help="of the noise, 20,000 by default; whole releases are made a fiftieth as often",
+        help="draws of the noise, 20,000 by default; whole releases are made a fiftieth as often",
     )
     command.add_argument(
         "--confidence",
         type=_probability,
         default=0.9999,
         metavar="P",
-        help="of each bound, 0.9999 by default",
+        help="confidence of each bound, 0.9999 by default",
     )
     _add_settings(command, is_required=False)
     _add_json(command)
@@ -262,16 +266,14 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "reproduce",
         help="make a paper's figures anew: tables and pictures",
         description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
-        "the tight one side by side. What was computed is kept, and a run that was broken off goes on. Without "
+        "the tight one side by side. Results are kept, so an interrupted run resumes where it stopped. Without "
         "arguments: a list of the figures.",
     )
     # not `choices`: with them argparse refuses an empty list
     command.add_argument(
         "figures", nargs="*", type=_figure, metavar="FIGURE", help="e.g. prising-fig1, or prising-all"
     )
-    command.add_argument(
-        "--quick", action="store_true", help="fewer points and repetitions: a matter of minutes"
-    )
+    command.add_argument("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
     command.add_argument(
         "--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction"
     )
@@ -285,7 +287,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "--seed",
         type=_seed,
         default=1,
-        help="of graphs, outcomes and noise, 1 by default: the figures of the docs",
+        help="seed of graphs, outcomes and noise; by default 1, which gives the figures of the docs",
     )
     command.add_argument("--jobs", type=_number, help="processes side by side, by default one a core")
     _add_json(command)
@@ -313,7 +315,7 @@ def _add_settings(command: argparse.ArgumentParser, *, is_required: bool) -> Non
         "--epsilon",
         type=float,
         metavar="E",
-        help="budget of pure differential privacy; of dpsgd, with --set delta=D, of approximate privacy",
+        help="budget of pure differential privacy; for dpsgd, with --set delta=D, of approximate privacy",
     )
     budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
     command.add_argument(
@@ -325,7 +327,7 @@ def _add_settings(command: argparse.ArgumentParser, *, is_required: bool) -> Non
         "are options of their own)",
     )
     command.add_argument(
-        "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="what neighbouring data sets are"
+        "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours"
     )
 
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     mechanism = chosen_mechanism(options)
     if mechanism.promise(declaration.specification) is None:
         raise PrivacyError(
-            f"the mechanism {type(mechanism).__name__} promises nothing, so that there is nothing to release under; "
+            f"the mechanism {type(mechanism).__name__} promises nothing, so there is nothing to release under; "
             "call it from Python."
         )
     data = recode(declaration, read_records(options.data))

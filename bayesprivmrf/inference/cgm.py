@@ -41,7 +41,8 @@ class CGM(EMSettings):
         ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + g`.
         ``"nlbp"``: Algorithm 1 and a numerical M-step, as published.
     damping, nlbp_iterations, is_smoothed
-        For ``"nlbp"``: constant α or None for 2/(t+2); iterations; whether the Laplace law's sign is smoothed.
+        Settings of ``"nlbp"``: constant α or None for 2/(t+2); iterations; whether the Laplace law's sign is
+        smoothed.
     inference
         ``"exact"`` or ``"loopy"`` marginals (the paper's Figure 2 used loopy belief propagation).
 

@@ -1,4 +1,4 @@
-r"""How large the residuals of a fitted model are, against what noise and sampling make them.
+r"""How large the residuals of a fitted model are, relative to what noise and sampling explain.
 
 If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
 variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. The discrepancy of a model is
@@ -10,7 +10,7 @@ find, and should not stop before it reaches 1 (Morozov's discrepancy principle).
 would never reach it once sampling outweighs noise.
 
 At 1 a fit still gains: with as many free potentials as there are, its residuals are smaller than the truth's.
-Further on, D falls ever more slowly while the potentials grow with every step, and what they then fit is noise.
+Further on, D falls ever more slowly while the potentials grow with every step: they then fit noise.
 The path is therefore continued past D = 1 as long as
 
 .. math:: \log D + \tfrac13 \log t
@@ -73,7 +73,7 @@ class Discrepancy:
         Of the possible cells: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as a
         (discrete) Laplace law's.
     possible, total
-        As in `Evidence`.
+        The possible cells and the number of records, as in `Evidence`.
     """
 
     noisy_counts: FloatArray

@@ -1,4 +1,4 @@
-"""The path that EM takes from the uniform distribution, and where it is left."""
+"""The path that EM takes from the uniform distribution, and the rule that stops it."""
 
 from __future__ import annotations
 

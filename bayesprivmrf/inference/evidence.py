@@ -216,7 +216,7 @@ def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     remedy = "load_release(path) reads one from a file"
     if hasattr(
         releases, "statistics"
-    ):  # what was learnt is a model, and may hold the tables it was fitted to
+    ):  # what was learned is a model, and may hold the tables it was fitted to
         has_tables = getattr(releases, "statistics", None) is not None
         remedy = (
             "give it the tables inside, `.statistics`"

@@ -90,7 +90,7 @@ class Pooled:
     flat, possible
         Pooled counts, records, and the cells that may occur, shape (size,).
     ridges
-        For each table :math:`K_C σ_C^2/N^2 + 1/N`, with the variance :math:`σ_C^2` of the pooled noise: the
+        Ridge of each table, :math:`K_C σ_C^2/N^2 + 1/N`, with the variance :math:`σ_C^2` of the pooled noise: the
         error of a noisy marginal over the variance that the naive likelihood believes it to have
         (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,).
     """

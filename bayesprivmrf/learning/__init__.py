@@ -1,4 +1,4 @@
-"""Models whose couplings were learnt from records: released, public, and free to use.
+"""Models whose couplings were learned from records: released, public, and free to use.
 
 The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `SelectMeasure`, `ParityQueries` and
 `DPSGD`.

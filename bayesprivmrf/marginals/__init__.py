@@ -131,7 +131,7 @@ def marginal_of(
     query : iterable of int
         Variables, each once.
     kind, memory_limit
-        As for `marginal_engine`.
+        Kind of engine and memory limit, as for `marginal_engine`.
 
     Returns
     -------

@@ -29,7 +29,7 @@ CHECKSUM = checksum(
         for name in ("columns", "products", "log_products", "kernels", "tangents")
     )
 )
-"""Of the compiled sources; constant where there are no source files."""
+"""Checksum of the compiled sources; constant where there are no source files."""
 
 
 def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:

@@ -80,7 +80,7 @@ class CompiledEngine(Engine):
 
     @property
     def arrays(self) -> SweepArrays:
-        """For compiled code that runs the sweeps itself; not to be written to."""
+        """Arrays for compiled code that runs the sweeps itself; do not write to them."""
         return SweepArrays(self._program, self._bounds, self._constants, self._rooms, self._free)
 
     def log_partition(self, potentials: FloatArray) -> float:

@@ -149,7 +149,7 @@ def require_memory(cost: Forecast, memory_limit: int) -> None:
     Raises
     ------
     ModelTooLargeError
-        With the forecast, the limit and what would fit.
+        The model needs more memory; the error states the forecast, the limit and what would fit.
     """
     if not cost.memory_bytes <= memory_limit:
         raise ModelTooLargeError(

@@ -23,7 +23,7 @@ class Layout:
     Attributes
     ----------
     cardinalities, scopes, offsets
-        As in `MarginalEngine`.
+        The model, as in `MarginalEngine`.
     """
 
     cardinalities: tuple[int, ...]

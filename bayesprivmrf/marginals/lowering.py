@@ -37,7 +37,7 @@ class Program:
     code : NDArray[np.int64]
         The steps, then the items' records, as `columns` has it.
     maps : NDArray[np.int32]
-        For each row of a step's table, where the row begins in an item; maps that are equal are shared.
+        Where each row of a step's table begins in an item; maps that are equal are shared.
     cells, messages, tables, groups : int
         Lengths of the parts of the workspace.
     message_room, group_room : int
@@ -108,6 +108,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             f"A table must have at most {LARGEST_TABLE:,} cells, got {largest:,}. Use fewer or smaller cliques, "
             'or the approximation kind="loopy".'
         )
+    # messages have their places first: a step's items may be messages of steps before it
     maps = _Maps()
     items: list[int] = []
     rows: list[list[int]] = []
@@ -128,7 +129,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            if group.is_alias:
+            if group.is_alias:  # one item that is the table already: nothing is copied
                 lies = places[source.source] if source.is_message else tree.layout.offsets[source.source]
             else:
                 lies = table
@@ -140,6 +141,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             largest_message = max(largest_message, separator)
             largest_group = max(largest_group, described[0][2], described[1][2])
         rows.append(_row(step, place, separator, described, cards))
+    # items' records stand behind the steps, so that where a group finds its own is shifted
     base = columns.HEADER * len(rows)
     groups = table
     for row in rows:

@@ -62,8 +62,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        that holds nothing exact and carries the stamp. It must not fail, nor issue a warning that a filter may
        turn into an error: the budget is spent, and an exception loses the release.
 
-    So whatever can be refused is refused before anything is spent. What is charged cannot be taken back: if
-    ``_randomise`` fails all the same, the noise may have been drawn, so that the charge stands. `promise` is final
+    So every refusal comes before anything is spent. A charge cannot be taken back: if ``_randomise`` fails all the
+    same, the noise may have been drawn, so the charge stands. `promise` is final
     as well and ends after the second hook.
 
     A class that sets ``runs_from_file`` to True takes a declared model and reads records, and names in ``releases``
@@ -72,7 +72,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     Raises
     ------
     TypeError
-        At class creation, when a subclass overrides `release` or `promise`.
+        A subclass overrides `release` or `promise`; raised when the class is created.
     ArgumentError
         A setting is given that the mechanism does not have.
     """
@@ -126,8 +126,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             release, which protects nobody and says so.
         ledger
             Charged after every check has passed and before noise is drawn; not together with `rng`. Whoever knows
-            the seed of a simulated release can take its noise off again, so that it costs more than it promises: a
-            ledger that holds the promise would hold a falsehood.
+            the seed of a simulated release can remove its noise, so the release costs more than it promises, and a
+            ledger that held the promise would be wrong.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             Something public is wrong. Nothing was read, nothing was spent.
         DataError
             The data does not fit the declaration. Nothing was spent. The message holds no value of the
-            data, yet that it was raised is itself not private: guarantees are for data inside the domain.
+            data, yet the fact that it was raised is not private: guarantees are for data inside the domain.
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
@@ -182,7 +182,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything.
+            `release` would raise the same before it reads anything.
         """
         with warnings.catch_warnings():
             for category in (DeclarationWarning, ConsistencyWarning):
@@ -201,7 +201,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
         """Tell what a release will do, one row a table or a step, before any data is read or budget spent.
 
-        Of a mechanism that has no preview of its own it is one row: what a release costs.
+        A mechanism without a preview of its own has one row: the cost of a release.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
         promised = self._promised(self._prepare(network))

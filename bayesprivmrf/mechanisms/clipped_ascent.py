@@ -1,4 +1,4 @@
-"""What mechanisms that fit a declared model by noisy clipped gradients share."""
+"""The common base of mechanisms that fit a declared model by noisy clipped gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["AscentMechanism", "AscentPlan", "released"]
 
 LARGEST_COUNT = 2**34
-"""To which the number of records is held before noise is added: `_COUNT_STEPS` times it is within 64 bits."""
+"""The number of records is held to this before noise is added: `_COUNT_STEPS` times it fits in 64 bits."""
 
 _COUNT_STEPS = 1 << 28  # lattice steps a record of the noisy number of records
 _CHUNK = 1 << 15
@@ -65,7 +65,7 @@ class AscentPlan:
     count_noise
         Law of the noise on the number of records, in steps of 2^-28.
     epsilon, one_alone
-        Promised of everything, and of the costliest trial by itself, at the mechanism's delta.
+        Epsilon of everything together, and of the costliest trial by itself, at the mechanism's delta.
     missing, other
         Codes that take missing and undeclared values.
     """
@@ -83,7 +83,7 @@ class AscentPlan:
 class AscentMechanism[ReleaseT](
     Mechanism["DiscreteMarkovNetwork | ModelSpecification", AscentPlan, CodedRecords, ReleaseT]
 ):
-    """What one ascent and a search share. Neighbours differ by one record more or less, as Poisson sampling asks."""
+    """Common base of one ascent and of a search; neighbours differ by one record added or removed."""
 
     epsilon: float
     delta: float
@@ -120,7 +120,7 @@ class AscentMechanism[ReleaseT](
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         plan = self._prepare(network)
         known = None if total is None else checked_total(total)

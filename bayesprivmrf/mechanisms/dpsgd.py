@@ -51,16 +51,16 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     steps and the number within the budget; see docs/dpsgd.md for the proof, discretisation included. Neighbours
     differ by one record more or less.
 
-    It is the baseline of Bernstein et al. (2017), which learns one estimate and tells nothing of its uncertainty.
+    This is the baseline of Bernstein et al. (2017): it gives one estimate, without its uncertainty.
 
     Parameters
     ----------
     epsilon
         Budget, nats, positive.
     delta
-        In (0, 1); well below one over the number of records.
+        Second parameter of the guarantee, in (0, 1); well below one over the number of records.
     steps
-        T.
+        T, the number of steps.
     sampling_rate
         q in (0, 1], rounded up to a multiple of 2^-53.
     clip
@@ -78,7 +78,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
     ArgumentError
         A setting is out of range.
     BayesPrivMRFError
-        At release: dp-accounting is not installed.
+        dp-accounting is not installed; raised at release.
 
     References
     ----------

@@ -30,20 +30,20 @@ __all__ = ["DPSGDSearch"]
 class DPSGDSearch(AscentMechanism[Trials]):
     """Run `DPSGD` with every combination of some settings, and release all of it at its true price.
 
-    Every trial spends budget, whichever is kept in the end: the accountant composes all of them.
+    Every trial spends budget, whichever one you keep: the accountant composes all of them.
 
     Parameters
     ----------
     epsilon, delta
-        Budget of what `covers` says.
+        Budget of the search or of each trial, as `covers` says.
     grid
         Setting of `DPSGD` (steps, sampling_rate, clip, learning_rate, averaging) to the values tried.
     covers
-        ``"search"``: the noise is such that the whole search keeps to the budget. ``"trial"``: each trial by itself
+        ``"search"``: the whole search keeps to the budget. ``"trial"``: each trial by itself
         does, as in published comparisons that tune on the same records; the guarantee then states what the search
         as a whole spends at `delta`, which is more.
     missing, other
-        As for `DPSGD`.
+        The declared states for missing and for undeclared values, as for `DPSGD`.
 
     Raises
     ------

@@ -17,13 +17,13 @@ __all__ = ["ExactStatistics"]
 class ExactStatistics(StatisticsMechanism):
     """Return the declared tables as they are: no noise, no privacy, no guarantee.
 
-    For the reference that private results are compared with. The result says that nothing is promised, is
-    not saved unless that is allowed by name, and must not leave the place where the data may be.
+    They are the reference for private results. The result says that nothing is promised, is saved only where that is
+    allowed by name, and must not leave the place where the data may be.
 
     Parameters
     ----------
     adjacency
-        Of no consequence here, but for `total`, which replace-one states.
+        The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
     missing, other
         See `StatisticsMechanism`.
 

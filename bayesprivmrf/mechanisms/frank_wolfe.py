@@ -22,7 +22,7 @@ from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs, Pape
 from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.monomial_plan import learnt_monomials, monomial_map
+from bayesprivmrf.mechanisms.monomial_plan import learned_monomials, monomial_map
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.secure import NoiseSource
@@ -69,33 +69,33 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width
         :math:`\lambda`, public and positive: bounds, for every node, its couplings and its field added up in size,
         :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
-        for more. What is larger is shrunk into it, so err upwards: docs/learning.md has what half and twice the width
-        cost.
+        for more. Larger sums are shrunk to the width, so err upwards: docs/learning.md shows what half and twice the
+        width cost.
     order
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
     steps
-        Of Frank-Wolfe, a public number; by default chosen from the number of records, which is public under
+        Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
     calibration
         ``"tight"``: the smallest noise that is proved. ``"paper"``: Algorithms 2 and 3 with their own constants,
         steps and noise, for replace-one; the release's guarantee says what that costs, which is not `rho`.
     method
-        For variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
+        Form for variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
         logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
         regression a node.
     target
-        For an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5, those
-        of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
+        Goal for an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5,
+        those of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
     adjacency, missing, other
         See `LearningMechanism`.
 
     Raises
     ------
     ArgumentError
-        A setting is out of range or fits no other.
+        A setting is out of range, or does not fit the others.
     ModelError, ModelTooLargeError
-        At release: fewer than two variables have several states, one has more than 12, or memory would not do.
+        Fewer than two variables have several states, one has more than 12, or memory is too small; raised at release.
 
     References
     ----------
@@ -108,8 +108,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     >>> coin = np.tile([0, 1], 2000)
     >>> data = pd.DataFrame({"a": coin, "b": np.where(np.arange(4000) % 10 < 8, coin, 1 - coin)})
     >>> variables = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
-    >>> learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=1)
-    >>> bool(learnt.couplings.sel(variable="a", other="b") > 0.5)  # log(4) / 2 = 0.69
+    >>> learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=1)
+    >>> bool(learned.couplings.sel(variable="a", other="b") > 0.5)  # log(4) / 2 = 0.69
     True
     """
 
@@ -247,7 +247,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             },
         }
         if isinstance(plan.map, MonomialsByRegressions):
-            release = learnt_monomials(plan.map, exact, total, source, common)
+            release = learned_monomials(plan.map, exact, total, source, common)
         else:
             couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
             form = LearnedIsing if plan.map.is_ising else LearnedPairwise

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "LearningMechanism", "LearningPlan"]
 
 TOTAL_SHARE = 0.02
-"""Of the budget, for a noisy number of records where the number is private and something depends on it."""
+"""Share of the budget for a noisy number of records, where the number is private and something depends on it."""
 
 _ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
 
@@ -51,7 +51,7 @@ class Budget:
     Parameters
     ----------
     learning
-        For the mechanism itself, nats.
+        rho of the mechanism itself, nats.
     total
         Law of the noise on the number of records; ``None`` where the number is public, or not needed.
     """
@@ -64,7 +64,7 @@ class Budget:
 class LearningPlan:
     """What is public about a release of couplings: the variables, the budget's split, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learnt.
+    Where the specification declares cliques, only couplings inside one are learned.
     """
 
     specification: ModelSpecification
@@ -131,7 +131,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
         outlays = self._outlays(self._prepare(network), known)
@@ -149,7 +149,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         Parameters
         ----------
         network, total
-            As for `preview`, which makes a table of them.
+            The declared model and the number of records, as for `preview`, which makes a table of the steps.
         """
         return self._outlays(self._prepare(network), total)
 

@@ -42,7 +42,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
     target
         The variable to explain, of two states; its second one is the event.
     steps
-        Of Frank-Wolfe, a public number; by default chosen from the number of records, which is public under
+        Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
     adjacency, missing, other
         See `LearningMechanism`.
@@ -52,7 +52,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
     ArgumentError
         A setting is out of range.
     ModelError
-        At release: the target is not declared, or has not two states.
+        The target is not declared, or does not have two states; raised at release.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The part of `PrivateFrankWolfe` that is for interactions of three and more two-state variables."""
+"""`PrivateFrankWolfe` for interactions of three or more two-state variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayesprivmrf.noise.secure import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.parities import parity_l2_sensitivity
 
-__all__ = ["learnt_monomials", "monomial_map"]
+__all__ = ["learned_monomials", "monomial_map"]
 
 _PARITY_SHARE = 0.5  # of the budget, for the parities of Algorithm 5
 _BYTES = 80  # of sums, noise and iterates, for each coefficient of each regression
@@ -61,7 +61,7 @@ def monomial_map(
     )
 
 
-def learnt_monomials(
+def learned_monomials(
     fitted: MonomialsByRegressions,
     records: CodedRecords,
     total: float | None,

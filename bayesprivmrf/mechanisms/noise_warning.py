@@ -1,4 +1,4 @@
-"""A warning about noise that loses no release."""
+"""A warning about large noise that never costs the release."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     public; the promise is for the outcomes, whatever law they follow.
 
     Every node has an outcome: a missing one is refused, because who lacks one is part of the data. Where it is
-    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what the
-    estimate is of.
+    public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what is
+    estimated.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Budget, nats, positive.
     delta
         0 for Laplace noise and a pure promise; positive for Gaussian noise, which is the worse of the two at almost
-        any budget, for there is one number to release. At most 1/n unless `allow_large_delta`.
+        any budget, because there is one number to release. At most 1/n unless `allow_large_delta`.
     calibration
         ``"tight"``: the smallest constants that are proved, at most :math:`|S - S'| \le (4 + 2u^*) \max_j D_j` with
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
-        Of beta, public. ``None`` for [0, inf).
+        Public bounds of beta. ``None`` for [0, inf).
     positive, negative
         The two states of an outcome, by default the numbers 1 and -1; which is which does not change the estimate.
     allow_large_delta
@@ -78,15 +78,15 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
         reach farther than it is exact.
     ModelError
-        At release: the network is no `IsingNetwork`, or its couplings are so small or so large that their squares
-        are not accurate in double precision.
+        The network is no `IsingNetwork`, or its couplings are so small or so large that their squares
+        are not accurate in double precision; raised at release.
 
     Warns
     -----
     ConsistencyWarning
-        At release, where much of the network's coupling lies in nodes whose local field can be far above the norm
-        of J: the theory then does not say that the estimate comes near beta, however large the network. Privacy does
-        not hang on it.
+        Much of the network's coupling lies in nodes whose local field can be far above the norm
+        of J; warned at release. The theory then does not say that the estimate comes near beta, however large
+        the network. Privacy does not depend on it.
 
     References
     ----------
@@ -121,7 +121,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
         """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.
 
-        It tells what a budget buys, and serves the release that follows for intervals and posteriors.
+        The law shows what a budget buys, and later serves the release for intervals and posteriors.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Raises
         ------
         ArgumentError, ModelError
-            As for a release; or a setting of the simulation is out of range.
+            A release would raise the same; or a setting of the simulation is out of range.
         """
         from bayesprivmrf.network.estimate_law import EstimateLaw
 
@@ -148,7 +148,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         network
             The public network.
         total
-            Of no use: there is one outcome a node.
+            Ignored: there is one outcome a node.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         Raises
         ------
         ArgumentError, ModelError
-            As `release` raises them before it reads anything.
+            `release` would raise the same before it reads anything.
         """
         import pandas as pd
 

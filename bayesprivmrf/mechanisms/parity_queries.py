@@ -64,10 +64,10 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     method
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
         (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
-        distribution over all 2^p records mended where it is most wrong, better where the noise would drown so many
-        sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
+        distribution over all 2^p records, corrected where it is most wrong; better where noise would drown that
+        many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
-        Of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
+        Number of rounds of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other
         See `LearningMechanism`. Under add-or-remove-one the number of records is private: ``"gaussian"`` releases it
         as the sum of the empty product, the other buys it with 2 % of the budget.
@@ -77,9 +77,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     ArgumentError
         A setting is out of range.
     ModelError
-        At release: a variable has not two states.
+        A variable does not have two states; raised at release.
     ModelTooLargeError
-        At release: the sums, or the 2^p numbers of ``"pmw"``, do not fit in memory.
+        The sums, or the 2^p numbers of ``"pmw"``, do not fit in memory; raised at release.
 
     References
     ----------

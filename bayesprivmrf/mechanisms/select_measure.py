@@ -47,7 +47,7 @@ from bayesprivmrf.release import NoisyStatistics
 __all__ = ["SelectMeasure"]
 
 ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
-"""Of the budget for learning; the rest is for the chosen pairs."""
+"""Shares of the budget for learning; the rest is for the chosen pairs."""
 
 _ARRAYS = 7  # of the size of all pairs of states, held at once
 
@@ -66,23 +66,23 @@ class SelectMeasurePlan(LearningPlan):
 class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise]):
     r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
 
-    Every variable is measured by itself, then the :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy
-    dependence scores are chosen, and these are measured; `bayesprivmrf.learning.select_measure.measurement` derives
-    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out of the noise,
-    exactly or by Gibbs sampling, whichever the chosen graph allows. Where the noise on all pairs would be no
-    larger, for nothing is spent on a choice, all are measured.
+    The mechanism measures every variable by itself, then chooses the :math:`m = \lceil p d / 2 \rceil` pairs of the
+    largest noisy dependence scores, and measures these; `bayesprivmrf.learning.select_measure.measurement` derives
+    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out from the noise,
+    exactly or by Gibbs sampling, whichever the chosen graph allows. Where measuring all pairs
+    would have no more noise, because no budget goes to a choice, the mechanism measures all.
 
     Parameters
     ----------
     rho
         Budget, nats, positive. A tenth is for single variables, four tenths for the choice, the rest for the pairs.
     degree
-        d, public: about how many neighbours a variable has, on average. One more than one believes is a good choice:
-        a pair chosen in vain costs little, a coupling left out is lost.
+        d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
+        chosen in vain costs little, a coupling left out is lost.
     measure
         ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
         ``"tables"`` whole tables of pairs, which the release then holds as `statistics`, for `LatentCounts` and
-        the other estimators. By default moments where all variables have two states, for that is more exact.
+        the other estimators. By default moments where all variables have two states, because that is more exact.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -286,7 +286,7 @@ def _require_room(cards: tuple[int, ...]) -> None:
     Raises
     ------
     ModelTooLargeError
-        With the forecast in bytes.
+        The model does not fit in memory; the error states the forecast in bytes.
     """
     needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
     if needed > DEFAULT_MEMORY_LIMIT:

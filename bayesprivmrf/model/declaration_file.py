@@ -40,7 +40,7 @@ class RecodingRule:
         The states that `values` or `breaks` lead to, in order: all but those that only `missing` or `other`
         lead to.
     values
-        For each target, the data values that mean it; None where the data hold the states themselves.
+        Data values that mean each target; None where the data hold the states themselves.
     breaks
         Right ends of all numeric bins but the last, increasing: bin i is ``breaks[i-1] < x <= breaks[i]``, the
         first and the last are unbounded. None where the variable is not binned.
@@ -69,7 +69,7 @@ class Declaration:
     specification
         Variables, states, cliques and structural zeros.
     rules
-        For each variable, how data values become its states.
+        Rule of each variable: how data values become its states.
     """
 
     title: str

@@ -68,7 +68,7 @@ class Domain:
     variables
         Names; any hashable, integers (0 included) as well.
     states
-        For each variable, its states in order: any hashable, at least one, none repeated, none missing
+        States of each variable, in order: any hashable, at least one, none repeated, none missing
         (``None`` or NaN).
 
     Raises

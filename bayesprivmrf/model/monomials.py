@@ -179,7 +179,7 @@ def require_two_states(specification: ModelSpecification) -> None:
     Raises
     ------
     ModelError
-        With the variable and the remedy.
+        A variable does not have two states; the error names it and the remedy.
     """
     for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
         if states != 2:

@@ -52,8 +52,8 @@ def declare(
     Returns
     -------
     pgmpy.models.DiscreteMarkovNetwork
-        With one unit factor a clique. A structural zero has value 0 there, and is remembered in the network's
-        ``graph`` attribute: zeros that a fit has put into factors are never taken for declared ones.
+        The network, with one unit factor a clique. A structural zero has value 0 there, and is remembered in the
+        network's ``graph`` attribute: zeros that a fit has put into factors are never taken for declared ones.
 
     Raises
     ------

@@ -191,9 +191,9 @@ class ModelSpecification:
         Parameters
         ----------
         network
-            With factors: their scopes are the measured tables, those inside another dropped; their values are
-            ignored, zeros as well. Without factors: each edge is a pair table, each isolated node a table of its
-            own. Structural zeros are those that `declare` was given.
+            A network with factors: their scopes are the measured tables, those inside another dropped; their values
+            are ignored, zeros as well. Without factors: each edge is a pair table, each isolated node a table of
+            its own. Structural zeros are those that `declare` was given.
         states
             Each variable's states in order; needed for a network without factors, and must agree with the
             factors' where there are some.

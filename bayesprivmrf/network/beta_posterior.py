@@ -43,7 +43,7 @@ def posterior(
     Parameters
     ----------
     law
-        Of the release.
+        Law of the released estimate.
     value
         The released number.
     prior

@@ -49,7 +49,7 @@ class NetworkEstimate(Released):
     network
         The public network.
     bounds
-        Of beta, public; ``None`` where there are none but 0 from below.
+        Public bounds of beta; ``None`` where the only bound is 0 from below.
     constants
         Split of the budget, Delta, law of the noise, grid.
     guarantee
@@ -158,7 +158,7 @@ class NetworkEstimate(Released):
         law
             Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
         rng, settings
-            For the simulation, where `law` is None.
+            Generator and settings of the simulation, used where `law` is None.
         method
             ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
@@ -199,16 +199,16 @@ class NetworkEstimate(Released):
         law
             Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
         rng
-            For the draws, and for the simulation where `law` is None and none is kept.
+            Generator of the draws, and of the simulation where `law` is None and no law is kept.
         chains, draws
             Shape of the independent draws.
         settings
-            For the simulation, where `law` is None.
+            Settings of the simulation, used where `law` is None.
 
         Raises
         ------
         ArgumentError
-            As for `interval`; the prior is not usable.
+            `interval` would raise the same; or the prior is not usable.
         """
         from bayesprivmrf.network.beta_posterior import posterior
 

@@ -51,11 +51,11 @@ class EstimateLaw:
         First and last value that can be released; the last is infinite where there is no upper bound. A released
         value at an end has a positive probability.
     spacing
-        Of the values that can be released.
+        Spacing of the values that can be released.
     fingerprint
-        Of network, constants and bounds: which estimates the law belongs to.
+        Fingerprint of network, constants and bounds: it says which estimates the law belongs to.
     moves
-        Of the chains that drew the outcomes.
+        Moves of the chains that drew the outcomes.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class EstimateLaw:
         Parameters
         ----------
         network, constants, bounds
-            Of the release: public.
+            The network, constants and bounds of the release: all public.
         betas
             The grid; by default half of `points` betas are even over `span`, half near where order sets in.
         span

@@ -118,7 +118,7 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
     Parameters
     ----------
     law
-        Of the release.
+        Law of the released estimate.
     value
         The released number.
     prob

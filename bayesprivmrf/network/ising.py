@@ -263,7 +263,7 @@ class IsingNetwork:
         Raises
         ------
         ArgumentError, DataError, UndeclaredStateError
-            As for `spins` and `maximum_pseudo_likelihood`.
+            `spins` and `maximum_pseudo_likelihood` raise the same.
         """
         return self.maximum_pseudo_likelihood(self.spins(outcomes, positive, negative), bounds)
 

@@ -36,7 +36,7 @@ class LawSimulation:
         C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain,
         `sweeps` apart, after `burn_in`.
     burn_in, sweeps, moves
-        Of the chains, as in `IsingNetwork.simulate`: ``"swendsen-wang"`` where the heat bath has not mixed.
+        Settings of the chains, as in `IsingNetwork.simulate`: ``"swendsen-wang"`` where the heat bath has not mixed.
     workers
         Processes, -1 for one a core.
     progress

@@ -33,7 +33,7 @@ class PerturbedEstimator:
     coupling
         J in whole steps, a SciPy matrix of int64.
     constants
-        Steps, grid, pull.
+        The steps, the grid and the pull.
     low, high
         First and last position on the grid, a multiple of the spacing; ``high`` is None where there is no upper
         bound.
@@ -84,7 +84,7 @@ class PerturbedScore:
     Parameters
     ----------
     estimator
-        The network's.
+        The network's estimator.
     fields
         :math:`m_i` in steps, exact, shape (n,).
     agreement

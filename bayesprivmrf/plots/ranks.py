@@ -32,7 +32,7 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     Parameters
     ----------
     ranks
-        By name, the ranks of simulated truths: shape (replications,) or (replications, quantities), whole
+        Ranks of simulated truths, by name: shape (replications,) or (replications, quantities), whole
         numbers from 0 to `draws`. One panel a name, one line a quantity.
     draws
         L, the number of posterior draws that each truth was ranked among.

@@ -89,11 +89,11 @@ def step_rho(exposure: Exposure, multiple: float, steps: int, adjacency: Adjacen
     Parameters
     ----------
     exposure
-        Of the regressions.
+        Exposure of the regressions.
     multiple
         :math:`\kappa`, the scale of a choice over the bound B of its regression's residuals.
     steps
-        T.
+        T, the number of steps.
     adjacency
         The neighbouring relation.
     """

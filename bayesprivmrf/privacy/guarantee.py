@@ -145,7 +145,7 @@ class PrivacyGuarantee:
         Parameters
         ----------
         delta
-            In (0, 1), and at least the guarantee's own delta.
+            Second parameter of the result, in (0, 1), and at least the guarantee's own delta.
 
         Returns
         -------

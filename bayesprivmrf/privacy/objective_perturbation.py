@@ -51,7 +51,7 @@ and there g(u) = 1/u + u (1 - 1/u^2) = u.
 """
 
 SAFETY = 1 + 1e-11
-"""By this much a bound computed in floating point is widened."""
+"""Factor by which a bound computed in floating point is widened."""
 
 _LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
 
@@ -74,7 +74,7 @@ class CouplingNorms:
     row_norm
         :math:`D = \max_i D_i`, :math:`D_i = \sum_j |J_{ij}|`.
     sensitivity
-        Of the score, tight: see `score_sensitivity`.
+        Tight sensitivity of the score: see `score_sensitivity`.
     degree
         Largest number of neighbours.
     squares
@@ -192,7 +192,7 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     Parameters
     ----------
     norms
-        Of the coupling matrix.
+        Norms of the coupling matrix.
     epsilon
         The part of the budget for this factor, nats.
 
@@ -231,7 +231,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
     multiple
         Standard deviation over sensitivity.
     epsilon
-        Nats.
+        Budget, nats.
 
     References
     ----------
@@ -276,7 +276,7 @@ class Split:
     epsilon_noise, epsilon_slope
         Nats; they add up to the budget.
     sensitivity
-        Of the score.
+        Sensitivity of the score.
     multiple
         Scale of the noise over the sensitivity: of Laplace noise where delta is 0, else of normal noise.
     curvature

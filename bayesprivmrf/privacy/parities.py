@@ -65,7 +65,7 @@ def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_e
     Parameters
     ----------
     monomials
-        Which sums.
+        The sets whose sums are released.
     adjacency
         The neighbouring relation.
     with_empty

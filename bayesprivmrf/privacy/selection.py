@@ -38,7 +38,7 @@ def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once
     scale
         b, in the unit of the scores.
     choices
-        T.
+        T, the number of choices.
     at_once
         Whether they are the T best of one draw of noise (`NoiseSource.choose_several`), whose rounding weighs more.
 

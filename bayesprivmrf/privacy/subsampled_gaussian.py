@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 COUNT_SHARE = 0.02
-"""Of the budget, as a share of the squared ratio of sensitivity to noise, for a noisy number of records."""
+"""Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records."""
 
 LEAST_DELTA = 1e-8
-"""Of convolved loss distributions: the rounding of their transforms, at most some 2e-11, stays in the slack."""
+"""Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the slack."""
 
 SLACK = 2.0**-12
-"""Of epsilon, for the discretisation of the noise."""
+"""Share of epsilon for the discretisation of the noise."""
 
 DELTA_SLACK = 2.0**-7
-"""Of delta, for the tails of the discretisation and the accountant's rounding."""
+"""Share of delta for the tails of the discretisation and the accountant's rounding."""
 
 _LARGEST_MULTIPLIER = 2.0**20
 _SMALLEST_MULTIPLIER = 2.0**-4
@@ -63,7 +63,7 @@ class Schedule:
     sampling_rate
         q, probability in (0, 1].
     steps
-        T, at least 1.
+        T, the number of steps, at least 1.
     """
 
     sampling_rate: float

@@ -96,7 +96,8 @@ class Released(Card):
     Raises
     ------
     TypeError
-        At class creation, when a class names its kind without ``_content`` and ``_restored``, or the kind of another.
+        A class names its kind without ``_content`` and ``_restored``, or the kind of another; raised at class
+        creation.
     """
 
     kind: ClassVar[str]
@@ -199,7 +200,7 @@ RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 
 
 def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
-    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learnt.
+    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learned.
 
     Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
     comes back as its ``str``.

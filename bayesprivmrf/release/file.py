@@ -2,7 +2,7 @@
 
 ``release.json`` holds the format's name and version, the SHA-256 of the content, and the content, which names
 its kind; ``tables.npy`` the noisy tables' flat view, the public couplings beside a network's estimate, or the numbers
-of a learnt model. Nothing is pickled. A published format never changes meaning:
+of a learned model. Nothing is pickled. A published format never changes meaning:
 a change is a new version. The checksum has no key: it detects accidents, not forgery.
 
 What the content of each kind says stands on its class: see `bayesprivmrf.release.Released`.
@@ -37,7 +37,7 @@ __all__ = ["FORMAT_VERSION", "LARGEST", "packed", "read_file", "require_writable
 
 FORMAT_NAME = "bayesprivmrf-release"
 FORMAT_VERSION = 4
-"""1: noisy statistics. 2: a network's estimate. 3: what is learnt. 4: kinds that other packages bring."""
+"""1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 

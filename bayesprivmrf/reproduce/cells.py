@@ -55,7 +55,7 @@ def compute(cells: Sequence[Cell], folder: Path, *, jobs: int, advance: Callable
     Parameters
     ----------
     cells
-        Any number.
+        The cells, any number.
     folder
         Exists; gets one file a cell as soon as it is computed, so that an interrupted run resumes.
     jobs

@@ -29,7 +29,7 @@ def draw(name: str, table: pd.DataFrame, published: Mapping[NetworkName, Publish
     Parameters
     ----------
     name
-        As in the registry.
+        The figure's name in the registry.
     table
         Its rows.
     published

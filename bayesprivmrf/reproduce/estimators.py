@@ -27,9 +27,9 @@ class PrivateEstimator:
     Parameters
     ----------
     name
-        In tables.
+        The estimator's name in tables.
     label
-        In figures.
+        The estimator's label in figures.
     calibration
         ``"tight"`` or ``"paper"``.
     is_pure

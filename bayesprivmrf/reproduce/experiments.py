@@ -18,7 +18,7 @@ from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source, networ
 __all__ = ["BOUNDS", "COLUMNS", "CostCell", "LayoutCell", "SimulationCell"]
 
 BOUNDS = (0.0, 5.0)
-"""Of beta, as `ObjectivePerturbation` has them; the paper has none, and infinity where there is no root."""
+"""Bounds of beta for `ObjectivePerturbation`; the paper has none, and infinity where there is no root."""
 
 COLUMNS = (
     "network",
@@ -73,7 +73,7 @@ class SimulationCell:
     burn_in
         Sweeps before the draw.
     seed
-        Of everything here but the network.
+        Seed of everything here but the network.
     """
 
     source: Source
@@ -149,7 +149,7 @@ class CostCell:
     noise_draws
         Draws of noise.
     seed
-        Of the noise.
+        Seed of the noise.
     """
 
     source: Published
@@ -206,7 +206,7 @@ class LayoutCell:
     source
         Network with outcomes.
     seed
-        Of the layout.
+        Seed of the layout.
     """
 
     source: Published

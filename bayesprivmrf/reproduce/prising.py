@@ -37,27 +37,27 @@ class Scale:
     name
         ``"full"`` or ``"quick"``.
     repetitions
-        Of every simulation.
+        Repetitions of every simulation.
     burn_in
         Sweeps before a draw.
     noise_draws
-        On real outcomes.
+        Draws of noise on real outcomes.
     nodes
         n of the Erdős-Rényi graphs where it does not vary.
     betas
-        Of Figure 1.
+        True betas of Figure 1.
     network_betas
-        Of Figures 7 and 10.
+        True betas of Figures 7 and 10.
     sizes
         n of Figures 2 and 3.
     exponents
         alpha in p = n^-alpha of Figures 4 and 5.
     epsilons
-        Of Figures 2 to 5 and 13.
+        Budgets of Figures 2 to 5 and 13.
     wide_epsilons
-        Of Figures 8, 11 and 12.
+        Budgets of Figures 8, 11 and 12.
     offsets
-        From the published estimate in Figure 13.
+        Distances from the published estimate in Figure 13.
     """
 
     name: str
@@ -120,7 +120,7 @@ def cells_of(name: str, scale: Scale, published: Mapping[NetworkName, Published]
     published
         The networks at hand.
     seed
-        Of graphs, outcomes and noise.
+        Seed of graphs, outcomes and noise.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class Made:
     Parameters
     ----------
     name
-        As in the registry.
+        The figure's name in the registry.
     table, picture
         The files.
     cells, kept
@@ -69,7 +69,7 @@ def reproduce(
     Parameters
     ----------
     name
-        As in the registry.
+        The figure's name in the registry.
     scale
         `prising.FULL` or `prising.QUICK`; the latter's files end in ``-quick``.
     published
@@ -77,7 +77,7 @@ def reproduce(
     folder
         Is made where it does not exist; its folder ``cells`` keeps what was computed, for the next run.
     seed
-        Of graphs, outcomes and noise. Equal seeds give equal tables, whatever `jobs` is.
+        Seed of graphs, outcomes and noise. Equal seeds give equal tables, whatever `jobs` is.
     jobs
         Processes side by side.
     begin, advance

@@ -87,7 +87,7 @@ class Published:
     path
         Its file.
     digest
-        Of the file's bytes: results are kept for these, wherever they lie.
+        Digest of the file's bytes: results are kept for these bytes, wherever the file lies.
     """
 
     name: NetworkName

@@ -154,11 +154,11 @@ def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path,
         noise=DiscreteLaplace(1.0),
     )
     bare.save(tmp_path / "bare.release")
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(MODEL_OF_TWO, DATA[["a", "c"]], rng=1)
-    learnt.save(tmp_path / "learnt.release")
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(MODEL_OF_TWO, DATA[["a", "c"]], rng=1)
+    learned.save(tmp_path / "learned.release")
     for name, words in (
         ("bare", "must be a promise to audit"),
-        ("learnt", "audit the mechanism that made it"),
+        ("learned", "audit the mechanism that made it"),
     ):
         assert main(["audit", str(tmp_path / f"{name}.release")]) == 1
         assert words in " ".join(capsys.readouterr().err.split())
@@ -167,10 +167,10 @@ def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path,
 MODEL_OF_TWO = bpm.declare(states={"a": [0, 1], "c": [0, 1]})
 
 
-def test_the_tables_within_a_learnt_release_are_audited(tmp_path, capsys):
+def test_the_tables_within_a_learned_release_are_audited(tmp_path, capsys):
     many = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (5000, 2)), columns=["a", "c"])
-    learnt = SelectMeasure(rho=1.0, degree=1, measure="tables").release(MODEL_OF_TWO, many)
-    learnt.save(tmp_path / "tables.release")
+    learned = SelectMeasure(rho=1.0, degree=1, measure="tables").release(MODEL_OF_TWO, many)
+    learned.save(tmp_path / "tables.release")
     assert main(["audit", str(tmp_path / "tables.release"), "--runs", "500", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert 0 < found["cost"] < found["promised"] == 1.0  # a part of what was spent

@@ -118,7 +118,7 @@ def estimators() -> dict[str, Found]:
 
 
 def learned() -> dict[str, Found]:
-    """Records drawn from learnt models, and intervals for them."""
+    """Records drawn from learned models, and intervals for them."""
     names = (
         "ising-moments",
         "pairwise-tables",

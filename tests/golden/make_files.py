@@ -14,7 +14,7 @@ reads in them; look at the difference before it is committed::
     PYTHONPATH=tests uv run python -P tests/golden/make_files.py
 
 Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms from 7a34c0e on; version 2 (network
-estimates) from e53fd2c on; version 3 (all that is learnt) from 84028c7 on. A kind is written in the first version
+estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on. A kind is written in the first version
 that has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and
 e53fd2c as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before
 1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
@@ -173,7 +173,7 @@ def network_estimates() -> Releases:
 
 
 def couplings() -> Releases:
-    """Couplings that select-measure and Frank-Wolfe have learnt."""
+    """Couplings that select-measure and Frank-Wolfe have learned."""
     from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
     from bayesprivmrf.model import declare
 
@@ -226,7 +226,7 @@ def couplings() -> Releases:
 
 
 def monomials() -> Releases:
-    """Models of three-way interactions that Frank-Wolfe has learnt."""
+    """Models of three-way interactions that Frank-Wolfe has learned."""
     from bayesprivmrf.mechanisms import PrivateFrankWolfe
     from bayesprivmrf.model import declare
 

@@ -174,8 +174,9 @@ def package_text(package: str) -> str:
 
 
 def documented_text() -> str:
-    """Every name that docs/api.md shows, wherever it lives."""
-    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    """Every name that the two reference pages show, wherever it lives."""
+    pages = ("api.md", "developer/reference.md")
+    reference = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
     found: dict[str, list[str]] = {}
     for block in reference.split(".. automodule:: ")[1:]:
         module = importlib.import_module(block.split(maxsplit=1)[0])

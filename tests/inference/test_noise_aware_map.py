@@ -207,7 +207,7 @@ def test_sampled_curvature_agrees_with_the_dense_one():
     assert sampled.mean_variances().sum() == pytest.approx(dense.mean_variances(jacobian).sum(), rel=0.4)
 
 
-def test_scales_are_learnt_at_the_maximum_of_the_evidence_of_a_linear_model():
+def test_scales_are_learned_at_the_maximum_of_the_evidence_of_a_linear_model():
     effects = Effects.of((3, 3, 2), ((0, 1), (1, 2)))
     prior = EffectsPrior(effects=effects)
     rng = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""Intervals of learnt couplings: what they hold, what they say of pairs that were left out, what is refused."""
+"""Intervals of learned couplings: what they hold, what they say of pairs that were left out, what is refused."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def held(mechanism, truths, n, seed, **settings) -> dict[str, np.ndarray]:
     for k, truth in enumerate(truths):
         rng = np.random.default_rng([seed, k])
         data = truth.sample(n, rng=rng)
-        learnt = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=rng)
+        learned = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=rng)
         place = np.triu_indices(len(truth.field_vector), 1)
         pairs = truth.coupling_matrix[place]
-        hits = covered(learnt.interval(0.9, rng, **settings), pairs)
+        hits = covered(learned.interval(0.9, rng, **settings), pairs)
         found["coupled"].append(hits[pairs != 0])
         found["free"].append(hits[pairs == 0])
         found["fields"].append(
-            covered(learnt.interval(0.9, rng, of="fields", **settings), truth.field_vector)
+            covered(learned.interval(0.9, rng, of="fields", **settings), truth.field_vector)
         )
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
@@ -90,8 +90,8 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
     data = truth.sample(2_000, rng=4)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     mechanism = SelectMeasure(rho=0.02, degree=4, adjacency="replace-one")
-    learnt = mechanism.release(variables, data, rng=5)
-    frame = learnt.interval(0.9, rng=6)
+    learned = mechanism.release(variables, data, rng=5)
+    frame = learned.interval(0.9, rng=6)
     left_out = frame[frame["estimate"] == 0]
     assert len(left_out) >= 15
     assert (left_out["lower"] < 0).all()
@@ -99,16 +99,16 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
     (i, j), limit = next(((int(a[1:]), int(b[1:])), row["upper"]) for (a, b), row in left_out.iterrows())
     out = {}
     for share in (0.4, 1.0):
-        A = learnt.coupling_matrix.copy()
+        A = learned.coupling_matrix.copy()
         A[i, j] = A[j, i] = share * limit
-        other = ising(A, learnt.field_vector)
+        other = ising(A, learned.field_vector)
         rng, count = np.random.default_rng(7), 0
         for _ in range(200):
             codes, _ = other.solution.codes(2_000, rng)
             measured = select_and_measure(
-                codes, np.ones(2_000, dtype=int), 2_000.0, learnt.map.plan, SimulatedNoise(rng)
+                codes, np.ones(2_000, dtype=int), 2_000.0, learned.map.plan, SimulatedNoise(rng)
             )
-            targets = PairTargets.of(measured, learnt.map.plan, 2_000.0, 0.0)
+            targets = PairTargets.of(measured, learned.map.plan, 2_000.0, 0.0)
             kept = targets.pairs[targets.standing_out()]
             count += not (kept == [min(i, j), max(i, j)]).all(axis=1).any()
         out[share] = count
@@ -121,8 +121,8 @@ def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     truth = regular(12, 8, 0.12)
     data = truth.sample(3_000, rng=9)
     mechanism = SelectMeasure(rho=rho, degree=11, adjacency="replace-one")
-    learnt = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=10)
-    plan = learnt.map.plan
+    learned = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=10)
+    plan = learned.map.plan
     codes = data.to_numpy().astype(np.uint8)
     measured = select_and_measure(
         codes, np.ones(len(codes), dtype=int), 3_000.0, plan, SimulatedNoise(np.random.default_rng(10))
@@ -154,8 +154,8 @@ def test_tables_have_limits_for_every_entry():
         {"x": x, "y": y, "z": rng.integers(0, 2, x.size), "one": 0, "w": rng.integers(0, 4, x.size)}
     )
     states = {"x": [0, 1, 2], "y": [0, 1, 2], "z": [0, 1], "one": [0], "w": [0, 1, 2, 3]}
-    learnt = SelectMeasure(rho=0.5, degree=1).release(bpm.declare(states=states), data, rng=12)
-    frame = learnt.interval(0.9, rng=13).sort_index()
+    learned = SelectMeasure(rho=0.5, degree=1).release(bpm.declare(states=states), data, rng=12)
+    frame = learned.interval(0.9, rng=13).sort_index()
     agrees = np.log((0.5 + 0.5 / 3) / (0.5 / 3))
     exact = agrees * (np.eye(3) - 1 / 3)
     table = frame.loc["x", "y"]
@@ -165,7 +165,7 @@ def test_tables_have_limits_for_every_entry():
     rest = frame.loc["x", "w"]
     assert (rest["lower"] < 0).all()
     assert (rest["upper"] > 0).all()
-    fields = learnt.interval(0.9, rng=14, of="fields")
+    fields = learned.interval(0.9, rng=14, of="fields")
     assert (fields["lower"] <= fields["upper"]).all()
 
 
@@ -197,11 +197,11 @@ def test_what_a_map_shrinks_is_given_back():
         shrinking = Shrinking(0.5, 0.1)
         codes, _ = ising(A).solution.codes(2_000, rng)
         found = shrinking.learn(codes, None, 2_000.0, SimulatedNoise(rng))
-        learnt = ising(*found, total=2_000.0, map=shrinking)
+        learned = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
-        hits.append(covered(learnt.interval(0.9, rng=k, replicates=40), truth)[truth != 0])
-        draws = [draw.vector() for draw in replicates_of(learnt, 20, np.random.default_rng(k))]
-        high, low = 2 * learnt.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
+        hits.append(covered(learned.interval(0.9, rng=k, replicates=40), truth)[truth != 0])
+        draws = [draw.vector() for draw in replicates_of(learned, 20, np.random.default_rng(k))]
+        high, low = 2 * learned.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
         plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
     assert enough(np.concatenate(hits), 0.85)
     assert np.concatenate(plain).mean() < 0.5
@@ -222,15 +222,15 @@ def test_a_pair_outside_the_declared_cliques_has_no_width():
 def test_methods_that_do_not_fit_are_refused():
     data = regular(4, 20).sample(200, rng=21)
     variables = bpm.declare(states={v: [0, 1] for v in data})
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=22)
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=22)
     with pytest.raises(ArgumentError, match="linearised"):
-        learnt.interval(method="linearised")
+        learned.interval(method="linearised")
     for gone in ("basic", "percentile", "exact"):
         with pytest.raises(ArgumentError, match=r"`method` must be 'linearised', 'calibrated' or None"):
-            learnt.interval(method=gone)
+            learned.interval(method=gone)
     for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
-            learnt.interval(**wrong)
+            learned.interval(**wrong)
     with pytest.raises(ModelError, match="does not know"):
         ising(np.zeros((4, 4)), total=100.0).interval()
 
@@ -238,9 +238,9 @@ def test_methods_that_do_not_fit_are_refused():
 def test_the_same_seed_gives_the_same_limits():
     data = regular(6, 23).sample(500, rng=24)
     variables = bpm.declare(states={v: [0, 1] for v in data})
-    learnt = SelectMeasure(rho=1.0, degree=2).release(variables, data, rng=25)
-    pd.testing.assert_frame_equal(learnt.interval(rng=26), learnt.interval(rng=26))
-    narrow, wide = (learnt.interval(prob, rng=1) for prob in (0.5, 0.95))
+    learned = SelectMeasure(rho=1.0, degree=2).release(variables, data, rng=25)
+    pd.testing.assert_frame_equal(learned.interval(rng=26), learned.interval(rng=26))
+    narrow, wide = (learned.interval(prob, rng=1) for prob in (0.5, 0.95))
     assert (wide["upper"] - wide["lower"] >= narrow["upper"] - narrow["lower"]).all()
 
 

@@ -1,4 +1,4 @@
-"""A learnt pairwise model says one distribution in all its forms."""
+"""A learned pairwise model says one distribution in all its forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learnt regression in a file."""
+"""A learned regression in a file."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ def test_a_frame_of_records_in_place_of_one_row_is_refused_without_showing_them(
     assert "SECRET" not in str(raised.value)
 
 
-def test_a_learnt_model_without_tables_says_how_to_have_some():
+def test_a_learned_model_without_tables_says_how_to_have_some():
     variables = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
     data = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 1] * 50})
     for measure, words in (("moments", "measure='tables'"), ("tables", r"`\.statistics`")):
-        learnt = SelectMeasure(rho=1.0, degree=1, measure=measure).release(variables, data, rng=1)
+        learned = SelectMeasure(rho=1.0, degree=1, measure=measure).release(variables, data, rng=1)
         with pytest.raises(ArgumentError, match=words):
-            bpm.NaiveMLE().fit(learnt)  # type: ignore[arg-type]
+            bpm.NaiveMLE().fit(learned)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"0\.9 is for 90 %"):
-        learnt.interval(prob=90)
+        learned.interval(prob=90)

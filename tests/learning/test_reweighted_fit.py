@@ -113,9 +113,9 @@ def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(monkeypat
     mechanism = SelectMeasure(rho=0.01, degree=5)
 
     def largest(seed: int) -> float:
-        learnt = mechanism.release(network, data, rng=seed)
-        assert learnt.status == "converged"
-        return float(np.abs(learnt.coupling_matrix).max())
+        learned = mechanism.release(network, data, rng=seed)
+        assert learned.status == "converged"
+        return float(np.abs(learned.coupling_matrix).max())
 
     assert max(largest(seed) for seed in range(4)) < 2.5
     monkeypatch.setattr(select_measure, "needs_reweighting", lambda *_: False)

@@ -78,7 +78,7 @@ class Replay(NoiseSource):
         return np.arange(1, size + 1, dtype=np.uint64) << np.uint64(40)
 
 
-# what is learnt
+# what is learned
 
 
 def test_a_small_chain_is_recovered_at_a_large_budget():

@@ -52,78 +52,78 @@ def expected_couplings() -> np.ndarray:
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_an_ising_model_is_learnt(adjacency):
-    learnt = PrivateFrankWolfe(rho=2.0, width=2.0, adjacency=adjacency).release(
+def test_an_ising_model_is_learned(adjacency):
+    learned = PrivateFrankWolfe(rho=2.0, width=2.0, adjacency=adjacency).release(
         network(), frame(50_000), rng=3
     )
-    assert isinstance(learnt, LearnedIsing)
-    assert list(learnt.couplings["variable"].to_numpy()) == list(NAMES)
-    np.testing.assert_allclose(learnt.coupling_matrix, expected_couplings(), atol=0.09)
-    assert learnt.fields.sel(variable=7).item() == pytest.approx(math.log(7 / 3) / 2, abs=0.06)
-    assert set(learnt.graph(0.2).edges) == {("z", 0), (0, "a")}
-    assert learnt.guarantee.rho == 2.0
-    assert learnt.guarantee.adjacency is adjacency
+    assert isinstance(learned, LearnedIsing)
+    assert list(learned.couplings["variable"].to_numpy()) == list(NAMES)
+    np.testing.assert_allclose(learned.coupling_matrix, expected_couplings(), atol=0.09)
+    assert learned.fields.sel(variable=7).item() == pytest.approx(math.log(7 / 3) / 2, abs=0.06)
+    assert set(learned.graph(0.2).edges) == {("z", 0), (0, "a")}
+    assert learned.guarantee.rho == 2.0
+    assert learned.guarantee.adjacency is adjacency
     if adjacency is Adjacency.REPLACE_ONE:
-        assert learnt.total == 50_000
+        assert learned.total == 50_000
     else:
-        assert learnt.total != 50_000
-        assert learnt.total == pytest.approx(50_000, abs=100)
+        assert learned.total != 50_000
+        assert learned.total == pytest.approx(50_000, abs=100)
 
 
 def test_steps_and_noise_are_said_and_paid_for():
-    learnt = PrivateFrankWolfe(rho=0.5, width=1.0, steps=17).release(network(), frame(500), rng=4)
-    assert learnt.total is None  # steps are given, so no budget went to the number of records
-    assert learnt.details["steps"] == 17
-    assert learnt.details["radius"] == 2.0
-    multiple = learnt.details["noise_multiple"]
+    learned = PrivateFrankWolfe(rho=0.5, width=1.0, steps=17).release(network(), frame(500), rng=4)
+    assert learned.total is None  # steps are given, so no budget went to the number of records
+    assert learned.details["steps"] == 17
+    assert learned.details["radius"] == 2.0
+    multiple = learned.details["noise_multiple"]
     paid = step_rho(Exposure.of_logistic(4), multiple, 17, Adjacency.ADD_OR_REMOVE_ONE)
     assert 0.4999 < paid <= 0.5
 
 
 def test_the_budget_covers_the_number_of_records_and_the_steps():
     mechanism = PrivateFrankWolfe(rho=0.5, width=1.0)
-    learnt = mechanism.release(network(), frame(1000), rng=4)
-    assert learnt.total_noise is not None
-    steps = learnt.details["steps"]
-    paid = step_rho(learnt.map.exposure, learnt.details["noise_multiple"], steps, mechanism.adjacency)
-    assert 0.4999 < paid + 1 / (2 * learnt.total_noise.scale**2) <= 0.5
+    learned = mechanism.release(network(), frame(1000), rng=4)
+    assert learned.total_noise is not None
+    steps = learned.details["steps"]
+    paid = step_rho(learned.map.exposure, learned.details["noise_multiple"], steps, mechanism.adjacency)
+    assert 0.4999 < paid + 1 / (2 * learned.total_noise.scale**2) <= 0.5
 
 
-def test_declared_cliques_bound_what_is_learnt():
-    learnt = PrivateFrankWolfe(rho=5.0, width=2.0).release(
+def test_declared_cliques_bound_what_is_learned():
+    learned = PrivateFrankWolfe(rho=5.0, width=2.0).release(
         network([("z", "a"), (0, "a"), (7,)]), frame(5000), rng=5
     )
-    A = learnt.coupling_matrix
+    A = learned.coupling_matrix
     assert A[0, 1] == A[0, 3] == A[1, 3] == A[2, 3] == 0
     assert A[0, 2] < -0.1
     assert A[1, 2] < -0.3
 
 
 @pytest.mark.parametrize("method", ["softmax", "pairs"])
-def test_a_pairwise_model_of_unequal_alphabets_is_learnt(method):
+def test_a_pairwise_model_of_unequal_alphabets_is_learned(method):
     data = frame(40_000)
     rng = np.random.default_rng(6)
     data["k"] = np.where(rng.random(40_000) < 0.6, np.where(data["z"] == "b", "two", "one"), "three")
     data["only"] = "ever"
     states = {name: ["c", "b"] for name in NAMES} | {"k": ["three", "one", "two"], "only": ["ever"]}
-    learnt = PrivateFrankWolfe(rho=3.0, width=3.0, method=method).release(
+    learned = PrivateFrankWolfe(rho=3.0, width=3.0, method=method).release(
         bpm.declare(states=states), data, rng=7
     )
-    assert isinstance(learnt, LearnedPairwise)
-    table = learnt.couplings["z", "k"]
+    assert isinstance(learned, LearnedPairwise)
+    table = learned.couplings["z", "k"]
     assert table.sel(z="b", k="two") > 0.4
     assert table.sel(z="b", k="one") < -0.4
     assert abs(table.sel(z="b", k="three")) < 0.15
-    assert learnt.couplings["z", 0].sel({"z": "b", "0": "b"}) == pytest.approx(math.log(9) / 2, abs=0.3)
-    assert not np.asarray(learnt.couplings["z", "only"]).any()
-    assert "only" in learnt.network.nodes
+    assert learned.couplings["z", 0].sel({"z": "b", "0": "b"}) == pytest.approx(math.log(9) / 2, abs=0.3)
+    assert not np.asarray(learned.couplings["z", "only"]).any()
+    assert "only" in learned.network.nodes
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_nobody_at_all_may_be_protected():
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(0), rng=8)
-    assert np.isfinite(learnt.coupling_matrix).all()
-    assert learnt.details["steps"] == 10
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(0), rng=8)
+    assert np.isfinite(learned.coupling_matrix).all()
+    assert learned.details["steps"] == 10
     with pytest.raises(DataError, match="at least one record"):
         PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one").release(network(), frame(0), rng=8)
 
@@ -148,8 +148,8 @@ def test_choices_without_seed_come_from_no_generator_of_numpy(monkeypatch):
     for name in ("default_rng", "Generator", "random"):
         monkeypatch.setattr(np.random, name, refuse)
     for settings in ({"adjacency": "replace-one"}, {}, {"adjacency": "replace-one", "calibration": "paper"}):
-        learnt = PrivateFrankWolfe(rho=1.0, width=1.0, **settings).release(variables, data)
-        assert not learnt.provenance.simulated
+        learned = PrivateFrankWolfe(rho=1.0, width=1.0, **settings).release(variables, data)
+        assert not learned.provenance.simulated
 
 
 class Spy(NoiseSource):
@@ -186,13 +186,13 @@ def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, cal
     mechanism = PrivateFrankWolfe(
         rho=1.0, width=1.0, steps=15, calibration=calibration, adjacency="replace-one"
     )
-    learnt = mechanism.release(network(cliques), frame(2000), rng=12)
-    learnt.save(tmp_path / "couplings.release")
+    learned = mechanism.release(network(cliques), frame(2000), rng=12)
+    learned.save(tmp_path / "couplings.release")
     loaded = bpm.load_release(tmp_path / "couplings.release")
-    assert loaded.map.as_dict() == learnt.map.as_dict()
-    np.testing.assert_array_equal(loaded.map.eligible, learnt.map.eligible)
-    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
-    intervals = [release.interval(rng=13, replicates=3) for release in (learnt, loaded)]
+    assert loaded.map.as_dict() == learned.map.as_dict()
+    np.testing.assert_array_equal(loaded.map.eligible, learned.map.eligible)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learned.coupling_matrix)
+    intervals = [release.interval(rng=13, replicates=3) for release in (learned, loaded)]
     pd.testing.assert_frame_equal(*intervals)
     assert (intervals[0]["lower"] <= intervals[0]["upper"]).all()
 
@@ -200,12 +200,12 @@ def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, cal
 def test_a_pairwise_release_is_saved_with_its_map(tmp_path):
     data = frame(500).assign(k="u")
     variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, steps=12).release(variables, data, rng=14)
-    learnt.save(tmp_path / "couplings.release")
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, steps=12).release(variables, data, rng=14)
+    learned.save(tmp_path / "couplings.release")
     loaded = bpm.load_release(tmp_path / "couplings.release")
-    assert loaded.map.as_dict() == learnt.map.as_dict()
-    assert type(loaded.map) is type(learnt.map)
-    np.testing.assert_array_equal(loaded.coupling_matrix, learnt.coupling_matrix)
+    assert loaded.map.as_dict() == learned.map.as_dict()
+    assert type(loaded.map) is type(learned.map)
+    np.testing.assert_array_equal(loaded.coupling_matrix, learned.coupling_matrix)
 
 
 # the paper's calibration
@@ -213,18 +213,18 @@ def test_a_pairwise_release_is_saved_with_its_map(tmp_path):
 
 def test_the_paper_calibration_says_what_it_costs():
     paper = PrivateFrankWolfe(rho=1.0, width=0.7, calibration="paper", adjacency="replace-one", steps=30)
-    learnt = paper.release(network(), frame(20_000), rng=10)
-    assert learnt.guarantee.rho == pytest.approx(2 / (1 + math.exp(-1.4)) ** 2, rel=1e-3)
-    assert learnt.guarantee.rho > 1.0  # the paper says 1
-    assert learnt.coupling_matrix[0, 1] > 0.1
+    learned = paper.release(network(), frame(20_000), rng=10)
+    assert learned.guarantee.rho == pytest.approx(2 / (1 + math.exp(-1.4)) ** 2, rel=1e-3)
+    assert learned.guarantee.rho > 1.0  # the paper says 1
+    assert learned.coupling_matrix[0, 1] > 0.1
 
 
 def test_the_paper_calibration_of_larger_alphabets_costs_less_than_it_says():
     data = frame(2000).assign(k="u")
     variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
     settings = {"rho": 1.0, "width": 0.7, "calibration": "paper", "adjacency": "replace-one"}
-    learnt = PrivateFrankWolfe(**settings, method="pairs", steps=5).release(variables, data, rng=11)
-    assert learnt.guarantee.rho < 1.0
+    learned = PrivateFrankWolfe(**settings, method="pairs", steps=5).release(variables, data, rng=11)
+    assert learned.guarantee.rho < 1.0
     with pytest.raises(ArgumentError, match="method='pairs'"):
         PrivateFrankWolfe(**settings).release(variables, data)
 
@@ -312,7 +312,7 @@ def test_settings_are_frozen_and_keyword_only():
         ({v: list(range(10)) for v in range(2000)}, ModelTooLargeError, "GiB"),
     ],
 )
-def test_models_that_cannot_be_learnt_are_refused_before_data_is_read(states, error, message):
+def test_models_that_cannot_be_learned_are_refused_before_data_is_read(states, error, message):
     with pytest.raises(error, match=message):
         PrivateFrankWolfe(rho=1.0, width=1.0).release(bpm.declare(states=states), Unread())
 
@@ -325,8 +325,8 @@ def test_a_budget_too_small_for_any_scale_is_refused_before_data_is_read():
 @pytest.mark.parametrize("rho", [1e-6, 1e6])
 @pytest.mark.parametrize("width", [1e-3, 1000.0])
 def test_extreme_settings_give_finite_couplings_inside_the_width(rho, width):
-    learnt = PrivateFrankWolfe(rho=rho, width=width, steps=30).release(network(), frame(200), rng=16)
-    sizes = np.abs(learnt.coupling_matrix).sum(axis=1) + np.abs(learnt.field_vector)
+    learned = PrivateFrankWolfe(rho=rho, width=width, steps=30).release(network(), frame(200), rng=16)
+    sizes = np.abs(learned.coupling_matrix).sum(axis=1) + np.abs(learned.field_vector)
     assert np.isfinite(sizes).all()
     assert sizes.max() <= 2 * width  # half of its own width, and half of three others
 
@@ -336,8 +336,8 @@ def test_values_outside_the_declared_states_are_refused_or_redirected():
     data.loc[5, "a"] = "q"
     with pytest.raises(UndeclaredStateError):
         PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), data, rng=1)
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(network(), data, rng=1)
-    assert np.isfinite(learnt.coupling_matrix).all()
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(network(), data, rng=1)
+    assert np.isfinite(learned.coupling_matrix).all()
 
 
 # what noise hides, and what is told before
@@ -360,8 +360,8 @@ def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settin
         PrivateFrankWolfe(rho=1e-4, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
     assert caught[0].filename == __file__
     with no_noise_warning():
-        learnt = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
-    assert learnt.graph(0.2).number_of_edges() == 1
+        learned = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
+    assert learned.graph(0.2).number_of_edges() == 1
 
 
 def test_steps_and_no_number_of_records_say_nothing_of_it():
@@ -398,10 +398,10 @@ def test_a_preview_has_steps_choices_and_what_they_cost():
     assert frame["step"].iloc[0] == "number of records"
     assert math.isnan(frame["noise_sd"].iloc[-1])  # steps wait for the number of records
     told = mechanism.preview(TEN, total=50_000).iloc[-1]
-    learnt = mechanism.release(TEN, agreeing(50_000), rng=1)
-    assert told["step"] == f"{learnt.details['steps']} steps of 10 choices"
-    assert told["count"] == 10 * learnt.details["steps"]
-    assert told["noise_sd"] == pytest.approx(learnt.details["noise_multiple"] * math.pi / math.sqrt(6))
+    learned = mechanism.release(TEN, agreeing(50_000), rng=1)
+    assert told["step"] == f"{learned.details['steps']} steps of 10 choices"
+    assert told["count"] == 10 * learned.details["steps"]
+    assert told["noise_sd"] == pytest.approx(learned.details["noise_multiple"] * math.pi / math.sqrt(6))
     assert told["smallest_coupling"] < 0.3
     assert "20 steps of 10 choices" in set(
         PrivateFrankWolfe(rho=0.5, width=1.0, steps=20).preview(TEN)["step"]

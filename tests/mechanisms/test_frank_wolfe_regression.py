@@ -35,7 +35,7 @@ def frame(records: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_log_odds_are_learnt(adjacency):
+def test_log_odds_are_learned(adjacency):
     mechanism = PrivateLogisticRegression(rho=1.0, radius=3.0, target="ill", adjacency=adjacency)
     fitted = mechanism.release(bpm.declare(states=STATES), frame(30_000), rng=2)
     w = fitted.coefficients

@@ -37,41 +37,41 @@ def network(cliques=None):
 
 @pytest.mark.parametrize("target", ["l1", "linf"])
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
-def test_the_triple_is_learnt(target, adjacency):
+def test_the_triple_is_learned(target, adjacency):
     mechanism = PrivateFrankWolfe(rho=5.0, width=1.0, order=3, target=target, adjacency=adjacency)
-    learnt = mechanism.release(network(), frame(50_000), rng=2)
-    assert isinstance(learnt, LearnedMonomials)
-    assert list(learnt.monomials.index) == [t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)]
-    assert learnt.monomials["z", 0, "a"] == pytest.approx(math.atanh(0.6), abs=0.06)
-    assert learnt.monomials[(7,)] == pytest.approx(math.atanh(0.3), abs=0.06)
-    others = learnt.monomials.drop([("z", 0, "a"), (7,)])
+    learned = mechanism.release(network(), frame(50_000), rng=2)
+    assert isinstance(learned, LearnedMonomials)
+    assert list(learned.monomials.index) == [t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)]
+    assert learned.monomials["z", 0, "a"] == pytest.approx(math.atanh(0.6), abs=0.06)
+    assert learned.monomials[(7,)] == pytest.approx(math.atanh(0.3), abs=0.06)
+    others = learned.monomials.drop([("z", 0, "a"), (7,)])
     assert others.abs().max() < (0.06 if target == "l1" else 0.2)
-    assert set(learnt.graph(0.25).edges) >= {("z", 0), ("z", "a"), (0, "a")}
-    assert learnt.guarantee.rho == 5.0
-    assert learnt.details["steps"] >= 10
-    assert (learnt.total == 50_000) or adjacency == "add-or-remove-one"
-    assert "protects nobody" in repr(learnt)
+    assert set(learned.graph(0.25).edges) >= {("z", 0), ("z", "a"), (0, "a")}
+    assert learned.guarantee.rho == 5.0
+    assert learned.details["steps"] >= 10
+    assert (learned.total == 50_000) or adjacency == "add-or-remove-one"
+    assert "protects nobody" in repr(learned)
 
 
 @pytest.mark.parametrize("target", ["l1", "linf"])
-def test_a_learnt_model_keeps_its_map_in_a_file_and_has_intervals(tmp_path, target):
+def test_a_learned_model_keeps_its_map_in_a_file_and_has_intervals(tmp_path, target):
     mechanism = PrivateFrankWolfe(rho=2.0, width=1.0, order=3, target=target)
-    learnt = mechanism.release(network(), frame(2_000), rng=2)
-    learnt.save(tmp_path / "model.release")
+    learned = mechanism.release(network(), frame(2_000), rng=2)
+    learned.save(tmp_path / "model.release")
     again = bpm.load_release(tmp_path / "model.release")
-    assert again.monomials.equals(learnt.monomials)
-    assert again.total_noise == learnt.total_noise is not None
+    assert again.monomials.equals(learned.monomials)
+    assert again.total_noise == learned.total_noise is not None
     found = again.interval(rng=1, replicates=5)
-    assert found.equals(learnt.interval(rng=1, replicates=5))
+    assert found.equals(learned.interval(rng=1, replicates=5))
     assert (found["upper"] > found["lower"]).any()
     assert len(again.sample(7, rng=1)) == 7
 
 
-def test_declared_cliques_bound_what_is_learnt():
-    learnt = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, steps=20).release(
+def test_declared_cliques_bound_what_is_learned():
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, steps=20).release(
         network([("z", 0, "a"), ("a", 7)]), frame(500), rng=1
     )
-    assert set(learnt.monomials.index) == {
+    assert set(learned.monomials.index) == {
         *((v,) for v in NAMES),
         ("z", 0),
         ("z", "a"),
@@ -89,8 +89,8 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
     mechanism = PrivateFrankWolfe(
         rho=0.3, width=1.0, order=3, target=target, adjacency=adjacency, steps=steps
     )
-    learnt = mechanism.release(network(), frame(50), rng=1)
-    bought, fitted = learnt.total_noise, learnt.map
+    learned = mechanism.release(network(), frame(50), rng=1)
+    bought, fitted = learned.total_noise, learned.map
     spent = Fraction(0) if bought is None else promised_loss([bought], 1.0)
     if fitted.parity_law is not None:
         has_total = adjacency is Adjacency.REPLACE_ONE or bought is not None
@@ -104,9 +104,9 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
 
 def test_a_release_without_records_or_seed_is_made():
     mechanism = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=10)
-    learnt = mechanism.release(network(), frame(0))
-    assert not learnt.provenance.simulated
-    assert np.isfinite(learnt.monomials).all()
+    learned = mechanism.release(network(), frame(0))
+    assert not learned.provenance.simulated
+    assert np.isfinite(learned.monomials).all()
 
 
 @pytest.mark.parametrize(

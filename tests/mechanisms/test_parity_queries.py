@@ -253,9 +253,9 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     assert 0.9 < np.median(width / (2 * 1.645 * spread)) < 1.6  # not knowing the other coefficients widens it
     fields = model.interval(prob=0.9, rng=2, replicates=10, of="fields")
     assert list(fields.index) == [(v,) for v in NAMES]
-    learnt = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
+    learned = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
     with pytest.raises(ModelError, match="does not know"):
-        learnt.interval(rng=1)
+        learned.interval(rng=1)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

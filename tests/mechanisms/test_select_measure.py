@@ -54,18 +54,18 @@ def network(names=tuple(range(8)), cliques=None):
 def test_couplings_and_fields_are_found_with_the_declared_order_of_states(adjacency, measure):
     data, A = ising_frame(20_000)
     mechanism = SelectMeasure(rho=1.0, degree=3, measure=measure, adjacency=adjacency)
-    learnt = mechanism.release(network(), data, rng=1)
-    assert isinstance(learnt, LearnedIsing)
-    assert learnt.status == "converged"
+    learned = mechanism.release(network(), data, rng=1)
+    assert isinstance(learned, LearnedIsing)
+    assert learned.status == "converged"
     # sampling alone: a coupling's deviation is about 0.012
-    assert np.abs(learnt.couplings.values - A).max() < 0.06
-    assert np.abs(learnt.fields.values - np.linspace(-0.4, 0.4, 8)).max() < 0.08
-    assert set(RING) - {(7, 0)} <= set(learnt.graph(0.1).edges)
-    assert (learnt.total == 20_000) == (adjacency == "replace-one")
-    assert (learnt.statistics is None) == (measure == "moments")
+    assert np.abs(learned.couplings.values - A).max() < 0.06
+    assert np.abs(learned.fields.values - np.linspace(-0.4, 0.4, 8)).max() < 0.08
+    assert set(RING) - {(7, 0)} <= set(learned.graph(0.1).edges)
+    assert (learned.total == 20_000) == (adjacency == "replace-one")
+    assert (learned.statistics is None) == (measure == "moments")
 
 
-def test_tables_of_any_alphabet_are_learnt_beside_one_state_and_isolated_variables():
+def test_tables_of_any_alphabet_are_learned_beside_one_state_and_isolated_variables():
     rng = np.random.default_rng(2)
     n = 20_000
     a = rng.integers(0, 3, n)
@@ -82,23 +82,23 @@ def test_tables_of_any_alphabet_are_learnt_beside_one_state_and_isolated_variabl
     variables = bpm.declare(
         states={"x": ["m", "k", "l"], 0: [30, 10, 20], "one": ["only"], 7: [True, False], "far": [3, 1, 0, 2]}
     )
-    learnt = SelectMeasure(rho=1.0, degree=0.5).release(variables, data, rng=3)
-    assert isinstance(learnt, LearnedPairwise)
-    assert [set(edge) for edge in learnt.graph().edges] == [{"x", 0}]
+    learned = SelectMeasure(rho=1.0, degree=0.5).release(variables, data, rng=3)
+    assert isinstance(learned, LearnedPairwise)
+    assert [set(edge) for edge in learned.graph().edges] == [{"x", 0}]
     # P(b | a) is 2/3 on the diagonal and 1/6 off it: a coupling of log 4 times the centred identity
     expected = math.log(4) * (np.eye(3) - 1 / 3)
-    np.testing.assert_allclose(learnt.couplings["x", 0].values, expected, atol=0.12)
-    assert learnt.couplings["x", 0].sel({"x": "k", "0": 10}) > 0.7
-    assert learnt.statistics is not None
-    assert ("one",) in learnt.statistics.specification.cliques
+    np.testing.assert_allclose(learned.couplings["x", 0].values, expected, atol=0.12)
+    assert learned.couplings["x", 0].sel({"x": "k", "0": 10}) > 0.7
+    assert learned.statistics is not None
+    assert ("one",) in learned.statistics.specification.cliques
 
 
 def test_the_noisy_tables_serve_the_other_estimators():
     data, _ = ising_frame(5000)
-    learnt = SelectMeasure(rho=1.0, degree=2, measure="tables").release(network(), data, rng=4)
-    assert isinstance(learnt.statistics, bpm.NoisyStatistics)
-    solution = bpm.NoiseAwareMAP().fit(learnt.statistics)
-    assert len(learnt.network.get_factors()) == len(learnt.specification.cliques)
+    learned = SelectMeasure(rho=1.0, degree=2, measure="tables").release(network(), data, rng=4)
+    assert isinstance(learned.statistics, bpm.NoisyStatistics)
+    solution = bpm.NoiseAwareMAP().fit(learned.statistics)
+    assert len(learned.network.get_factors()) == len(learned.specification.cliques)
     assert abs(solution.marginal([0, 1]).values[0, 0] - (data[[0, 1]] == "z").all(axis=1).mean()) < 0.03
 
 
@@ -109,14 +109,14 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, deg
     mechanism = SelectMeasure(rho=0.37, degree=degree, adjacency=adjacency)
     variables = bpm.declare(states={v: list(range(states)) for v in range(12)})
     data = pd.DataFrame(np.random.default_rng(0).integers(0, states, (5000, 12)), columns=list(range(12)))
-    learnt = mechanism.release(variables, data, rng=1)
-    inner = learnt.map.plan
+    learned = mechanism.release(variables, data, rng=1)
+    inner = learned.map.plan
     form = "moments" if states == 2 else "tables"
     assert inner.form == form
     spent = promised_loss([inner.one_way], singles_sensitivity((states,) * 12, form, mechanism.adjacency))
     spent += promised_loss([inner.two_way], pairs_sensitivity(12, inner.count, form, mechanism.adjacency))
-    if learnt.total_noise is not None:
-        spent += promised_loss([learnt.total_noise], 1.0)
+    if learned.total_noise is not None:
+        spent += promised_loss([learned.total_noise], 1.0)
     assert (inner.selection_scale is None) == (degree == 11)
     if inner.selection_scale is not None:
         cost = selection_rho(
@@ -146,9 +146,9 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, deg
 def test_all_pairs_are_measured_where_their_noise_would_be_no_larger(adjacency, measure, degree, measured):
     data, _ = ising_frame(500)
     mechanism = SelectMeasure(rho=1.0, degree=degree, measure=measure, adjacency=adjacency)
-    learnt = mechanism.release(network(), data, rng=1)
-    assert learnt.details["pairs_measured"] == measured
-    assert learnt.map.plan.two_way.variance <= min(
+    learned = mechanism.release(network(), data, rng=1)
+    assert learned.details["pairs_measured"] == measured
+    assert learned.map.plan.two_way.variance <= min(
         SelectMeasure(rho=1.0, degree=d, measure=measure, adjacency=adjacency)
         .release(network(), data, rng=1)
         .map.plan.two_way.variance
@@ -165,20 +165,20 @@ def test_the_noise_of_the_plan_does_not_know_the_number_of_records():
         assert small[name] == large[name]
 
 
-def test_only_couplings_inside_declared_cliques_are_learnt():
+def test_only_couplings_inside_declared_cliques_are_learned():
     data, _ = ising_frame(5000)
     cliques = [(0, 1, 2), (3,), (4, 5), (6,), (7,)]
-    learnt = SelectMeasure(rho=5.0, degree=1).release(network(cliques=cliques), data, rng=6)
-    assert {frozenset(edge) for edge in learnt.graph().edges} <= {
+    learned = SelectMeasure(rho=5.0, degree=1).release(network(cliques=cliques), data, rng=6)
+    assert {frozenset(edge) for edge in learned.graph().edges} <= {
         frozenset(edge) for edge in [(0, 1), (0, 2), (1, 2), (4, 5)]
     }
-    assert learnt.graph().number_of_edges() >= 3
+    assert learned.graph().number_of_edges() >= 3
 
 
 def test_no_records_are_no_trouble_where_their_number_is_private():
     with pytest.warns(NoiseWarning, match="none of 8 pairs"):
-        learnt = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
-    assert np.isfinite(learnt.coupling_matrix).all()
+        learned = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
+    assert np.isfinite(learned.coupling_matrix).all()
     with pytest.raises(DataError, match="at least one record"):
         SelectMeasure(rho=1.0, degree=2, adjacency="replace-one").release(
             network(), ising_frame(10)[0].iloc[:0]
@@ -239,18 +239,18 @@ def test_models_that_do_not_fit_are_refused_before_anything_is_read():
 def test_a_release_comes_back_from_its_file_whole(tmp_path):
     data, _ = ising_frame(3000)
     for measure in ("moments", "tables"):
-        learnt = SelectMeasure(rho=1.0, degree=2, measure=measure).release(network(), data, rng=9)
-        learnt.save(tmp_path / f"{measure}.release")
+        learned = SelectMeasure(rho=1.0, degree=2, measure=measure).release(network(), data, rng=9)
+        learned.save(tmp_path / f"{measure}.release")
         again = bpm.load_release(tmp_path / f"{measure}.release")
-        assert np.array_equal(again.coupling_matrix, learnt.coupling_matrix)
-        assert np.array_equal(again.field_vector, learnt.field_vector)
-        assert again.domain == learnt.domain
-        assert again.guarantee == learnt.guarantee
-        assert again.details == learnt.details
-        assert again.total == learnt.total
-        assert again.total_noise == learnt.total_noise
-        assert again.statistics == learnt.statistics
-        first, second = (r.interval(rng=1, replicates=3) for r in (learnt, again))
+        assert np.array_equal(again.coupling_matrix, learned.coupling_matrix)
+        assert np.array_equal(again.field_vector, learned.field_vector)
+        assert again.domain == learned.domain
+        assert again.guarantee == learned.guarantee
+        assert again.details == learned.details
+        assert again.total == learned.total
+        assert again.total_noise == learned.total_noise
+        assert again.statistics == learned.statistics
+        first, second = (r.interval(rng=1, replicates=3) for r in (learned, again))
         pd.testing.assert_frame_equal(first, second)
 
 
@@ -279,20 +279,20 @@ def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not(adjacency, me
 
 def test_no_pair_kept_is_noise_or_independence():
     with pytest.warns(NoiseWarning, match="none of 4 pairs stands out of it"):
-        learnt = SelectMeasure(rho=0.001, degree=1).release(network(), even(3000, False), rng=1)
-    assert learnt.details["pairs_kept"] == 0
+        learned = SelectMeasure(rho=0.001, degree=1).release(network(), even(3000, False), rng=1)
+    assert learned.details["pairs_kept"] == 0
     with no_noise_warning():  # here sampling is the larger error: nothing is hidden by noise
-        learnt = SelectMeasure(rho=1.0, degree=1).release(network(), even(3000, False), rng=1)
-    assert learnt.details["pairs_kept"] == 0
+        learned = SelectMeasure(rho=1.0, degree=1).release(network(), even(3000, False), rng=1)
+    assert learned.details["pairs_kept"] == 0
 
 
 def test_the_warning_is_made_of_the_release_alone_and_loses_nothing():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
-        learnt = SelectMeasure(rho=1e-5, degree=1).release(network(), even(2000, True), rng=1)
-    assert learnt.details["pairs_measured"] == 4
+        learned = SelectMeasure(rho=1e-5, degree=1).release(network(), even(2000, True), rng=1)
+    assert learned.details["pairs_measured"] == 4
     (warning,) = caught
-    assert f"about {learnt.total:,.0f} records" in str(warning.message)
+    assert f"about {learned.total:,.0f} records" in str(warning.message)
     assert "2,000" not in str(warning.message)
 
 
@@ -316,8 +316,8 @@ def test_what_the_forecast_says_is_hidden_is_lost_and_what_is_not_is_kept(states
         data = pd.DataFrame(np.hstack([first, second]), columns=range(80))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoiseWarning)
-            learnt = mechanism.release(variables, data, rng=1)
-        found = {frozenset(edge) for edge in learnt.graph().edges}
+            learned = mechanism.release(variables, data, rng=1)
+        found = {frozenset(edge) for edge in learned.graph().edges}
         share = np.mean([frozenset((i, i + 40)) in found for i in range(40)])
         assert fewest <= share <= most
 

@@ -177,7 +177,7 @@ def test_entry_points_bring_the_library_s_own_kinds():
     assert own - {"noisy-statistics"} == {kind for kind, made in found.items() if issubclass(made, Released)}
 
 
-def test_a_fresh_process_reads_a_learnt_model_with_its_map():
+def test_a_fresh_process_reads_a_learned_model_with_its_map():
     code = "import sys, bayesprivmrf as b; print(b.load_release(sys.argv[1]).map.kind)"
     path = FILES / "v3" / "ising-frank-wolfe-paper.golden"
     found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)

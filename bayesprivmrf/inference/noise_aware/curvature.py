@@ -1,9 +1,9 @@
-"""Curvature of the noise-aware objective at a point: what scales its search, and how uncertain each mean is.
+"""Curvature of the noise-aware objective at a point: it scales the search and gives each mean's uncertainty.
 
 With J the derivative of the mean counts, W the cells' information and T⁻¹ the prior's precision, the posterior's
-precision is J'WJ + T⁻¹ and C its inverse. Two forms: dense, exact; and for large models by products with J alone,
-where C is known through samples: x = C (J'W^½ ε + T^-½ ε') has covariance C for independent standard normal ε, and
-each needs one linear system, solved by conjugate gradients.
+precision is J'WJ + T⁻¹ and C its inverse. There are two forms. The dense one is exact. For large models the other
+uses products with J alone, and knows C through samples: x = C (J'W^½ ε + T^-½ ε') has covariance C for independent
+standard normal ε, and each needs one linear system, solved by conjugate gradients.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DenseCurvature:
 
     @property
     def log_determinant(self) -> float:
-        """Of the precision, nats."""
+        """Log determinant of the precision, nats."""
         return float(2 * np.log(np.diag(self._factor)).sum())
 
 

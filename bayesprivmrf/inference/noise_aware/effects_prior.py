@@ -1,4 +1,4 @@
-r"""The prior of a log-linear model: normal effects, with a scale for each order that is learnt.
+r"""The prior of a log-linear model: normal effects, with a scale for each order that is learned.
 
 .. math:: β_S \mid τ \sim N(0, τ_{|S|}^2 I), \qquad
           \log τ_g = \log τ_0 + σ_c z_0 + σ_o z_g, \qquad z \sim N(0, I).
@@ -7,7 +7,7 @@ Main effects, interactions of pairs, of triples, ... each have a scale :math:`τ
 known of them: on the logarithmic scale their common part has the standard deviation :math:`σ_c`, each one's own
 part :math:`σ_o`.
 
-The scales are learnt by their evidence. With the likelihood replaced by its expansion at a point, of precision
+The scales are learned by their evidence. With the likelihood replaced by its expansion at a point, of precision
 F, :math:`C = (F + T^{-1})^{-1}`, and :math:`\hat β` the mode, the evidence is stationary where
 
 .. math:: \lVert \hatβ_g \rVert^2 / τ_g^2 = γ_g + \bigl(P (\log τ - \log τ_0)\bigr)_g, \qquad

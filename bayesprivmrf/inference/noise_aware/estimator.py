@@ -32,7 +32,7 @@ class NoiseAwareSolution(Solution):
     Parameters
     ----------
     mode
-        The estimate in zero-sum coordinates, with its curvature and the learnt scales.
+        The estimate in zero-sum coordinates, with its curvature and the learned scales.
     """
 
     mode: Mode = field(kw_only=True)
@@ -91,12 +91,12 @@ class NoiseAwareSolution(Solution):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseAwareMAP:
-    r"""Estimate under the likelihood of the noisy tables and a prior that is learnt.
+    r"""Estimate under the likelihood of the noisy tables and a prior that is learned.
 
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
     are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
     intervals add. The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each order of effect is learnt
+    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each order of effect is learned
     from the release. Of the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples
     the posterior itself.
 
@@ -117,7 +117,7 @@ class NoiseAwareMAP:
 
     References
     ----------
-    .. [1] MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
+    MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
 
     Examples
     --------

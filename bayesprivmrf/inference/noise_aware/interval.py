@@ -1,10 +1,10 @@
 r"""Approximate intervals for population probabilities, from the curvature at the noise-aware estimate.
 
-Two errors add up. What the noise leaves unknown of the parameters θ' of the N people who answered has the covariance
-:math:`C = (J'WJ + T^{-1})^{-1}`, W being the information of the noise alone. The population differs from those N
-people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, Σ the covariance of the model's statistics. A
-probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the potentials, and the
-interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
+Two errors add up. The uncertainty that the noise leaves about the parameters θ' of the N people who answered has
+the covariance :math:`C = (J'WJ + T^{-1})^{-1}`, W being the information of the noise alone. The population differs
+from those N people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, Σ the covariance of the model's
+statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
+potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class NoiseLikelihood:
         mean
             m = N μ, shape (cells,), records.
         variance
-            Of the sampling error, shape (cells,), records squared; positive.
+            Variance of the sampling error, shape (cells,), records squared; positive.
         """
         value, slope = self._terms(self.noisy_counts - mean, variance)
         return float(value.sum()), slope
@@ -103,7 +103,7 @@ class NoiseLikelihood:
         Parameters
         ----------
         mean, variance
-            As for `loss`.
+            Centre of each cell's mean, and variance of its sampling error, as for `loss`.
         width
             Standard deviation of each mean, shape (cells,), records.
         """

@@ -7,7 +7,7 @@ The coordinates β minimise the expected loss of the noisy counts plus the prior
 
 where C is the posterior covariance that the expansion at β implies: the mean of a normal variational approximation
 (Opper and Archambeau 2009) whose covariance comes from the expansion. With v = 0 it would be the posterior's mode;
-averaging over what is not known of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
+averaging over the uncertainty of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
 truth. The widths v are kept while β moves, then renewed, until nothing moves.
 
 By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
@@ -15,11 +15,11 @@ sampling of the people from the population adds no bias to them, and their likel
 variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
 (`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
 
-The scales of the prior are learnt from the expansion's evidence (`effects_prior`). Where that evidence is hardly
+The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
-tables adapt to the largest noise, and the expansion does not see how improbable the rest of such a prior's tables
-makes the data. There, the expected loss is taken over draws of the approximation instead; that lower bound of the
-evidence punishes scales too wide.
+tables adapt to the largest noise, and the expansion does not see that most tables of such a prior make the data
+improbable. The expected loss is then taken over draws of the approximation instead; this lower bound of the evidence
+penalises scales that are too wide.
 
 References
 ----------
@@ -93,7 +93,7 @@ class Mode:
     log_scales
         log τ of each order, shape (orders,).
     curvature
-        Of the objective at the point.
+        Curvature of the objective at the point.
     status, rounds, evaluations, log_evidence
         How it ended; the last in nats, NaN where the information matrix was not formed.
     trust
@@ -160,7 +160,7 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     evidence
         The releases.
     settings
-        By default those of `Settings`.
+        Settings of the search; by default those of `Settings`.
     """
     search = _Search(evidence, settings or Settings())
     return search.run()
@@ -180,6 +180,7 @@ class _Search:
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
             return self._settle(start, scales, is_learning=self.settings.scale is None)
+        # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
         mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
         trust = self._trust(mode)
         if trust > 0 and mode.status is not Status.CONVERGED:
@@ -187,6 +188,7 @@ class _Search:
             trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
+            # the two answers are mixed, so that the estimate does not jump where trust runs out
             scales = trust * mode.log_scales + (1 - trust) * bound
             mode = self._settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
@@ -232,10 +234,10 @@ class _Search:
             if ended is Status.DIVERGED or last == most:
                 break
             last, before, held = last + 1, log_scales, expansion
-            share = 1 / max(last - _UNDAMPED + 1, 1)
+            share = 1 / max(last - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
-                log_scales = expansion.learnt(log_scales)
+                log_scales = expansion.learned(log_scales)
             is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
@@ -319,7 +321,8 @@ class _Search:
         """
         assert isinstance(expansion.curvature, DenseCurvature)
         half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
-        half[:, -1] = 0.0
+        half[:, -1] = 0.0  # N is held
+        # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones
         draws = np.concatenate([half, -half]).T
         prior, beta = self.objective.prior_precision(log_scales), point[:-1]
         bounds = []

@@ -121,6 +121,7 @@ class Expansion:
             self._jacobian[-1] = 0.0  # N is held
         self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
         self.curvature: DenseCurvature | SampledCurvature
+        # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
         for _ in range(_RENEWALS if width is None else 2):
             self._renew(log_scales)
 
@@ -131,6 +132,7 @@ class Expansion:
             curvature = objective.likelihood.expected_curvature(
                 self._linearized.mean, self.variance, self.width
             )
+            # an averaged Laplace loss hardly curves far from its kink; the floor keeps such cells from vanishing
             weights = np.maximum(curvature, _LEAST_WEIGHT * weights)
         self.weights = weights
         prior = objective.prior_precision(log_scales)
@@ -142,9 +144,10 @@ class Expansion:
             held = with_total_held(self._linearized)
             self.curvature = SampledCurvature(linearized=held, weights=weights, prior=prior)
             variances = self.curvature.mean_variances()
+        # damped on the variance; see `_Search._settle`
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
-    def learnt(self, log_scales: FloatArray) -> FloatArray:
+    def learned(self, log_scales: FloatArray) -> FloatArray:
         """Log scales that the expansion's evidence supports; curvature and widths follow."""
         objective = self._objective
         if isinstance(self.curvature, DenseCurvature):
@@ -152,7 +155,7 @@ class Expansion:
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
-            following = _learnt_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = _learned_scales(objective.prior, log_scales, information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)
@@ -160,7 +163,7 @@ class Expansion:
         return log_scales
 
 
-def _learnt_scales(
+def _learned_scales(
     prior: EffectsPrior,
     log_scales: FloatArray,
     information: FloatArray,
@@ -169,7 +172,7 @@ def _learnt_scales(
     steps: int = 3,
 ) -> FloatArray:
     """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
-    shift = information @ point - slope
+    shift = information @ point - slope  # of a quadratic loss the mode is C @ shift, whatever the scales
     first = log_scales
     for _ in range(steps):
         precision = np.append(prior.precision(log_scales), 1.0)
@@ -180,4 +183,5 @@ def _learnt_scales(
         log_scales = following
         if has_settled:
             break
+    # the expansion holds near its point alone: no scale moves by more than a factor e before the next one
     return first + np.clip(log_scales - first, -1.0, 1.0)

@@ -32,7 +32,7 @@ from bayesprivmrf.source_checksum import checksum
 __all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition", "pull_back"]
 
 CHECKSUM = checksum(__file__, start=compiled.CHECKSUM)
-"""Of all sources that the compiled functions come from: numba keeps them until the function's own file changes."""
+"""Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,
     compiled.distribute,

@@ -49,7 +49,7 @@ _LATTICE_SCALES = (0.05, 1.5)
 """Noise scales at which integers are given their shares: below, the nearest has all in any case."""
 
 _VERSION = checksum(__file__)
-"""Of the compiled functions, for the cache on disk."""
+"""Checksum of the compiled functions, for the cache on disk."""
 
 
 def force_width(cells: int) -> float:

@@ -58,7 +58,7 @@ class LatentCounts:
     formulation
         ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
-        learnt. ``"auto"`` takes the first where it can.
+        learned. ``"auto"`` takes the first where it can.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex.
     scale

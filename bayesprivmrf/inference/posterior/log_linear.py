@@ -3,7 +3,7 @@ r"""The posterior of any log-linear model: normal effects, latent tables, and th
 .. math:: β \sim N(0, T(τ)), \qquad x_1, \dots, x_N \sim p_β, \qquad n = \text{tables of the records}, \qquad
           y_i \sim \text{noise around } n_i,
 
-with one scale τ for each order of effect, learnt or fixed, and a private N log-uniform on a range that does not look
+with one scale τ for each order of effect, learned or fixed, and a private N log-uniform on a range that does not look
 at the tables. NUTS moves τ, N and the latent tables n, in coordinates θ' (`latent_prior`) that are whitened by a
 preliminary estimate (`whitening`). Each draw of the tables then gets a draw of the population from p(β | n), which
 the noisy tables do not enter (`superpopulation`). Without that last step an interval of n / N would pass for one of
@@ -71,9 +71,9 @@ class LogLinear:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """``counts`` of the model's possible cells; ``log_scale`` where it is learnt, ``total`` where private."""
-        learnt = ("log_scale",) if self._learns_scale else ()
-        return ("counts", *learnt, *(() if self.total is not None else ("total",)))
+        """``counts`` of the model's possible cells; ``log_scale`` where it is learned, ``total`` where private."""
+        learned = ("log_scale",) if self._learns_scale else ()
+        return ("counts", *learned, *(() if self.total is not None else ("total",)))
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class LogLinear:
         """A PyMC model of this release.
 
         Variables: ``position`` and ``scale_position``, whitened, whose own normal densities the potential
-        ``latent_prior`` takes back; ``log_scale`` (log τ of each order) where it is learnt; ``total`` where N is
+        ``latent_prior`` takes back; ``log_scale`` (log τ of each order) where it is learned; ``total`` where N is
         private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's cliques, clique after clique), a
         ``counts[a,b]`` for each clique with the variables as dims and the states as coords; and the observed
         ``noisy_counts``. Draws from the prior are those of `prior_draws`; PyMC's own would leave out the potentials.

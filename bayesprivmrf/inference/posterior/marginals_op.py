@@ -20,7 +20,7 @@ __all__ = ["Moments", "marginal_moments"]
 
 
 _VERSION = checksum(__file__, str(effects_symbols.__file__), start=effects_engine.CHECKSUM)
-"""Of everything that the compiled functions are made of, for the cache on disk."""
+"""Checksum of all sources of the compiled functions, for the cache on disk."""
 
 
 class Moments(NamedTuple):

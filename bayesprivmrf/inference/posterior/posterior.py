@@ -195,7 +195,7 @@ class Posterior(Card):
         prob
             Probability of the interval.
         draws
-            At how many draws, over all chains, the function is computed.
+            Number of draws, over all chains, at which the function is computed.
 
         Examples
         --------

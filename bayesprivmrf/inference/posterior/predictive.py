@@ -27,7 +27,7 @@ def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
     states
         Joint states, as codes, shape (number, variables).
     most
-        Over about how many draws the mean is taken.
+        Approximate number of draws over which the mean is taken.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """A preliminary estimate of a log-linear posterior: where the sampler starts and how it stretches its coordinates.
 
-Nothing of it enters the posterior: it makes the sampler fast, and may be rough.
+It makes the sampler fast and may be rough: nothing of it enters the posterior.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Preliminary:
     latent
         The prior of the latent tables.
     scale
-        τ of all orders; None where it is learnt.
+        τ of all orders; None where it is learned.
     total
         Public N; None where it is private.
     total_range

@@ -32,7 +32,7 @@ _SETTINGS = (
     *("Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback"),
     *("progressbar", "progressbar_theme", "compile_kwargs", "backend"),
 )
-"""Of ``pymc.sample`` and ``pymc.NUTS``: all but what `fit` sets itself."""
+"""Settings of ``pymc.sample`` and ``pymc.NUTS``: all but those that `fit` sets itself."""
 
 
 def sample_with_pymc(

@@ -1,4 +1,4 @@
-"""What a posterior would take, before anything of it is made."""
+"""Refuse a posterior that is too large for memory, before any of it is allocated."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _SOFTNESS = 0.17
 """Records: how softly a row's spread goes to zero with its total."""
 
 _VERSION = checksum(__file__)
-"""Of the compiled functions, for the cache on disk."""
+"""Checksum of the compiled functions, for the cache on disk."""
 
 
 def row_counts(forest: JunctionForest, weights: Any, total: Any, concentration: Any) -> Any:

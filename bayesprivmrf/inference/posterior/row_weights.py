@@ -51,7 +51,7 @@ _LARGEST_SHAPE = 1e10
 """Bound of κ, beyond which κ (log G - G) loses digits."""
 
 _VERSION = checksum(__file__)
-"""Of the compiled functions, for the cache on disk."""
+"""Checksum of the compiled functions, for the cache on disk."""
 
 _NAMES = ("row_shift", "row_scale", "row_log_scale", "row_shape", "row_total", "row_constant")
 
@@ -107,7 +107,7 @@ def row_weights(forest: JunctionForest, concentration: Any, values: Mapping[str,
     concentration
         α, scalar variable.
     values
-        Of the ``pm.Data``, by name, from `row_weights_data`.
+        Values of the ``pm.Data``, by name, from `row_weights_data`.
 
     Returns
     -------

@@ -33,7 +33,7 @@ class Sampled:
     draws
         Stored variables, each of shape (chain, draw, ...).
     statistics
-        Of the sampler, by ArviZ's names, each of shape (chain, draw).
+        The sampler's statistics, by ArviZ's names, each of shape (chain, draw).
     is_interrupted
         Whether fewer draws are here than were asked for.
     stats

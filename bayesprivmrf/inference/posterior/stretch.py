@@ -30,7 +30,7 @@ from bayesprivmrf.source_checksum import checksum
 __all__ = ["Stretched", "constants", "stretched"]
 
 _VERSION = checksum(__file__)
-"""Of the compiled functions, for the cache on disk."""
+"""Checksum of the compiled functions, for the cache on disk."""
 
 
 class Stretched(NamedTuple):

@@ -1,4 +1,4 @@
-r"""Potentials of the population given latent tables: what restores the sampling noise.
+r"""Potentials of the population given latent tables: this step restores the sampling noise.
 
 Latent tables say what the N records were, not what they were drawn from. Given tables of statistics s the potentials
 follow
@@ -9,9 +9,9 @@ which does not depend on the noisy tables, is log-concave, and for few records i
 of the tables gets one draw of it, by Hamiltonian Monte Carlo from a normal approximation: some trajectories of a
 quarter period each, in coordinates whitened by the curvature at a preliminary mode, rescaled coordinate by coordinate
 to the draw's own. Were the target normal with that curvature, one trajectory would forget its start. Metropolis'
-correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start where
-the target has next to nothing is drawn in, and a draw whose first trajectories are refused takes smaller steps: with
-many empty cells the preliminary curvature can be far from a draw's own.
+correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start
+where the target has next to no mass is moved towards the centre, and a draw whose first trajectories are refused
+takes smaller steps: with many empty cells the preliminary curvature can be far from a draw's own.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _draw(
         for i in range(mean.size):
             information = total * max(square[i] - mean[i] * mean[i], 0.0)
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
+            # the prior's pull, coordinate by coordinate
             beta[i] = points[k, i] * information / (information + precision[i])
         shrunk, _, _ = _target(beta, statistics, total, precision, tape)
         own_point, _, _ = _target(points[k], statistics, total, precision, tape)
@@ -122,6 +123,7 @@ def _draw(
         for turn in range(trajectories):
             momentum = _normals(beta.size, rng)
             before = value - 0.5 * np.sum(momentum * momentum)
+            # the length varies, for a trajectory of a fixed one could return to its start in some direction
             size = own_step * (0.8 + 0.4 * rng.random())
             here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
             momentum += 0.5 * size * _gathered(root, scale, new_gradient)
@@ -130,6 +132,7 @@ def _draw(
                 new_value, new_gradient, new_mu = _target(here, statistics, total, precision, tape)
                 share = size if leap + 1 < own_leaps else 0.5 * size
                 momentum += share * _gathered(root, scale, new_gradient)
+            # Metropolis' correction makes the target exact; an energy that is not a number is refused
             gain = new_value - 0.5 * np.sum(momentum * momentum) - before
             chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
             accepted += chance
@@ -217,6 +220,7 @@ def draw_potentials(
         return share
 
     step = _STEP * min(1.0, (60 / size) ** 0.25)
+    # a few draws fix the step, with generators of their own: adapting on the way would bias the draws
     pilot = slice(0, len(points), max(len(points) // _PILOT, 1))
     for _ in range(_HALVINGS):
         if run(pilot, rng.spawn(1)[0], step) >= _ACCEPTED:

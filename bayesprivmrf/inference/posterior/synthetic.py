@@ -17,8 +17,8 @@ rule :math:`b/m + \bar u` for partially synthetic data would be wrong here: it t
 for nothing but the synthesis, and would leave out what the release leaves uncertain. So would any rule for
 multiple imputation, :math:`(1 + 1/m)\, b + \bar u`, count U twice.
 
-T may be negative, for b is noisy when m is small. Nothing is patched here: with the flat prior on log B that gives
-:math:`(m - 1)\, b / B \sim χ^2_{m-1}`, and with the knowledge that :math:`B ≥ \bar u`, B is integrated out,
+T may be negative, because b is noisy when m is small. Nothing is patched here: with the flat prior on log B that
+gives :math:`(m - 1)\, b / B \sim χ^2_{m-1}`, and with the knowledge that :math:`B ≥ \bar u`, B is integrated out,
 
 .. math:: P(Q ≤ x) = E\Bigl[Φ\Bigl(\frac{x - \bar q}{\sqrt{(1 + 1/m) B - \bar u}}\Bigr) \Bigm| B ≥ \bar u\Bigr],
 

@@ -55,7 +55,7 @@ def build_tree(
     rng
         Source of the replicated noise.
     attributes
-        Of the root: text and numbers.
+        Attributes of the root: text and numbers.
     """
     import xarray as xr
 

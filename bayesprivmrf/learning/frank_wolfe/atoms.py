@@ -52,7 +52,7 @@ def choose_atoms(
     scales
         :math:`\beta`, one a row, positive.
     source
-        Of randomness.
+        Source of the random choices.
     eligible
         Public mask of shape (rows, groups), at least one group a row.
 

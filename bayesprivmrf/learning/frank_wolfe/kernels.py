@@ -1,9 +1,9 @@
 """The compiled loops of node-wise regressions: margins moved on, residuals looked up.
 
-Everything is a whole number, so that what a record contributes does not depend on where it stands among the others,
-on vector instructions or on how sums are ordered. (The one division, of whole numbers in double precision, is rounded
-alike everywhere.) Indices are unsigned, for a signed one is tested for wrapping around. All compiled code is in this
-one file, for numba keeps it between processes as long as this file is unchanged.
+All numbers are whole, so a record's contribution does not depend on its place among the others, on vector
+instructions or on the order of sums. (The one division, of whole numbers in double precision, is rounded alike
+everywhere.) Indices are unsigned, because a signed one is tested for wrapping around. All compiled code is in this
+one file, because numba keeps it between processes as long as this file is unchanged.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SparseLogistic:
 
     @property
     def atoms(self) -> int:
-        """How many a choice has: the signs of each group of features, a constant's among them."""
+        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
         others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
         return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
 
@@ -85,7 +85,7 @@ class SparseLogistic:
         total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
-            Of randomness.
+            Source of the random choices.
         """
         steps = self.steps_for(total)
         design = Design.with_constant(codes, self.cardinalities)

@@ -13,9 +13,9 @@ Two estimates are made of the coefficients :math:`v_i(J)`, half those of node i:
 
 - ``"l1"``, Algorithm 4: the mean of :math:`v_i(I \setminus i)` over all i in I. - ``"linf"``, Algorithm 5: the mean
 over i of :math:`E[\partial_{I \setminus i} v_i(x)] = \sum_{J \supseteq I \setminus i}
-  v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, the expectations being noisy parities. It is an estimate of
-  :math:`h_I` for the maximal monomials alone, those whose supersets all have coefficient 0: it gathers what a
-  regression spread over the supersets of I by mistake. For a monomial that is not maximal it estimates the mean of
+  v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, the expectations being noisy parities. It estimates
+  :math:`h_I` for the maximal monomials alone, those whose supersets all have coefficient 0: it collects what a
+  regression spread over the supersets of I by mistake. For any other monomial it estimates the mean of
   :math:`\partial_I h`, which is another number.
 
 Both take the nodes' mean, which costs nothing; the paper takes one node each. For ``"linf"`` the paper splits the
@@ -64,7 +64,7 @@ class MonomialsByRegressions(SavedMap):
     Parameters
     ----------
     sets
-        The sets I whose coefficients are learnt, closed under subsets.
+        The sets I whose coefficients are learned, closed under subsets.
     width
         :math:`\lambda`, of :math:`\max_i \sum_{I \ni i} |h_I|`.
     rho
@@ -72,7 +72,7 @@ class MonomialsByRegressions(SavedMap):
     adjacency
         The neighbouring relation.
     steps
-        Of Frank-Wolfe, or ``None`` for a default from the number of records.
+        Number of Frank-Wolfe steps, or ``None`` for a default from the number of records.
     parity_law
         Noise of the sums of parities of up to t - 1 variables, paid for by itself: given for ``"linf"``, ``None`` for
         ``"l1"``.
@@ -95,12 +95,12 @@ class MonomialsByRegressions(SavedMap):
 
     @property
     def radius(self) -> float:
-        """Of each regression's ball."""
+        """Radius of each regression's ball."""
         return 2 * self.width
 
     @property
     def atoms(self) -> int:
-        """How many a choice has: both signs of each feature."""
+        """Number of atoms of a choice: both signs of each feature."""
         return 2 * len(self.features)
 
     @property
@@ -145,7 +145,7 @@ class MonomialsByRegressions(SavedMap):
         total
             Their number as far as it may be used: public or noisy; needed where T is not given.
         source
-            Of randomness.
+            Source of the noise and of the random choices.
         """
         halves = 0.5 * self._regressed(codes, counts, total, source)
         if self.parity_law is not None:

@@ -110,9 +110,9 @@ class NodeRegressions(ABC):
     counts
         How many records each row stands for, shape (records,).
     regressions
-        How many there are.
+        Number of regressions.
     radius
-        Of each one's ball.
+        Radius of each regression's ball.
     """
 
     def __init__(

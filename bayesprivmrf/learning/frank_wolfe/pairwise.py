@@ -107,11 +107,11 @@ class PairwiseByRegressions(SavedMap, ABC):
     @property
     @abstractmethod
     def radius(self) -> float:
-        """Of each regression's ball."""
+        """Radius of each regression's ball."""
 
     @property
     def atoms(self) -> int:
-        """How many a choice has: the signs of each group of features, a constant's among them."""
+        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
         return 2 + sum(2 if k == 2 else 2**k for k in self.cardinalities if k > 1)
 
     @property
@@ -165,7 +165,7 @@ class PairwiseByRegressions(SavedMap, ABC):
         total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
-            Of randomness.
+            Source of the random choices.
         """
         steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)

@@ -7,8 +7,8 @@ atoms picked so far, and the starting point 0, have one weight in the iterate. T
     \qquad \bar w = \frac{\sum_t t^2 w_t}{\sum_t t^2} .
 
 So an iterate is a mean of atoms with whole weights, and margins are whole numbers over a public one. With noise this
-was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). Whatever
-weights are chosen is post-processing: it costs nothing.
+was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). The choice
+of weights is post-processing and costs nothing.
 
 References
 ----------
@@ -41,14 +41,14 @@ def frank_wolfe(
     Parameters
     ----------
     regressions
-        At their start; used up.
+        The regressions, at their start. The search changes them, so they serve once.
     steps
-        T, public.
+        T, the public number of steps.
     multiple
         :math:`\kappa`: regression r chooses at scale :math:`\kappa B_r`, with its public bound of residuals
         (`NodeRegressions.bounds`); from `bayesprivmrf.privacy.frank_wolfe.step_scale`.
     source
-        Of randomness.
+        Source of the random choices.
     eligible
         Public mask of groups, shape (regressions, groups).
 

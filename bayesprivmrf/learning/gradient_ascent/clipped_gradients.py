@@ -199,9 +199,9 @@ def draw_each(size: int, numerator: int, words: Callable[[int], np.ndarray]) -> 
     Parameters
     ----------
     size
-        How many.
+        Number of decisions to draw.
     numerator
-        From 0 to 2^53.
+        The probability times 2^53, from 0 to 2^53.
     words
         Returns that many independent uniform uint64.
     """
@@ -282,11 +282,11 @@ class Ascent:
     specification
         The declared model.
     lattice
-        Of the gradients.
+        Lattice on which the gradients lie.
     numerator
         q times 2^53.
     steps
-        T.
+        T, the number of steps.
     noise
         Law of the noise on each entry of a sum, lattice steps.
     learning_rate
@@ -338,7 +338,7 @@ class Ascent:
         total
             n̂, a number of records that may be known to all, at least 1.
         source
-            Draws samples and noise.
+            Source of the samples and of the noise.
         """
         model, lattice = self.specification, self.lattice
         engine = marginal_engine(model.cardinalities, model.scopes)

@@ -1,24 +1,24 @@
-r"""Intervals by the parametric bootstrap for maps that shrink: from a model whose map gives the estimate back.
+r"""Intervals for maps that shrink: a parametric bootstrap from a model that the map turns into the estimate.
 
-Maps that search a ball, or add noise to choices, make couplings too small, by a share that depends on their size. So
-records simulated from the released model are not like those that it was learnt from, and replicates tell of another
-model's errors. Here
+Maps that search a ball, or add noise to choices, make couplings too small, by a share that depends on their size.
+Records simulated from the released model therefore differ from those that it was learned from, and replicates show
+the errors of another model. The interval is made in four steps:
 
 1. a model :math:`\theta_0` is found with :math:`\mathbb{E}\,\text{map}(\theta_0) \approx \hat\theta`, by a few rounds
    of :math:`\theta_0 \leftarrow \theta_0 + (\hat\theta - \overline{\text{map}(\theta_0)}) / s` with the share s by
-   which the map answers to such steps (indirect inference: Gourieroux, Monfort and Renault 1993). What does not stand
-   out of the map's own errors is left at 0: errors of hundreds of pairs together would be another model;
-2. records are simulated from :math:`\theta_0`, which gives the mean answer m, and from models about it: what is not 0
-   is moved by as much as it may be off, and a few of those at 0 are moved at random as probes;
+   which the map answers to such steps (indirect inference: Gourieroux, Monfort and Renault 1993). Parameters that do
+   not stand out from the map's own errors stay at 0: hundreds of such errors together would make another model;
+2. records are simulated from :math:`\theta_0`, which gives the mean answer m, and from models about it: parameters
+   that are not 0 move by about their own error, and a few of those at 0 move at random as probes;
 3. a parameter that is not 0 has the interval :math:`\theta_0 + (\hat\theta - m - q_\pm) / s`. The quantiles q and the
-   share s are those of the moved models, whose answers vary with all other parameters as well, so that not knowing
-   these is a part of the width; s, and the shape of the errors, are shared by all parameters of a kind;
-4. one at 0 has the interval of all values whose answers are so small with a probability of at least half of what a
-   wrong interval may have, by the quantiles of the probes' answers: what the map hardly ever finds may be as large as
-   probes that it misses.
+   share s are those of the moved models. Their answers vary with all other parameters too, so the width includes the
+   uncertainty about these; all parameters of a kind share s and the shape of the errors;
+4. the interval of a parameter at 0 holds all values whose answers are this small with a probability of at least half
+   the permitted error, by the quantiles of the probes' answers: a parameter that the map hardly ever finds may be as
+   large as the probes that it misses.
 
-That corrects bias and width for the map's answer, to first order in how far :math:`\theta_0` is from the truth, and
-takes parameters of a kind and a size to be found alike. It is post-processing of the release.
+This corrects the bias and the width for the map's answer, to first order in the distance from :math:`\theta_0` to the
+truth. It assumes that the map treats parameters of one kind and size alike. It is post-processing of the release.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def limits(
     Parameters
     ----------
     learned
-        With its map.
+        The release, which must know its map.
     prob
         Coverage, in (0, 1).
     replicates
-        Of the last step; the search for the model takes half as many more.
+        Number of simulated releases in the last step; the search for the model takes half as many more.
     generator
-        Of records and of noise.
+        Generator that draws the records and the noise.
     total
         How many records to simulate; by default the release's number.
     """
@@ -76,16 +76,19 @@ def limits(
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = (space.kinds == kind) & (centre != 0)
         if own.any():
+            # not 0: answers follow a step by the share `slope`; the rest is error, other parameters' included
             steps = theta[:, own] - centre[own]
             slope = _slope(steps, answer[:, own] - middle[own])
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
-            below, above = np.quantile(rest / spread, levels)
+            below, above = np.quantile(rest / spread, levels)  # one shape of error for the whole kind
+            # inverting the answer swaps the tails: the upper quantile of the error gives the lower limit
             low[own] = centre[own] + (estimate[own] - middle[own] - above * spread) / slope
             high[own] = centre[own] + (estimate[own] - middle[own] - below * spread) / slope
         own = (space.kinds == kind) & (centre == 0)
         if own.any():
+            # at 0: all values whose answers are so small often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
     return low, high
@@ -117,7 +120,7 @@ def _centre(
     generator: np.random.Generator,
     total: float | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the model whose map gives the estimate back, and the deviation of each parameter's error about it."""
+    """Return the model that the map turns into the estimate, and the deviation of each parameter's error about it."""
     count = max(_part(replicates, _ROUND), _FEWEST)
     theta, last = estimate.copy(), None
     slopes = np.ones(space.kinds.max() + 1)
@@ -128,7 +131,7 @@ def _centre(
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
-            if last is None:
+            if last is None:  # the first round decides what stands out of the map's own errors
                 reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
                 kept[own] = _in_kept_groups(np.abs(estimate[own]) > reach, space.groups[own])
             else:

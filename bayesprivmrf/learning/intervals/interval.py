@@ -1,13 +1,13 @@
 r"""Intervals for learned couplings, by simulation from the release: post-processing, which spends no budget.
 
-What varies among simulated releases is what varied in the release, sampling, choices and noise together: records are
-simulated from a model, as many as the release says there were, and learned from by the very map that made the
-release, with noise of the same laws from a seeded generator. Two methods:
+Simulated releases vary as the release did, by sampling, choices and noise together: a model yields as many records
+as the release says there were, and the map that made the release learns from them, with noise of the same laws from a
+seeded generator. There are two methods:
 
-- ``"linearised"``, for `SelectMeasure`: the errors of its fit, to first order, and for pairs that were left out what
-  would have left them out: `bayesprivmrf.learning.select_measure.interval`. It simulates records once;
-- ``"calibrated"``, for all others: from a model whose map gives the estimate back, so that what the map shrinks is
-  given back as well: `bayesprivmrf.learning.intervals.calibrated`.
+- ``"linearised"``, for `SelectMeasure`: the errors of its fit, to first order; for pairs that were left out, the
+  couplings that could have been left out: `bayesprivmrf.learning.select_measure.interval`. It simulates records once;
+- ``"calibrated"``, for all others: a bootstrap from a model that the map turns into the estimate, which corrects
+  the map's shrinkage: `bayesprivmrf.learning.intervals.calibrated`.
 
 docs/learning.md has measured coverage.
 """

@@ -44,9 +44,9 @@ def replicates_of[Learned: LearnedParameters](
     learned
         The release.
     replicates
-        How many.
+        Number of simulated releases.
     generator
-        Of records and of noise.
+        Generator that draws the records and the noise.
     total
         How many records to simulate; by default the release's number.
 

@@ -1,4 +1,4 @@
-"""A learnt Ising model: couplings and fields of two-state variables."""
+"""A learned Ising model: couplings and fields of two-state variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPINS = np.array([-1.0, 1.0])
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedIsing(LearnedPairs):
-    r"""A learnt Ising model, :math:`P(x) \propto \exp(\tfrac12 x^\top A x + h^\top x)`.
+    r"""A learned Ising model, :math:`P(x) \propto \exp(\tfrac12 x^\top A x + h^\top x)`.
 
     A variable's first declared state is -1, its second +1.
 

@@ -1,4 +1,4 @@
-"""A learnt t-wise model: the coefficients of products of two-state variables."""
+"""A learned t-wise model: the coefficients of products of two-state variables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["LearnedMonomials", "by_monomial", "effect_scales", "restored_sets", 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedMonomials(LearnedNetwork):
-    r"""A learnt binary t-wise model, :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`.
+    r"""A learned binary t-wise model, :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`.
 
     A variable's first declared state is -1, its second +1. Single variables are fields, pairs are couplings.
 
@@ -112,7 +112,7 @@ class LearnedMonomials(LearnedNetwork):
     def _as_ising(self) -> LearnedIsing:
         if self.order > 2:
             raise ModelError(
-                "`couplings` and `fields` are those of a model of pairs, but this one was learnt with an order of "
+                "`couplings` and `fields` are those of a model of pairs, but this one was learned with an order of "
                 f"{self.order}; use `monomials`, which has the coefficients of all sets."
             )
         p = self.sets.variables

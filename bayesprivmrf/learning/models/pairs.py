@@ -230,7 +230,7 @@ def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, 
     Parameters
     ----------
     effects
-        Of pairs and of single variables.
+        Coordinates of the pairs and of the single variables.
     coordinates
         β, shape (d,), nats.
     """

@@ -1,4 +1,4 @@
-"""A learnt pairwise model: tables of couplings between variables of any number of states."""
+"""A learned pairwise model: tables of couplings between variables of any number of states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOLERANCE = 1e-9  # of row sums, relative to the largest entry
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPairwise(LearnedPairs):
-    r"""A learnt pairwise model, :math:`P(x) \propto \exp(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i))`.
+    r"""A learned pairwise model, :math:`P(x) \propto \exp(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i))`.
 
     Tables are centred: the rows and the columns of each :math:`W_{ij}`, and each :math:`\theta_i`, add to 0.
 
@@ -109,7 +109,7 @@ class LearnedPairwise(LearnedPairs):
 
 
 class _Couplings(Mapping[tuple[Any, Any], Any]):
-    """Tables of a learnt pairwise model by pair of variables."""
+    """Tables of a learned pairwise model by pair of variables."""
 
     def __init__(self, learned: LearnedPairwise) -> None:
         self._learned = learned

@@ -42,7 +42,7 @@ class LearningMap(Protocol):
         total
             Their number as far as it may be used: public or noisy.
         source
-            Of noise.
+            Source of the noise.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A declared model whose potentials were learnt from whole records."""
+"""A declared model whose potentials were learned from whole records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["LearnedPotentials", "Trials"]
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPotentials(LearnedNetwork):
-    r"""Learnt potentials of declared cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
+    r"""Learned potentials of declared cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Trials:
     releases
         One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
     guarantee
-        Of the search as a whole.
+        Guarantee of the search as a whole.
     one_alone
         What a single trial, run by itself, would have promised. No choice among several satisfies it.
     """

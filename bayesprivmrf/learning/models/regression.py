@@ -1,4 +1,4 @@
-"""A learnt logistic regression of one two-state variable on the others."""
+"""A learned logistic regression of one two-state variable on the others."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 r"""Coefficients of a t-wise model fitted to noisy parities, and maximum likelihood with a plain penalty.
 
-By default they are the mode of `bayesprivmrf.learning.parities.mode`. Beyond 1600 coefficients its matrices are too
-large. Then a ridge takes the place of the prior: half of :math:`s / \tau_k^2` times the square of each coefficient
-beside a likelihood of one record, :math:`s = v + 1/N` being the error variance of a mean and :math:`\tau_k^2` what
-the mean square of the :math:`K_k` means of that order exceeds their errors by, :math:`s (1 + \sqrt{2 / K_k})`, and at
-least s / 100. As :math:`E_h \chi_I \approx h_I` for small coefficients this is the same where they are small.
+By default the coefficients are the mode of `bayesprivmrf.learning.parities.mode`. Beyond 1600 coefficients its
+matrices are too large, and a ridge takes the place of the prior: half of :math:`s / \tau_k^2` times the square of
+each coefficient beside a likelihood of one record, :math:`s = v + 1/N` being the error variance of a mean and
+:math:`\tau_k^2` what the mean square of the :math:`K_k` means of that order exceeds their errors by,
+:math:`s (1 + \sqrt{2 / K_k})`, and at least s / 100. As :math:`E_h \chi_I \approx h_I` for small coefficients this is
+the same where they are small.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class MonomialsByParities(SavedMap):
         total
             Their number as far as it may be used.
         source
-            Of noise.
+            Source of the noise.
         """
         spins = 2 * codes.astype(np.int8) - np.int8(1)
         known = np.array([round(total)]) if self.has_total else None
@@ -127,7 +128,7 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
     means
         :math:`\hat q`, shape (K,).
     variance
-        Of the noise of a mean.
+        Variance of the noise of a mean.
     total
         N, records.
     """

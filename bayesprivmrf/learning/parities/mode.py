@@ -13,19 +13,19 @@ as known where it is, the mode solves
 
 .. math:: \Sigma\, (\Sigma / N + V)^{-1} (\hat q - \mu(h)) = D h .
 
-**It is finite, whatever the noise.** Maximum likelihood is not: noise can leave moments that no distribution has, as
-where a cell of eight records gets a count below zero, and a likelihood that takes them for means of N records, even
-with a ridge that is weighed by the curvature at independence, then follows them for many nats, for the curvature
-vanishes along the direction in which the cell becomes rarer. Here the left-hand side is bounded: no mean is beyond
-:math:`\pm 1`, no eigenvalue of Σ above the number d of coefficients, none of :math:`(\Sigma / N + V)^{-1}` above
-:math:`1/v`. So :math:`h \mapsto D^{-1} \Sigma (\Sigma/N + V)^{-1} (\hat q - \mu)`, which is continuous, maps a large
-enough ball into itself and has a fixed point by Brouwer's theorem. (:math:`D_{II}` may depend on h, as below, while
-it is bounded from below.)
+**The mode is finite, whatever the noise.** Maximum likelihood is not. Noise can leave moments that no distribution
+has, as where a cell of eight records gets a count below zero. A likelihood that takes them for means of N records
+then follows them for many nats, even with a ridge that is weighed by the curvature at independence, because the
+curvature vanishes along the direction in which the cell becomes rarer. Here the left-hand side is bounded: no mean
+is beyond :math:`\pm 1`, no eigenvalue of Σ above the number d of coefficients, none of
+:math:`(\Sigma / N + V)^{-1}` above :math:`1/v`. So the continuous map
+:math:`h \mapsto D^{-1} \Sigma (\Sigma/N + V)^{-1} (\hat q - \mu)` takes a large enough ball into itself and has a
+fixed point by Brouwer's theorem. (:math:`D_{II}` may depend on h, as below, while it is bounded from below.)
 
 **The priors are read off the release.** Most coefficients are next to 0 and a few are not, so each has a precision
 of its own: a Cauchy prior of scale :math:`\tau_k` for the sets of k variables is a normal one whose precision has the
 law Gamma(1/2, :math:`\tau_k^2 / 2`). With C the inverse of :math:`H = \Sigma (\Sigma/N + V)^{-1} \Sigma + D`, the
-covariance of what is left to know, variational Bayes has its mean, and the likeliest scale, in closed form:
+posterior covariance, variational Bayes has its mean, and the likeliest scale, in closed form:
 
 .. math:: D_{II} = \frac{2}{\tau_k^2 + h_I^2 + C_{II}}, \qquad \tau_k^2 \sum_{|I| = k} D_{II} = K_k .
 
@@ -33,18 +33,18 @@ MacKay's (1992) step
 :math:`\tau_k^2 \leftarrow \tau_k^2 \sum_I D_{II} h_I^2 / \sum_I (1 - D_{II} C_{II})` has the same fixed point, as
 :math:`\sum_I D_{II} (h_I^2 + C_{II}) = 2 K_k - \tau_k^2 \sum_I D_{II}`, and gets there sooner. The squared scale is
 held between a millionth of the error variance :math:`s = v + 1/N` and :math:`2^{2-k}`, the weak prior that
-`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where triples are hardly more than noise, so
-their prior says, and the pairs are estimated as if no triples were in the model.
+`SelectMeasure` has, and no :math:`D_{II}` is below :math:`2^{k-2}`. Where triples are hardly more than noise, their
+prior says so, and the pairs are estimated as if the model had no triples.
 
-**The search.** Orders are brought in one after the other, each with :math:`\tau_k^2 = 1 / D_{II} = s` at first. Where
-all is noise hardly any scale is likelier than another, so an order is left out if nothing in it stands out as it
+**The search.** Orders enter one after the other, each with :math:`\tau_k^2 = 1 / D_{II} = s` at first. Where
+all is noise, no scale is much likelier than another, so an order is left out if nothing in it stands out as it
 enters: the scores of its coefficients, given those of the smaller sets, over their standard deviations, have no
 discovery at a rate of false ones of a tenth (Benjamini and Hochberg 1995), nor a sum of squares that is two standard
 errors beyond what chance makes it. A round weighs Σ, D and H anew and takes the step
 :math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and
-shorter where the last two point in opposite directions. After twenty rounds D is kept, so that the equation above is
-what is solved to the end; with covariances of draws (`bayesprivmrf.learning.parities.moments`) all weights are, after
-twelve.
+shorter where the last two point in opposite directions. After twenty rounds D stays fixed, so that the later
+rounds solve the equation above; with covariances of draws (`bayesprivmrf.learning.parities.moments`) all weights stay
+fixed after twelve.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Search:
     Parameters
     ----------
     means, noise, total_noise, total
-        As for `posterior_mode`, but for the empty set's mean.
+        As for `posterior_mode`; the means leave out the empty set's.
     """
 
     def __init__(self, means: FloatArray, noise: float, total_noise: float, total: float) -> None:
@@ -181,7 +181,7 @@ class _Search:
         return False
 
     def _stands_out(self, information: FloatArray, score: FloatArray, entered: slice) -> bool:
-        """Whether the scores of the sets just brought in, given the others, are more than errors make them."""
+        """Whether the scores of the newest sets, given the others, are larger than errors alone would make them."""
         from scipy.linalg import cho_factor, cho_solve
         from scipy.stats import norm
 

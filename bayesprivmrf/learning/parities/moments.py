@@ -38,7 +38,7 @@ class Point(ABC):
     log_partition
         A, nats, up to a constant that does not depend on the coefficients.
     means
-        Of each parity but the empty one's, shape (d,).
+        Mean of each parity but the empty one, shape (d,).
     """
 
     def __init__(self, log_partition: float, means: FloatArray) -> None:
@@ -72,9 +72,9 @@ class Spectrum(ParityMoments):
     Parameters
     ----------
     masks
-        Of each set but the empty one, bit i for variable i, shape (d,).
+        Bit mask of each set but the empty one, bit i for variable i, shape (d,).
     variables
-        p.
+        p, the number of variables.
     """
 
     is_exact = True
@@ -113,7 +113,7 @@ class Elimination(ParityMoments):
     sets
         The monomials.
     generator
-        Of the draws.
+        Generator of the draws.
 
     Raises
     ------

@@ -35,9 +35,9 @@ class MultiplicativeWeights:
     Parameters
     ----------
     rounds
-        T.
+        T, the number of rounds.
     choice_scale
-        Of the exponential mechanism, records.
+        Scale of the exponential mechanism, records.
     measurement
         Law of the noise of a measured sum.
     passes
@@ -64,7 +64,7 @@ class MultiplicativeWeights:
         total
             N, public or noisy, positive.
         source
-            Of choices and noise.
+            Source of the choices and of the noise.
         """
         masks = monomials.masks
         weights = np.full(2**monomials.variables, 0.5**monomials.variables)

@@ -103,7 +103,7 @@ class ReleasedParities(Released):
 
     @property
     def standard_deviation(self) -> float:
-        """Of the noise of each value, given the total; NaN where the noise has no law in closed form."""
+        """Standard deviation of each value's noise, given the total; NaN where the noise has no closed form."""
         return math.nan if self.law is None else self.law.standard_deviation / self.total
 
     def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
@@ -126,9 +126,9 @@ class ReleasedParities(Released):
         Returns
         -------
         LearnedMonomials
-            With the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where the curvature
-            came from draws, as in models too wide to list all states; ``"iteration limit"``, or ``"diverged"`` of a
-            plain penalty without a maximum.
+            The model, with the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where
+            the curvature came from draws, as in models too wide to list all states; ``"iteration limit"``, or
+            ``"diverged"`` of a plain penalty without a maximum.
 
         Raises
         ------

@@ -27,7 +27,7 @@ def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> In
     counts
         :math:`c_m`, how many records each row stands for, shape (rows,); their sum is below 2^53.
     monomials
-        Which sets I.
+        The sets I.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def parity_rows(spins: np.ndarray, monomials: Monomials, order: int | None = Non
     spins
         Records as -1 and +1, shape (p, records); the result has their type.
     monomials
-        Which sets.
+        The sets.
     order
         Largest size wanted; all by default.
     """
@@ -84,11 +84,11 @@ def noisy_parity_sums(
     Parameters
     ----------
     spins, counts, monomials
-        As for `parity_sums`.
+        Records and sets, as for `parity_sums`.
     law
         The noise of each sum; see `bayesprivmrf.privacy.parities` for their joint sensitivity.
     source
-        Where it comes from.
+        Source of the noise.
     total
         Number of records, shape (1,), where it is public or was paid for already: it then stands for the empty
         set's sum, and no noise is drawn for it.

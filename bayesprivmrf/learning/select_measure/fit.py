@@ -14,8 +14,8 @@ likelihood of that precision, on the scale of the first part, is the penalty. It
 
 Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact elimination. *Gibbs*: Newton steps with
 means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,
-so that what is left of the draws' noise is that of all their draws together. Which one is a matter of the chosen
-graph and the alphabets alone, which are public: `is_narrow`.
+so that what is left of the draws' noise is that of all their draws together. The chosen graph and the
+alphabets, which are public, decide between the two: `is_narrow`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
 PRIOR_DEVIATION = 2.0
-"""Of an effect's coordinate, nats: of two-state couplings 1, of fields 1.4."""
+"""Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
 
 LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
@@ -112,11 +112,11 @@ def fit_means(
     worth
         How many exact records would tell as much as the means: rules how many draws are made.
     generator
-        For Gibbs sampling.
+        Generator of the Gibbs sampler.
     start
         β to begin at; 0 by default.
     inference
-        By `is_narrow` unless given.
+        How means and covariances are found; `is_narrow` decides unless it is given.
     """
     if inference is None:
         inference = "exact" if is_narrow(effects.cardinalities, effects.scopes) else "gibbs"
@@ -135,7 +135,7 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
     Parameters
     ----------
     effects
-        With the pairs' scopes first, then one of each variable.
+        The model's coordinates: the pairs' scopes first, then one scope for each variable.
     tables, singles
         b, positive, each of sum one: one table a pair, one a variable.
     """

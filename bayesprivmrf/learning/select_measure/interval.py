@@ -3,7 +3,7 @@ r"""Intervals for couplings that were measured and fitted, by linearising the fi
 **Pairs that were kept.** In the coordinates of `bayesprivmrf.model.effects` the fit solves
 :math:`\mu(\hat\beta) + \Lambda \hat\beta = t`, with the noisy mean effects t. Near it, with :math:`\Sigma` the
 covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the penalty pulls :math:`\hat\beta` by
-:math:`-M \Lambda \beta`, which is given back, and the error that is left is :math:`K (t - \mu)` with
+:math:`-M \Lambda \beta`. The interval undoes this pull; the error that remains is :math:`K (t - \mu)` with
 :math:`K = M + M \Lambda M` and
 
 .. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
@@ -21,14 +21,14 @@ a wrong interval may have,
 .. math:: P(\text{left out} \mid C) = 1 - \int P(\text{chosen} \mid x)\, P(\text{stands out} \mid x)\,
     \mathcal{N}(x; C, v_s)\, dx \ge (1 - \text{prob}) / 2 .
 
-That is the equal-tailed test of which the interval of a kept pair is the other part: together they miss a coupling
-with probability 1 - prob, but for linearisation. To be chosen a pair had to reach the m-th best noisy score, which is
-that of simulated records. A coupling w gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w / l)`, with the
-covariance :math:`C_0` that the rest of the model makes, the slope s at independence, and l the product of the
-indicators' standard deviations: exact for two fair coins by themselves. States so rare that no coupling could have
-been seen have infinite limits.
+This test and the interval of a kept pair are the two parts of one equal-tailed test: together they miss a coupling
+with probability 1 - prob, but for linearisation. A pair had to reach the m-th best noisy score to be chosen; that
+score comes from simulated records. A coupling w gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w /
+l)`, with the covariance :math:`C_0` that the rest of the model makes, the slope s at independence, and l the
+product of the indicators' standard deviations: exact for two fair coins by themselves. States so rare that no
+coupling could have been seen have infinite limits.
 
-The released graph is taken for true where it matters for others: beside a missing coupling, others may be off by its
+For the other couplings the released graph is taken to be true: beside a missing coupling, others may be off by its
 product with those on the path around it.
 """
 
@@ -81,15 +81,15 @@ def limits(
     learned
         What was learned by the measurements of the plan.
     plan
-        Of selection and measurement.
+        Plan of selection and measurement.
     total_variance
-        Of the noise on the number of records.
+        Variance of the noise on the number of records.
     prob
         Coverage, in (0, 1).
     total
         N, records.
     generator
-        Of the records that are drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+        Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
     """
     from scipy.stats import norm
 

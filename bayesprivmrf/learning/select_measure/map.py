@@ -44,11 +44,11 @@ class FittedCouplings:
     Parameters
     ----------
     coupling_matrix, field_vector
-        Of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
+        Parameters of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
     total
-        Number of records as the noisy numbers have it.
+        Number of records according to the noisy numbers.
     measured
-        Those numbers.
+        The noisy numbers.
     fit
         How the estimate was found.
     """
@@ -67,7 +67,7 @@ class CouplingsByMeasurement(SavedMap):
     Parameters
     ----------
     plan
-        Of selection and measurement.
+        Plan of selection and measurement.
     total_noise
         Law of the noise on the number of records, ``None`` where it is public.
     """
@@ -103,7 +103,7 @@ class CouplingsByMeasurement(SavedMap):
         total
             Their number as far as it may be used: public or noisy.
         source
-            Of noise.
+            Source of the noise.
         """
         fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
         return fitted.coupling_matrix, fitted.field_vector
@@ -187,11 +187,11 @@ def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
 
 
 def smallest_measured(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that would stand out of the noise on its measurement, nats.
+    r"""Return about the smallest coupling that would stand out from the noise on its measurement, nats.
 
     Noise of deviation s gives a coupling of two even states one of :math:`s / N` where sums are measured, and an
     entry of a coupling's table one of :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` where tables are. A pair that stands
-    out alone is so many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.targets` asks.
+    out alone is as many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.targets` requires.
     """
     needed = least_statistic(
         np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)

@@ -1,6 +1,6 @@
 r"""Choose the pairs of variables that depend on each other most, and measure those alone, all in whole numbers.
 
-Three steps, each on what the ones before it let out and on fresh noise:
+There are three steps. Each has fresh noise and uses, besides the records, only what the earlier steps released:
 
 1. every variable by itself: its table of counts, or for two states the sum of spins :math:`S_i = \sum x_i`;
 2. the pairs: the best of one noisy ranking of all candidates by a dependence score;
@@ -159,7 +159,7 @@ class PairSums:
     Parameters
     ----------
     records
-        Their number.
+        Number of records.
     single
         Records in each state, all variables one after the other, shape (sum of K,).
     joint
@@ -227,9 +227,9 @@ def select_and_measure(
     total
         Number of records as far as it may be used: public, or noisy and positive.
     plan
-        Public.
+        The public plan of selection and measurement.
     source
-        Of all noise.
+        Source of all noise.
     """
     sums = pair_sums(codes, counts, plan.cardinalities)
     first = np.cumsum([0, *plan.cardinalities])[:-1]

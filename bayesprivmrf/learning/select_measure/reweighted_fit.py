@@ -2,7 +2,7 @@ r"""The mode of a pairwise model where noisy means lie outside what any model co
 
 Noise can make a rare event impossible: a cell of eight records gets a count below zero, or three strong correlations
 contradict each other. The penalty of `bayesprivmrf.learning.select_measure.fit`, weighed by the curvature at
-independence, then hardly holds the estimate, for the curvature vanishes along the direction in which the event
+independence, then hardly holds the estimate, because the curvature vanishes along the direction in which the event
 becomes rarer. With :math:`\Sigma(\beta)` the covariance of one record's effects, V the variances of the noise on
 the means and a normal prior of deviation τ, the mode of
 
@@ -19,8 +19,8 @@ P grows where the curvature vanishes. With :math:`W = (\Sigma/N + V)^{-1}` taken
 is 0 there. Each round takes the Gauss-Newton step
 :math:`(\Sigma W \Sigma + I/\tau^2)^{-1} (\Sigma W (t - \mu) - \beta/\tau^2) = (\Sigma + P)^{-1} (t - \mu - P \beta)`,
 halved until Q falls: far from the mode, a full one may well end where all variables agree and nothing has a
-curvature. The first rounds weigh W anew, the later ones go to an end with what it was. Where Σ is too costly it is
-that of records drawn from the model, in the first rounds alone; where even means are drawn, nothing is halved.
+curvature. The first rounds compute W anew, the later ones keep it and run to convergence. Where Σ is too costly, the
+first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def reweighted_fit(
     prior
         τ, nats.
     generator
-        For Gibbs sampling.
+        Generator of the Gibbs sampler.
     inference
         How means and covariances are found.
     start
@@ -129,14 +129,15 @@ def reweighted_fit(
         mu = moments.means(beta)
         if is_fresh:
             covariance = moments.covariance(beta)
-            if is_weighed:
+            if is_weighed:  # later rounds keep W, so that Q is one function and they can end
                 factor = cholesky(covariance / total + np.diag(noises), lower=True)
-            inner = solve_triangular(factor, covariance, lower=True)
-            curvature = cho_factor(inner.T @ inner + precision)
+            inner = solve_triangular(factor, covariance, lower=True)  # L^-1 Σ, W being (L L')^-1
+            curvature = cho_factor(inner.T @ inner + precision)  # ΣWΣ + I/τ²
         downhill = inner.T @ solve_triangular(factor, means - mu, lower=True) - beta / prior**2
         step = cho_solve(curvature, downhill)
         moved = float(np.abs(step).max(initial=0.0))
         share = min(1.0 if is_fresh else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
+        # far from the mode a full step may end where nothing has a curvature; drawn means do not show a fall of Q
         if is_exact and is_fresh and moved >= _ENDED:
             here = value(beta, mu)
             for _ in range(_HALVINGS):
@@ -144,7 +145,7 @@ def reweighted_fit(
                     break
                 share /= 2
         beta = beta + share * step
-        if rounds > _ROUNDS - _AVERAGED:
+        if rounds > _ROUNDS - _AVERAGED:  # drawn means never settle: the average has less of their noise
             average += beta / _AVERAGED
         if is_exact and moved < _ENDED and (moments.has_covariance or not is_weighed):
             break
@@ -153,6 +154,7 @@ def reweighted_fit(
         well, ended = "converged", moved < _ENDED
     else:
         well, ended = "approximate", moved < _LARGEST_STEP and moments.is_mixed(found)
+    # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
     off = _strain(moments, found, means, noises, total, prior) if is_exact and moments.has_covariance else 0.0
     if off > _NEAR:
         well = "approximate"
@@ -173,7 +175,7 @@ def _strain(
     total: float,
     prior: float,
 ) -> float:
-    """Return the largest step that is left with W as it is at the estimate, in deviations of what is left to know."""
+    """Return the largest step that remains with W taken at the estimate, in posterior standard deviations."""
     mu, covariance = moments.means(beta), moments.covariance(beta)
     factor = cholesky(covariance / total + np.diag(noises), lower=True)
     inner = solve_triangular(factor, covariance, lower=True)
@@ -210,7 +212,7 @@ def _moments(effects: Effects, generator: np.random.Generator, inference: Infere
 
 
 class _Listed(_Moments):
-    """Of few variables of two states."""
+    """Moments of a model of few two-state variables, by listing all states."""
 
     has_covariance = True
 
@@ -229,7 +231,7 @@ class _Listed(_Moments):
 
 
 class _Eliminated(_Moments):
-    """By exact inference; covariances by its derivatives, or of exact draws where those are too many."""
+    """Moments by exact inference; covariances by its derivatives, or from exact draws where those are too many."""
 
     def __init__(self, effects: Effects, generator: np.random.Generator) -> None:
         self.effects, self.generator = effects, generator
@@ -252,7 +254,7 @@ class _Eliminated(_Moments):
 
 
 class _Sampled(_Moments):
-    """By Gibbs sampling: both from the same draws."""
+    """Moments by Gibbs sampling: means and covariance from the same draws."""
 
     def __init__(self, effects: Effects, generator: np.random.Generator) -> None:
         self.chains = Chains(effects.cardinalities, effects.scopes, generator)
@@ -274,14 +276,14 @@ class _Sampled(_Moments):
 
 
 def _regular(covariance: FloatArray) -> FloatArray:
-    """Covariance that rounding leaves positive."""
+    """Covariance, kept positive definite against rounding."""
     found = (covariance + covariance.T) / 2
     found[np.diag_indices_from(found)] += 1e-12
     return found
 
 
 def _covariance(drawn: np.ndarray) -> FloatArray:
-    """Covariance of rows of features; what fewer than one draw could tell from none is taken for that."""
+    """Covariance of rows of features, with less than one draw's worth added to the diagonal to keep it regular."""
     found = np.atleast_2d(np.cov(drawn, rowvar=False, dtype=float))
     found[np.diag_indices_from(found)] += (found.diagonal() + 1e-9) / len(drawn)
     return found

@@ -1,4 +1,4 @@
-r"""From noisy sums or tables to noisy means of effects, their error variances, and the pairs that stand out of them.
+r"""From noisy sums or tables to noisy means of effects, their error variances, and the pairs that stand out.
 
 In the orthonormal contrasts :math:`Q_i` of a variable's states a table of counts :math:`y_i` has the mean effect
 :math:`t_i = Q_i^\top y_i / N`, a pair's table :math:`t_{ij} = Q_i^\top y_{ij} Q_j / N`: independent noise of one
@@ -7,14 +7,14 @@ are the same means for two states, :math:`t_i = S_i / (\sqrt 2 N)` and :math:`t_
 a pair's table measure its variables once more; what measures one mean is averaged by precision, and so is what
 measures the number of records.
 
-A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out of noise and sampling, of
+A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out from noise and sampling, of
 variances :math:`v_n` and :math:`v_s`: :math:`\sum c^2 / (v_n + v_s)` above a quantile of the chi-squared law with as
 many degrees of freedom. Where there is nothing but noise, which is fresh, its tail is that of Benjamini and Hochberg
 (1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of them stand out, strict
 where hardly any does. Where there is nothing but sampling it is one over the number of candidates (.05 at most), as
 the chosen pairs are those whose sampling errors were the largest of all; in between it is the geometric mean with the
-variances' shares. A coupling that is left out is no larger than errors that the other pairs have all the same, so
-this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
+variances' shares. A coupling that is left out is no larger than the errors of the other pairs, so this rule
+rarely adds to the largest error, and it keeps graphs sparse and models narrow.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def least_statistic(
     Parameters
     ----------
     shares, freedom
-        Of sampling in the variance of the pair's covariance, in [0, 1]; degrees of freedom. One shape.
+        Share of sampling in the variance of the pair's covariance, in [0, 1]; degrees of freedom. One shape.
     kept, measured, candidates
         How many pairs stood out of those that were measured, and from how many these were chosen.
     """

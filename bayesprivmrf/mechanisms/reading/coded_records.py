@@ -91,7 +91,7 @@ def record_codes(
     Raises
     ------
     DataError, UndeclaredStateError
-        As for `bayesprivmrf.mechanisms.reading.counting.count_tables`.
+        The data are refused, as by `bayesprivmrf.mechanisms.reading.counting.count_tables`.
     """
     frame: Any = frame_of(data)
     codings = codings_of(domain, missing, other)

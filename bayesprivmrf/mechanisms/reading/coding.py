@@ -44,7 +44,7 @@ class Coding:
     Parameters
     ----------
     variable, states
-        As declared.
+        The variable and its states, as declared.
     missing, other
         The codes that missing and undeclared values go to; ``None`` makes them an error.
     """

@@ -5,16 +5,15 @@ records hold. In a CSV file records are lines:
 
 - A line end (``\n``, ``\r\n`` or ``\r``) ends a line and begins none. The first line is the header, every further
   one is a record. So ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` two, the last of them a blank line.
-- A blank line is a record whose values are all missing, in files of one column, where a missing value is written
-  so, and of several, where a line with fewer fields than the header lacks its last values. It is not skipped: else
-  one person's answer, missing or not, would change the number of records, which is public under replace-one
+- A blank line is a record whose values are all missing. In a file of one column a missing value is written so; in a
+  file of several, a line with fewer fields than the header lacks its last values. Blank lines are not skipped:
+  otherwise one person's answer, missing or not, would change the number of records, which is public under replace-one
   neighbours.
-- No field holds a line end. A quoted one may by the grammar of CSV, and then one stray quote in one person's answer
-  joins all lines up to the next quote into one record. The rows read are therefore held against the lines of the
+- No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
+  joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
   file, and a file where they differ is refused.
-- In a file of one column the last line must have its line end. Without it ``"a\n1\n"`` could be two records, the
-  second missing, by a writer that puts line ends between lines; and its other files, such as ``"a\n1\n0"``, are what
-  is refused.
+- In a file of one column the last line must have its line end. A writer that puts line ends between lines could mean
+  two records by ``"a\n1\n"``, the second missing; the rule refuses its other files, such as ``"a\n1\n0"``.
 
 So two files that differ in one answer have the same number of records, or one of them is refused.
 """
@@ -46,9 +45,9 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        From CSV every column is text, so that ``01`` stays ``01`` and ``NA`` stays a label; only an empty
-        field is missing, in quotes or not. The declared states decide later which columns are read as numbers. From
-        Parquet the columns keep their types, also where values are missing: pandas' nullable ones.
+        The records. From CSV every column is text, so that ``01`` stays ``01`` and ``NA`` stays a label; only an
+        empty field is missing, in quotes or not. The declared states decide later which columns are read as
+        numbers. From Parquet the columns keep their types, also where values are missing: pandas' nullable ones.
 
     Raises
     ------

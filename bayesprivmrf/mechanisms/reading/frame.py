@@ -1,4 +1,4 @@
-"""What a data frame is here: its columns, and the one guard that withholds what its engine says."""
+"""Data frames: their columns, and the one guard that withholds the messages of their engines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
     DataError
         The function raised anything but an error of this package; its kind is named, its message withheld.
     MemoryError
-        Without the size that was asked for.
+        Memory ran out; the message does not state the size that was asked for.
     """
     failure: type[BaseException]
     try:

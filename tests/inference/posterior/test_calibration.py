@@ -92,7 +92,7 @@ def test_a_chain_with_private_total_is_calibrated(chain, quantity):
 
 
 @pytest.mark.parametrize("quantity", ["marginals", "counts"])
-def test_a_grid_with_learnt_scale_is_calibrated(grid, quantity):
+def test_a_grid_with_learned_scale_is_calibrated(grid, quantity):
     truths, draws = grid
     require_calibrated(truths[quantity], draws[quantity])
 

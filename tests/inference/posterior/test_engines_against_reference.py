@@ -69,7 +69,7 @@ def test_hyper_dirichlet_posterior_is_that_of_latent_records(model, law, records
 @pytest.mark.parametrize(
     ("law", "records", "total", "scale"),
     [(DiscreteLaplace(4.0), 150, None, None), (Gaussian(3.0), 200, 200, 1.0)],
-    ids=["private, learnt scale", "public, fixed scale"],
+    ids=["private, learned scale", "public, fixed scale"],
 )
 def test_log_linear_posterior_is_that_of_latent_records(law, records, total, scale):
     release = release_of(CYCLE, law, records, 23, total, scale=0.7)

@@ -104,7 +104,7 @@ def _place(engine, total):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"scale": 0.7}, {"total": 80}], ids=["all learnt", "fixed scale", "public"]
+    "settings", [{}, {"scale": 0.7}, {"total": 80}], ids=["all learned", "fixed scale", "public"]
 )
 def test_gradient_is_the_derivative_of_the_density(settings):
     engine = formulation(CYCLE, Gaussian(2.0), **settings)

@@ -110,7 +110,7 @@ def test_latent_records_of_a_chain_have_the_enumerated_posterior(law, total):
 @pytest.mark.parametrize(
     ("total", "in_common", "between"),
     [(3, 0.0, 0.0), (None, 0.6, 0.4)],
-    ids=["public", "private, learnt scale"],
+    ids=["public", "private, learned scale"],
 )
 def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(total, in_common, between):
     states = dict.fromkeys("abcd", BINARY)
