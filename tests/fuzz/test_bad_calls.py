@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from fractions import Fraction
 
 import matplotlib.pyplot as plt
 import pytest
 
-from bayesprivmrf.errors import BayesPrivMRFError
+import bayesprivmrf as bpm
+from bayesprivmrf import noise, plots
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.mechanisms import base
+from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.noise.secure import noise_source
 
 from .calls import bad_calls
@@ -56,3 +60,26 @@ def test_no_bad_call_fails_raw_or_spends(count, seed, tmp_path, monkeypatch):
     plt.close("all")
     assert wrong == [], "\n".join([f"{len(wrong)} of {count}:", *wrong[:20]])
     assert refused > accepted > 0
+
+
+def test_bad_calls_that_the_few_may_miss_are_refused():
+    network = IsingNetwork.from_graph([(0, 1), (1, 2)])
+    refused = {
+        "`nodes` must be a collection": (ModelError, lambda: network.subnetwork(None)),
+        "must hold numbers": (ArgumentError, lambda: bpm.combine_estimates([10**400, 1], [1, 1])),
+        "an empty name": (ArgumentError, lambda: plots.calibration_ranks({"": [0, 1]}, draws=9)),
+        "`size` must be a whole number from 1 to": (ArgumentError, lambda: network.sample(0.5, 10**400)),
+        "`path` must be readable": (ArgumentError, lambda: EstimateLaw.load("no such file")),
+        "must map `name`": (ArgumentError, lambda: noise.noise_from_dict({})),
+        "the fields of the noise law 'laplace'": (ArgumentError, lambda: noise.noise_from_dict({"name": "laplace"})),
+        "`residual` must be an array of numbers": (ArgumentError, lambda: noise.Laplace(1.0).score([[0], 1])),
+        "must be pairs": (ModelError, lambda: bpm.ModelSpecification(
+            domain=bpm.Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((1, 2),))),
+    }  # fmt: skip
+    for message, (kind, call) in refused.items():
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_a_scale_that_is_a_fraction_is_a_number_like_any_other():
+    assert bpm.NoiseAwareMAP(scale=Fraction(1, 2)) == bpm.NoiseAwareMAP(scale=0.5)  # type: ignore[arg-type]
