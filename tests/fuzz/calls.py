@@ -54,7 +54,7 @@ NASTY: dict[str, Any] = {
     "np.zeros((1, 2, 3), complex)": np.zeros((1, 2, 3), complex),
     "np.array([nan, 1])": np.array([np.nan, 1.0]),
     "np.array(['a', None])": np.array(["a", None], dtype=object),
-    "np.datetime64('NaT')": np.datetime64("NaT"),
+    "np.datetime64('NaT', 'D')": np.datetime64("NaT", "D"),
     "np.array([True])": np.array([True]),
     "pd.NA": pd.NA,
     "pd.NaT": pd.NaT,
