@@ -18,6 +18,7 @@ __all__ = [
     "finite",
     "finite_pair",
     "generator",
+    "number_array",
     "one_of",
     "positive_finite",
     "probability",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _TRUTHS = {"bool", "bool_"}
+_MOST = 10**12  # of anything: no memory holds as many, and NumPy fails in its own way at more
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
 
 
@@ -142,6 +144,29 @@ def finite(name: str, value: Any) -> float:
     return number
 
 
+def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
+    """Return an array of numbers or truth values, of its own type unless another is asked for.
+
+    Raises
+    ------
+    ArgumentError
+        It holds something else, or has rows of different lengths.
+
+    Examples
+    --------
+    >>> number_array("flat", [[0], 1])
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `flat` must be an array of numbers, got a list.
+    """
+    try:
+        array = np.asarray(value, dtype)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(f"`{name}` must be an array of numbers, got {_shown(value)}.")
+    return array
+
+
 def file_path(name: str, value: Any) -> Path:
     """Return the path of a file as a `Path`.
 
@@ -176,6 +201,8 @@ def whole_number(name: str, value: Any, least: int = 0, most: int | None = None,
     bayesprivmrf.errors.ArgumentError: `order` must be a whole number from 1 to 9, got 2.5.
     """
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if most is None and is_whole and value > _MOST:
+        most = _MOST
     if not is_whole or not least <= value <= (value if most is None else most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ArgumentError(

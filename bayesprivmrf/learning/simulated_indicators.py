@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import generator, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,26 +70,17 @@ def simulated_indicators(
     """
     import pandas as pd
 
-    if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
-        raise ArgumentError(f"`size` must be a whole number of records, at least 0, got {size!r}.")
-    if (
-        isinstance(variables, bool)
-        or not isinstance(variables, Integral)
-        or not _FEWEST <= variables <= _MOST
-    ):
-        raise ArgumentError(
-            f"`variables` must be a whole number from {_FEWEST} to {_MOST}, got {variables!r}."
-        )
-    generator, p = np.random.default_rng(rng), int(variables)
+    size, p = whole_number("size", size), whole_number("variables", variables, _FEWEST, _MOST)
+    random = generator(rng)
     groups = np.array_split(np.arange(p), _GROUPS)
-    coefficients = _couplings(groups, generator)
+    coefficients = _couplings(groups, random)
     states = (np.arange(2**p)[:, None] >> np.arange(p)) & 1
     spins = (2 * states - 1).astype(np.int8)
     energy = np.zeros(2**p)
     for members, value in coefficients.items():
         energy += value * spins[:, members].prod(axis=1)
-    fields, probability = _fields(energy, spins, generator.uniform(*_SHARES, p))
-    counts = generator.multinomial(int(size), probability)
+    fields, probability = _fields(energy, spins, random.uniform(*_SHARES, p))
+    counts = random.multinomial(size, probability)
     rows = np.repeat(np.arange(2**p), counts)
     frame = pd.DataFrame(states[rows].astype(np.int8), columns=pd.Index([f"q{i}" for i in range(p)]))
     coefficients = {(i,): h for i, h in enumerate(fields)} | coefficients

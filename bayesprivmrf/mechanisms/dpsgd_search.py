@@ -115,7 +115,10 @@ def _checked_grid(grid: Any) -> FrozenMapping[str, tuple[Any, ...]]:
             raise ArgumentError(
                 f"`grid` must name settings of DPSGD, got {name!r}; those are {', '.join(TRIED)}."
             )
-        if isinstance(values, str) or not isinstance(values, Iterable) or not (held := tuple(values)):
+        is_single = (
+            isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0
+        )
+        if is_single or not (held := tuple(values)):
             raise ArgumentError(f"`grid` must hold a sequence of values for {name!r}, got {values!r}.")
         checked[name] = held
     return FrozenMapping(checked)

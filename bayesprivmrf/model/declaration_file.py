@@ -108,10 +108,11 @@ def read_declaration(path: str | Path) -> Declaration:
     name = Path(str(path)).name
     try:
         content = tomllib.loads(Path(str(path)).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"the model file {str(path)!r} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the model file {name!r} is not TOML: {error}.") from error
+    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+        reason = getattr(error, "strerror", error)
+        raise ModelError(f"the model file {str(path)!r} cannot be read: {reason}.") from error
     except RecursionError:
         raise ModelError(
             f"the model file {name!r} is nested too deeply; it must be tables of lists."

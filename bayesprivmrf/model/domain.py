@@ -89,16 +89,25 @@ class Domain:
     states: tuple[tuple[Label, ...], ...]
 
     def __post_init__(self) -> None:
+        for name in ("variables", "states"):
+            object.__setattr__(self, name, tuple(listed(f"`{name}`", getattr(self, name))))
         if len(self.variables) != len(self.states):
             raise ModelError(
                 f"`states` must hold one sequence for each of the {len(self.variables)} variables, "
                 f"got {len(self.states)}."
             )
+        for variable in self.variables:
+            _hashable("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
+        states = [
+            tuple(listed(f"the states of {v!r}", s)) for v, s in zip(self.variables, self.states, strict=True)
+        ]
+        object.__setattr__(self, "states", tuple(states))
         for variable, labels in zip(self.variables, self.states, strict=True):
             if len(labels) == 0:
                 raise ModelError(f"variable {variable!r} must have at least one state, got none.")
             for label in labels:
+                _hashable(f"the states of {variable!r}", label)
                 if _is_missing(label):
                     raise ModelError(
                         f"the states of {variable!r} must not include a missing value, got {label!r}; declare "
@@ -119,9 +128,7 @@ class Domain:
                 raise ModelError(
                     f"the states of {variable!r} must be in an order, got a set; write a list or a tuple."
                 )
-            ordered.append(
-                tuple(_plain(variable, label) for label in listed(f"the states of {variable!r}", labels))
-            )
+            ordered.append(tuple(_plain(label) for label in listed(f"the states of {variable!r}", labels)))
         return cls(variables=tuple(states), states=tuple(ordered))
 
     @property
@@ -186,15 +193,23 @@ def listed(what: str, values: Any, remedy: str = "write a list") -> list[Any]:
     raise ModelError(f"{what} must be a sequence, got {values!r}; {remedy}.")
 
 
-def _plain(variable: Variable, label: Any) -> Label:
+def checked_domain(domain: Any) -> Domain:
+    """Return what is a `Domain`."""
+    if not isinstance(domain, Domain):
+        raise ModelError(f"`domain` must be a Domain, got {type(domain).__name__}; see Domain.from_states.")
+    return domain
+
+
+def _plain(label: Any) -> Any:
     """Return the label itself, or the Python scalar of a NumPy one."""
-    if type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0:
-        label = label.item()
+    is_scalar = type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0
+    return label.item() if is_scalar else label
+
+
+def _hashable(what: str, label: Any) -> None:
     try:
         hash(label)
     except TypeError:
         raise ModelError(
-            f"the states of {variable!r} must be hashable, got a {type(label).__name__}; "
-            "use a tuple or a string."
+            f"{what} must be hashable, got a {type(label).__name__}; use a tuple or a string."
         ) from None
-    return label

@@ -159,8 +159,8 @@ def _factor_values(
     if potentials is None:
         unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
         return [unit[start:stop] for start, stop in blocks]
-    flat = potentials.flat if isinstance(potentials, CliqueTables) else np.asarray(potentials, dtype=float)
-    flat = minimum_norm_potentials(model.cardinalities, model.scopes, flat)
+    given = model.tables(potentials.flat if isinstance(potentials, CliqueTables) else potentials).flat
+    flat = minimum_norm_potentials(model.cardinalities, model.scopes, given.astype(float))
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
     share = 0.0 if log_partition is None or not tops else (sum(tops) - log_partition) / len(tops)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import finite, number_array
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
-from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class ModelSpecification:
     cliques_declared: bool = True
 
     def __post_init__(self) -> None:
-        given = [_checked_clique(self.domain, clique) for clique in self.cliques]
+        domain = checked_domain(self.domain)
+        given = [_checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
         object.__setattr__(self, "cliques", _maximal(given))
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
@@ -74,7 +76,8 @@ class ModelSpecification:
                     f"the table of {clique!r} would have {math.prod(shape):,} cells, more than {LARGEST_TABLE:,}; "
                     "declare smaller cliques or merge states."
                 )
-        assignments = tuple(_checked_assignment(self, given) for given in self.impossible)
+        zeros = listed("`impossible`", self.impossible)
+        assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
         possible = self.possible
         if possible is not None:
@@ -129,7 +132,7 @@ class ModelSpecification:
 
     def tables(self, flat: Any) -> CliqueTables:
         """Tables of this model from their flat view."""
-        return CliqueTables(domain=self.domain, cliques=self.cliques, flat=np.asarray(flat))
+        return CliqueTables(domain=self.domain, cliques=self.cliques, flat=number_array("flat", flat))
 
     def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
         """Declared names and positions of one variable, or of several, that were asked for.
@@ -140,7 +143,7 @@ class ModelSpecification:
             None is named, or one is unknown or repeated.
         """
         is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
-        names = [variables] if is_one else list(variables)
+        names = [variables] if is_one else listed("`variables`", variables)
         if not names:
             raise ModelError("`variables` must name at least one variable, got none.")
         query = [self.domain.index(v) for v in names]
@@ -225,7 +228,8 @@ class ModelSpecification:
         """
         from bayesprivmrf.model.pgmpy_networks import write_network
 
-        return write_network(self, potentials, log_partition)
+        known = None if log_partition is None else finite("log_partition", log_partition)
+        return write_network(self, potentials, known)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelSpecification):
@@ -305,8 +309,14 @@ def _checked_assignment(
     model: ModelSpecification, assignment: Iterable[tuple[Variable, Label]]
 ) -> tuple[tuple[Variable, Label], ...]:
     """Assignment with declared names and labels, in domain order, inside some clique."""
+    try:
+        named_pairs = [(variable, label) for variable, label in assignment]
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"an impossible assignment must be pairs (variable, state), got a {type(assignment).__name__}."
+        ) from None
     pairs: list[tuple[int, int]] = []
-    for variable, label in assignment:
+    for variable, label in named_pairs:
         position = model.domain.index(variable)
         pairs.append((position, model.domain.code(variable, label)))
     pairs.sort()

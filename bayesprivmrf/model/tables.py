@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Variable
+from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -83,17 +84,22 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     @classmethod
     def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
         """Tables from one array a clique, axes in the clique's order."""
-        shapes = cls.shapes_of(domain, cliques)
+        scopes = [tuple(listed("a clique", one)) for one in listed("`cliques`", cliques)]
+        shapes, given = cls.shapes_of(checked_domain(domain), scopes), listed("`arrays`", arrays)
+        if len(given) != len(scopes):
+            raise ModelError(
+                f"`arrays` must hold one table for each of {len(scopes)} cliques, got {len(given)}."
+            )
         parts: list[np.ndarray] = []
-        for clique, shape, array in zip(cliques, shapes, arrays, strict=True):
-            table = np.asarray(array)
+        for clique, shape, array in zip(scopes, shapes, given, strict=True):
+            table = number_array("arrays", array)
             if table.shape != shape:
                 raise ModelError(
                     f"the table of {clique!r} must have shape {shape}, one axis a variable, got {table.shape}."
                 )
             parts.append(table.ravel())
         flat = np.concatenate(parts) if parts else np.zeros(0)
-        return cls(domain=domain, cliques=tuple(cliques), flat=flat)
+        return cls(domain=domain, cliques=tuple(scopes), flat=flat)
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -137,7 +143,11 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
         """Table of a clique as a DataArray whose dims and coords are the declared names and states."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
-        return labelled(self.domain, wanted, self[wanted], name)
+        try:
+            table = self[wanted]
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(f"`clique` must be one of {', '.join(map(repr, self.cliques))}.") from None
+        return labelled(self.domain, wanted, table, name)
 
 
 def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:

@@ -112,7 +112,7 @@ def _prior_density(prior: Any, grid: FloatArray) -> FloatArray:
     function: Callable[[FloatArray], Any] | None = getattr(prior, "logpdf", None)
     if function is None and callable(prior):
         function = prior
-    if function is None:
+    if function is None or isinstance(prior, type):
         raise ArgumentError(
             f"`prior` must be a frozen continuous SciPy distribution or a log density, got {type(prior).__name__}; "
             "scipy.stats.halfnorm(scale=1) is one."

@@ -67,11 +67,10 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
     ModelError
         Names repeat, are missing (``None``, NaN), not hashable or no collection, or are not `size` in number.
     """
-    if nodes is None:
-        assert size is not None
+    if nodes is None and size is not None:
         return tuple(range(size))
     try:
-        order = tuple(nodes)
+        order: tuple[Hashable, ...] = tuple(nodes)  # type: ignore[arg-type]
         distinct, is_complete = len(set(order)), all(node is not None and node == node for node in order)
     except (TypeError, ValueError):
         raise ModelError(

@@ -223,11 +223,15 @@ class EstimateLaw:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a NumPy file; no code is in it."""
         path = checks.file_path("path", path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        with part.open("wb") as file:
-            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
-        part.replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
+            part.replace(path)
+        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+            reason = getattr(error, "strerror", error)
+            raise ArgumentError(f"`path` must be writable, got {str(path)!r} ({reason}).") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -238,6 +242,7 @@ class EstimateLaw:
         ArgumentError
             The file is no such table.
         """
+        path = checks.file_path("path", path)
         try:
             with np.load(path, allow_pickle=False) as file:
                 low, high = file["ends"]
@@ -255,6 +260,8 @@ class EstimateLaw:
                 f"`cache` must be a file that a law was saved to, or a new name, got {str(path)!r}, which holds "
                 "something else; choose another name."
             ) from error
+        except OSError as error:
+            raise ArgumentError(f"`path` must be readable, got {str(path)!r} ({error.strerror}).") from error
 
     def _warn(self) -> None:
         stuck = self.betas[~(self.rhat <= LARGEST_RHAT)]

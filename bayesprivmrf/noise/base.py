@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
@@ -166,6 +166,11 @@ def refuse_law(law: NoiseLaw) -> PrivacyError:
         f"counts must get noise of whole numbers, drawn exactly, got the law {law.name!r}, {lacks}; "
         "use DiscreteLaplace or DiscreteGaussian, whose low bits leak nothing."
     )
+
+
+def shape(size: Any) -> tuple[int, ...]:
+    """Return the shape that a number of draws, or a tuple of numbers, stands for."""
+    return tuple(whole_number("size", count) for count in (size if isinstance(size, tuple) else (size,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.checks import generator, number_array
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import Kernel, ScaledLaw
+from bayesprivmrf.noise.base import Kernel, ScaledLaw, shape
 
 __all__ = ["Gaussian", "Laplace"]
 
@@ -41,15 +42,15 @@ class Laplace(ScaledLaw):
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         r""":math:`-\log(2b) - |r|/b`, nats."""
-        return -math.log(2 * self.scale) - np.abs(np.asarray(residual, dtype=float)) / self.scale
+        return -math.log(2 * self.scale) - np.abs(number_array("residual", residual, float)) / self.scale
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Sign of the residual over b."""
-        return np.sign(np.asarray(residual, dtype=float)) / self.scale
+        return np.sign(number_array("residual", residual, float)) / self.scale
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""
-        return rng.laplace(0.0, self.scale, size)
+        return generator(rng).laplace(0.0, self.scale, shape(size))
 
 
 @final
@@ -79,12 +80,12 @@ class Gaussian(ScaledLaw):
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         r""":math:`-r^2/(2s^2) - \log(s \sqrt{2\pi})`, nats."""
         constant = math.log(self.scale) + 0.5 * math.log(2 * math.pi)
-        return -0.5 * (np.asarray(residual, dtype=float) / self.scale) ** 2 - constant
+        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - constant
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """The residual over s squared."""
-        return np.asarray(residual, dtype=float) / self.scale / self.scale
+        return number_array("residual", residual, float) / self.scale / self.scale
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""
-        return rng.normal(0.0, self.scale, size)
+        return generator(rng).normal(0.0, self.scale, shape(size))

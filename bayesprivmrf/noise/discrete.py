@@ -11,9 +11,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.checks import finite, generator, number_array
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words
+from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "NoNoise"]
 
@@ -94,15 +95,16 @@ class DiscreteLaplace(_OpenDPLaw):
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         r""":math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
         constant = math.log(math.tanh(0.5 / self.scale))
-        return constant - np.abs(np.asarray(residual, dtype=float)) / self.scale
+        return constant - np.abs(number_array("residual", residual, float)) / self.scale
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Sign of the residual over b."""
-        return np.sign(np.asarray(residual, dtype=float)) / self.scale
+        return np.sign(number_array("residual", residual, float)) / self.scale
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Draw int64 numbers as the difference of two geometric ones, whose tail is a^k."""
         success = -math.expm1(-1 / self.scale)
+        rng, size = generator(rng), shape(size)
         return rng.geometric(success, size) - rng.geometric(success, size)
 
     def _added_to(self, vector: Any) -> Any:
@@ -182,11 +184,11 @@ class DiscreteGaussian(_OpenDPLaw):
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         r""":math:`-r^2/(2s^2) - \log Z(s)`, nats."""
-        return -0.5 * (np.asarray(residual, dtype=float) / self.scale) ** 2 - self._log_normaliser
+        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normaliser
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """The residual over s squared."""
-        return np.asarray(residual, dtype=float) / self.scale / self.scale
+        return number_array("residual", residual, float) / self.scale / self.scale
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         r"""Draw int64 numbers by rejection from the discrete Laplace law of scale t = floor(s) + 1.
@@ -195,7 +197,7 @@ class DiscreteGaussian(_OpenDPLaw):
         factor, at most one, is the probability to accept. Canonne, Kamath, Steinke 2020, Algorithm 3.
         """
         s, t = self.scale, math.floor(self.scale) + 1
-        draws = np.empty(size, dtype=np.int64)
+        rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
         flat, filled = draws.reshape(-1), 0
         while filled < flat.size:
             proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
@@ -223,7 +225,7 @@ class NoNoise(NoiseLaw):
     scale: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        if self.scale != 0:
+        if finite("scale", self.scale) != 0:
             raise ArgumentError(f"`scale` of no noise must be 0, got {self.scale!r}; leave it out.")
 
     @property
@@ -238,16 +240,16 @@ class NoNoise(NoiseLaw):
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Zero where the residual is zero, minus infinity elsewhere."""
-        return np.where(np.asarray(residual, dtype=float) == 0, 0.0, -np.inf)
+        return np.where(number_array("residual", residual, float) == 0, 0.0, -np.inf)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Zero where the residual is zero, infinite with the residual's sign elsewhere."""
-        residual = np.asarray(residual, dtype=float)
+        residual = number_array("residual", residual, float)
         return np.where(residual == 0, 0.0, np.copysign(np.inf, residual))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Zeros; the generator stays where it is."""
-        return np.zeros(size, dtype=np.int64)
+        return np.zeros(shape(size), dtype=np.int64)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return a copy."""

@@ -38,6 +38,8 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
     >>> noise_from_dict({"name": "laplace", "scale": 2.0})
     Laplace(scale=2.0)
     """
+    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
+        raise ArgumentError(f"`values` must map `name` and a law's fields, got a {type(values).__name__}.")
     settings = dict(values)
     name = settings.pop("name")
     if name not in REGISTRY:
@@ -48,4 +50,7 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
             f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import the package that "
             "defines it, or update this one."
         )
-    return REGISTRY[name](**settings)
+    try:
+        return REGISTRY[name](**settings)
+    except TypeError as error:
+        raise ArgumentError(f"`values` must hold the fields of the noise law {name!r}: {error}.") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,8 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     Models", ICML 2017, Figure 3(a).
     """
     reference = point_estimate(reference)
+    if not isinstance(solutions, Mapping):
+        raise ArgumentError(f"`solutions` must map names to solutions, got {type(solutions).__name__}.")
     estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
     names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
@@ -148,7 +150,9 @@ def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
 def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
     """Finite scores by method and epsilon, and those of the methods without epsilon."""
     needed = ["method", "epsilon", "holdout_log_likelihood"]
-    missing = [column for column in needed if column not in getattr(results, "columns", ())]
+    columns = getattr(results, "columns", ())
+    known = columns if isinstance(columns, Iterable) else ()
+    missing = [column for column in needed if column not in known]
     if missing:
         raise ArgumentError(f"`results` must be a DataFrame with the columns {needed}, and lacks {missing}.")
     lines: dict[str, dict[float, list[float]]] = {}

@@ -115,8 +115,8 @@ def _band(replications: int, places: FloatArray, prob: float) -> tuple[FloatArra
 
 def _checked(ranks: Any, draws: int) -> dict[str, IntArray]:
     whole_number("draws", draws, 1)
-    if not isinstance(ranks, Mapping) or not ranks:
-        raise ArgumentError("`ranks` must map at least one name to ranks, got none.")
+    if not isinstance(ranks, Mapping) or not ranks or not all(map(str, ranks)):
+        raise ArgumentError("`ranks` must map at least one name to ranks, got none or an empty name.")
     tables: dict[str, IntArray] = {}
     for name, values in ranks.items():
         table = np.asarray(values)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.release.base import Released
+
 if TYPE_CHECKING:
     import xarray as xr
     from arviz_plots.plot_collection import PlotCollection
@@ -107,7 +110,12 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
 
 def point_estimate(estimate: Any) -> Solution:
     """The solution itself, the mean of a posterior's marginals as one, or that of a learned model."""
-    return getattr(estimate, "solution", estimate)
+    found = getattr(estimate, "solution", estimate)
+    if isinstance(found, type | Released) or not hasattr(found, "specification"):
+        raise ArgumentError(
+            f"an estimate must be a Solution, a Posterior or a learned model, got {type(estimate).__name__}."
+        )
+    return found
 
 
 def tidy(panel: Axes) -> None:

@@ -264,7 +264,7 @@ class PrivacyGuarantee:
                 f"`values` must map form, {', '.join(names)} to what `as_dict` gives, got {type(values).__name__}."
             )
         made = cls(**{name: values[name] for name in names})
-        if values["form"] != made.form:
+        if not (isinstance(values["form"], str) and values["form"] == made.form):
             raise ArgumentError(f"`form` must be {made.form!r}, that of its numbers, got {values['form']!r}.")
         return made
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.cards import Card
+from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
@@ -153,7 +154,7 @@ class Released(Card):
             The path cannot be written, or holds another release and `overwrite` is False; or the release is of no
             kind that can be saved. The release itself is as it was.
         """
-        target = require_writable(path)
+        target, overwrite = require_writable(path), truth("overwrite", overwrite)
         write_file(self._as_file(), target, overwrite=overwrite, is_private=self.is_exact)
 
     def _as_file(self) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee, noise_from_dict
@@ -99,6 +100,10 @@ class NoisyStatistics(Released):
     def _refuse_what_contradicts_the_guarantee(self) -> None:
         if self.guarantee is None:
             return
+        if not isinstance(self.guarantee, PrivacyGuarantee):
+            raise ArgumentError(
+                f"`guarantee` must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
+            )
         for clique, law in zip(self.specification.cliques, self.noise, strict=True):
             if not law.variance > 0:
                 raise PrivacyError(
@@ -144,6 +149,8 @@ class NoisyStatistics(Released):
             The guarantee contradicts the noise or the total.
         """
         model = ModelSpecification.from_pgmpy(network)
+        if not isinstance(tables, Mapping):
+            raise ArgumentError(f"`tables` must map cliques to arrays, got {type(tables).__name__}.")
         arrays = [np.asarray(_entry(tables, c, "tables").transpose(_axes(tables, c))) for c in model.cliques]
         for key in tables:
             if not any(set(_as_clique(key)) == set(clique) for clique in model.cliques):
@@ -260,7 +267,7 @@ class NoisyStatistics(Released):
         ReleaseFileError
             The path cannot be written, or holds another release and `overwrite` is False.
         """
-        if self.is_exact and not allow_unprotected:
+        if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
             raise PrivacyError(
                 "exact tables have no guarantee and are not saved; "
                 "pass `allow_unprotected=True` if the file stays where the data may be."
@@ -363,7 +370,12 @@ def _entry(mapping: Mapping[Any, Any], clique: tuple[Any, ...], argument: str) -
         if set(_as_clique(key)) == set(clique):
             if argument != "tables":
                 return value
-            array = np.asarray(value)
+            try:
+                array = np.asarray(value)
+            except ValueError:
+                raise ModelError(
+                    f"the table of {clique!r} must not have rows of different lengths."
+                ) from None
             if array.ndim != len(clique):
                 raise ModelError(
                     f"the table of {clique!r} must have {len(clique)} axes, one a variable, got {array.ndim}."

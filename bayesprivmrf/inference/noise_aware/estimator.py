@@ -135,15 +135,14 @@ class NoiseAwareMAP:
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            positive_finite(
-                "scale",
-                self.scale,
+            remedy = (
                 "a prior without variance would leave nothing to estimate (uniform_solution gives that "
-                "distribution); None learns it",
+                "distribution); None learns it"
             )
+            object.__setattr__(self, "scale", positive_finite("scale", self.scale, remedy))
         require_inference(self.inference)
         whole_number("rounds", self.rounds, 2)
-        positive_finite("tolerance", self.tolerance)
+        object.__setattr__(self, "tolerance", positive_finite("tolerance", self.tolerance))
 
     @one_blas_thread()
     def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> NoiseAwareSolution:

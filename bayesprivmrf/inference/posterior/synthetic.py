@@ -105,7 +105,7 @@ def combine_estimates(
     """
     try:
         q, u = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError(
             "`estimates` and `variances` must hold numbers; write two lists of them."
         ) from None

@@ -14,12 +14,11 @@ docs/learning.md has measured coverage.
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
+from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import size_of
@@ -45,14 +44,10 @@ def interval(
     import pandas as pd
 
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    if isinstance(replicates, bool) or not isinstance(replicates, Integral) or replicates < 2:
-        raise ArgumentError(f"`replicates` must be a whole number of at least 2, got {replicates!r}.")
-    if of not in {"couplings", "fields"}:
-        raise ArgumentError(f"`of` must be 'couplings' or 'fields', got {of!r}.")
-    if method not in {None, "linearised", "calibrated"}:
-        raise ArgumentError(
-            f"`method` must be 'linearised', 'calibrated' or None, which takes the better one, got {method!r}."
-        )
+    replicates = whole_number("replicates", replicates, 2)
+    one_of("of", of, ("couplings", "fields"))
+    if method is not None:
+        one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
     index, places = learned.labels(of), learned.places(of)
     size, linearised = size_of(learned, total), getattr(learned.map, "linearised", None)
     if method == "linearised" and linearised is None:
@@ -60,10 +55,10 @@ def interval(
             "`method` must not be 'linearised' for a release of another mechanism than SelectMeasure, whose noise is "
             "not that of measured pairs; leave it out."
         )
-    generator = np.random.default_rng(rng)
+    random = generator(rng)
     if linearised is not None and method != "calibrated":
-        low, high = linearised(learned, prob, size, generator)
+        low, high = linearised(learned, prob, size, random)
     else:
-        low, high = calibrated.limits(learned, prob, int(replicates), generator, size)
+        low, high = calibrated.limits(learned, prob, replicates, random, size)
     columns = {"estimate": learned.vector()[places], "lower": low[places], "upper": high[places]}
     return pd.DataFrame(columns, index=index)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bayesprivmrf.checks import generator
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals.interval import interval
@@ -172,7 +173,7 @@ class LearnedNetwork(Released, LearnedParameters):
                 "give the seed by name, `sample(size, rng=...)`; the next version refuses it by position."
             )
             warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return self.solution.sample(size, rng=np.random.default_rng(rng))
+        return self.solution.sample(size, rng=generator(rng))
 
     def interval(
         self,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import at_least, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
@@ -138,16 +139,8 @@ class ReleasedParities(Released):
             Exact inference does not fit, as for 26 variables and all their pairs: with the remedy.
         """
         order = self.sets.order if order is None else order
-        if (
-            isinstance(order, bool)
-            or not isinstance(order, int | np.integer)
-            or not 1 <= order <= self.sets.order
-        ):
-            raise ArgumentError(
-                f"`order` must be a whole number from 1 to the release's, {self.sets.order}, got {order!r}."
-            )
-        if ridge is not None and not (ridge >= 0 and math.isfinite(ridge)):
-            raise ArgumentError(f"`ridge` must be at least 0 and finite, or None, got {ridge!r}.")
+        order = whole_number("order", order, 1, self.sets.order)
+        ridge = None if ridge is None else at_least("ridge", ridge, 0)
         if ridge is None and self.details.get("method") == "pmw":
             ridge = 0.0
         fitting = MonomialsByParities(

@@ -25,6 +25,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.mechanisms.reading.frame import repeated_error
 
@@ -64,7 +65,7 @@ def read_records(path: str | Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    file = Path(path)
+    file = file_path("path", path)
     name = file.name.lower()
     problem = None
     try:
