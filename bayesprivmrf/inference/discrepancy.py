@@ -70,8 +70,8 @@ class Discrepancy:
     Parameters
     ----------
     noisy_counts, scale, is_laplace
-        Of the possible cells: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as a
-        (discrete) Laplace law's.
+        For each possible cell: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as
+        a (discrete) Laplace law's.
     possible, total
         The possible cells and the number of records, as in `Evidence`.
     """

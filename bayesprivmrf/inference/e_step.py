@@ -152,7 +152,7 @@ def nonlinear_belief_propagation(
         Replace the Laplace law's sign(r) by :math:`r / \sqrt{r^2 + N μ}`. With a constant α and the sign, the
         iteration cycles and does not converge; smoothed, with the falling α, it does.
     iterations
-        How many.
+        Number of iterations.
     start
         The first n over N, shape (size,).
     """

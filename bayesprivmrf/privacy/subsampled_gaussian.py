@@ -96,7 +96,8 @@ def spent_epsilon(
     schedules, noise
         What is run, with one multiplier a schedule.
     delta
-        In (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi divergences of whole orders.
+        Second parameter of the guarantee, in (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi
+        divergences of whole orders.
     interval
         Grid of the losses, nats. They are rounded up, so that a coarser one gives a larger answer.
 

@@ -39,8 +39,8 @@ from bayesprivmrf.source_checksum import checksum
 __all__ = ["ACCEPTANCE", "force_width", "lattice_mass", "log_laplace_kernel"]
 
 _VARIANCE = 0.25
-"""Of the difference of the two potentials, by which acceptance falls to about eight in ten. Effective draws for each
-gradient were most there, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`."""
+"""Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the most
+effective draws a gradient, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`."""
 
 ACCEPTANCE = 0.65
 """Mean acceptance probability at which a step is best where that fall is part of it."""

@@ -122,7 +122,7 @@ class _Search:
     Parameters
     ----------
     means, noise, total_noise, total
-        As for `posterior_mode`; the means leave out the empty set's.
+        The arguments of `posterior_mode`; the means leave out the empty set's.
     """
 
     def __init__(self, means: FloatArray, noise: float, total_noise: float, total: float) -> None:
