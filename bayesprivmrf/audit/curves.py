@@ -143,13 +143,14 @@ def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
     """Convolution of several laws of losses, each rounded up to a multiple of one step above its least."""
     step = sum(float(losses.max() - losses.min()) for losses, _ in parts) / _GRID
     size = 2 ** (_GRID + len(parts)).bit_length()  # no sum may wrap around
-    transform, least = np.ones(size // 2 + 1, dtype=complex), 0.0
+    transform, least, most = np.ones(size // 2 + 1, dtype=complex), 0.0, 0
     for losses, probabilities in parts:
         place = np.ceil((losses - losses.min()) / step).astype(np.int64)
         transform *= np.fft.rfft(np.bincount(place, weights=probabilities, minlength=size))
-        least += float(losses.min())
+        least, most = least + float(losses.min()), most + int(place.max())
     weights: FloatArray = np.asarray(np.fft.irfft(transform, size), dtype=np.float64)
-    kept = np.flatnonzero(weights > 0)  # rounding of the transform leaves some 1e-17 on either side of 0
+    # rounding of the transform leaves some 1e-17 on either side of 0; beyond the largest sum it is nothing else
+    kept = np.flatnonzero(weights[: most + 1] > 0)
     losses = np.asarray(least + step * kept, dtype=np.float64)
     return PrivacyLoss(losses=losses, probabilities=weights[kept], excess=step * len(parts))
 

@@ -17,7 +17,7 @@ from bayesprivmrf.audit import AuditResult, audit
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
 from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost, exceeds
 from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import aligned, json_text, number
+from bayesprivmrf.cli.output import aligned, json_text, number, remark
 from bayesprivmrf.errors import (
     ArgumentError,
     ConsistencyWarning,
@@ -99,6 +99,14 @@ def _of_file(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Findin
             f"`audit` reads files of noisy tables, which state their noise, got the kind {release.kind!r}; audit the "
             "mechanism that made it, such as `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
         )
+    continuous = sorted({law.name for law in release.statistics.noise if not law.is_discrete})
+    if continuous:
+        raise ArgumentError(
+            f"`audit` computes the loss of noise of whole numbers, but these tables state {', '.join(continuous)}; "
+            "read their publisher's own proof."
+        )
+    if release.provenance.simulated:
+        remark(release.privacy_statement())
     guarantee = _required(release.guarantee)
     draws = table_draws(release.statistics, guarantee.adjacency)
     return guarantee, [_of_draws("stated noise", draws, guarantee, None, options)]

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.inference.registry import estimator, estimator_names
 
 if TYPE_CHECKING:
@@ -71,11 +72,26 @@ def fitted(
 ) -> Solution | Posterior:
     """Estimate of a release; `rng` and `sampling` are given to an estimator that samples."""
     settings = {"inference": inference} if offers_loopy(name) else {}
-    made: Any = estimator(name)(**settings)
-    if not takes(name, "rng"):
-        return made.fit(release)
-    named = {key: value for key, value in sampling.items() if takes(name, key)}
-    return made.fit(release, rng=rng, **named)
+    kind = estimator(name)
+    lacking = [
+        one.name
+        for one in inspect.signature(kind).parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if lacking:
+        raise ArgumentError(
+            f"the method {name!r} must have default settings, but must be given {', '.join(lacking)}; "
+            "call it from Python."
+        )
+    made: Any = kind(**settings)
+    named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
+    found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
+    if not hasattr(found, "status"):
+        raise BayesPrivMRFError(
+            f"the `fit` of the method {name!r} must give a Solution, got {type(found).__name__}; "
+            "correct or remove the package that brings it."
+        )
+    return found
 
 
 def in_order(chosen: Sequence[str] | None, inference: str) -> list[str]:

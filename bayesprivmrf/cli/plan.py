@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
@@ -54,7 +55,9 @@ def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, a
 def _table(preview: pd.DataFrame, last: str = "clique") -> str:
     """What a row is about last, for it may be long."""
     names = [name for name in preview.columns if name != last]
-    columns = [column([float(value) for value in preview[name]]) for name in names]
+    columns = [
+        column([math.nan if value is None else float(value) for value in preview[name]]) for name in names
+    ]
     words = [text if isinstance(text, str) else ", ".join(map(str, text)) for text in preview[last]]
     return aligned([*names, last], [list(row) for row in zip(*columns, words, strict=True)], left=0)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bayesprivmrf.cli.learned import strongest
 from bayesprivmrf.cli.mechanism import chosen_mechanism
@@ -40,6 +44,8 @@ def run(options: argparse.Namespace) -> None:
     with room_for(target, _largest_file(mechanism, declaration.specification)):
         release = mechanism.release(declaration.specification, data)
     _save(release, target, overwrite=options.force)
+    # said first, for whatever goes wrong while the release is shown has lost nothing
+    remark(f"Saved to {target}. The budget is spent; what is made of this file spends nothing more.\n")
     summary = release.summary()
     if options.json:
         print(json_text(_described(release, target) | summary))
@@ -47,7 +53,6 @@ def run(options: argparse.Namespace) -> None:
     print(release)
     if "couplings" in summary:
         print(f"\n{strongest(summary['couplings'], release.graph_heading)}")
-    remark(f"\nSaved to {target}. The budget is spent; what is made of this file spends nothing more.")
 
 
 def _largest_file(mechanism: Any, model: ModelSpecification) -> int:
@@ -61,11 +66,30 @@ def _save(release: Any, target: Path, *, overwrite: bool) -> None:
     try:
         release.save(target, overwrite=overwrite)
     except ReleaseFileError as error:
-        print(base64.encodebytes(release._as_file()).decode())
+        try:
+            text, remedy = (
+                base64.encodebytes(release._as_file()).decode(),
+                (
+                    "are the release in base64: keep them in a file, here release.txt, and "
+                    "`python -m base64 -d release.txt > your.release` makes the release of it."
+                ),
+            )
+        except ReleaseFileError:  # its own package writes what cannot be read
+            text, remedy = (
+                _in_words(release),
+                "are all that it holds: keep them, and mend the package that made it.",
+            )
+        print(text)
         raise ReleaseFileError(
-            f"{error} The budget is spent, and the lines on standard output are the release in base64: keep them in "
-            "a file, here release.txt, and `python -m base64 -d release.txt > your.release` makes the release of it."
+            f"{error} The budget is spent, and the lines on standard output {remedy}"
         ) from None
+
+
+def _in_words(release: Any) -> str:
+    """Return every field of a release in full."""
+    names = [one.name for one in fields(release)] if is_dataclass(release) else list(vars(release))
+    with np.printoptions(threshold=sys.maxsize):
+        return "\n".join(f"{name} = {getattr(release, name)!r}" for name in names)
 
 
 def _described(release: Any, target: Path) -> dict[str, Any]:

@@ -242,10 +242,11 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
 def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
     """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
     for law in {law.name: law for release in releases for law in release.noise}.values():
-        if law.kernel is None:
+        if law.kernel not in ("absolute", "square") or not hasattr(law, "scale"):
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
-                f"square, got the law {law.name!r}, whose `kernel` is neither; use NaiveMLE, which takes any noise."
+                f"square, got the law {law.name!r}, whose `kernel` and `scale` say neither; use "
+                "NaiveMLE, which takes any noise."
             )
 
 

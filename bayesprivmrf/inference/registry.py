@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
@@ -34,7 +34,7 @@ def estimator(name: str) -> Any:
     BayesPrivMRFError
         What a package brings has no `fit`, or two packages bring one of this name.
     """
-    found = [point.load() for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    found = [_loaded(point) for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
     if name in _OWN:
         from bayesprivmrf import inference
 
@@ -49,3 +49,13 @@ def estimator(name: str) -> Any:
             "correct or remove the package that brings it."
         )
     return found[0]
+
+
+def _loaded(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:
+        raise BayesPrivMRFError(
+            f"the estimator {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+            "correct or remove the package that brings it."
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib.metadata import entry_points
 
 from bayesprivmrf.errors import BayesPrivMRFError
@@ -22,10 +23,24 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
     ------
     BayesPrivMRFError
         An entry point is no subclass of `Mechanism`, or two share a name.
+
+    Warns
+    -----
+    RuntimeWarning
+        A package's mechanism cannot be imported; it is left out, and all others are there.
     """
     found: dict[str, type[Mechanism]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        mechanism = point.load()
+        try:
+            mechanism = point.load()
+        except Exception as error:  # whatever another package raises must not take the others along
+            warnings.warn(
+                f"the mechanism {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+                "correct or remove the package that brings it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            continue
         if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
             raise BayesPrivMRFError(
                 f"entry point {point.name!r} must be a subclass of Mechanism, got {point.value!r}; "

@@ -192,11 +192,11 @@ class StatisticsMechanism(
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
         model = plan.specification
-        tables_of: dict[NoiseLaw, list[int]] = {}
+        tables_of: dict[str, tuple[NoiseLaw, list[int]]] = {}  # by all that a law is, whatever it calls equal
         for table, law in enumerate(plan.noise):
-            tables_of.setdefault(law, []).append(table)
+            tables_of.setdefault(repr(law.as_dict()), (law, []))[1].append(table)
         noisy = np.zeros_like(exact.flat)  # so that what no noise was drawn for could never be exact
-        for law, tables in tables_of.items():
+        for law, tables in tables_of.values():
             cells = np.concatenate([np.arange(*model.offsets[table : table + 2]) for table in tables])
             noisy[cells] = source.add(exact.flat[cells], law)
         if model.possible is not None:

@@ -47,8 +47,8 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
             point.load()
     if name not in REGISTRY:
         raise ArgumentError(
-            f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import the package that "
-            "defines it, or update this one."
+            f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import or install the "
+            "package that defines it, whose entry point must have this name, or update this one."
         )
     try:
         return REGISTRY[name](**settings)

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, refuse_law
 from bayesprivmrf.noise.laws import noise_from_dict
@@ -26,7 +26,8 @@ class SecureNoise(NoiseSource):
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.has_exact_draw:
             raise refuse_law(law)
-        return law.add_exactly(np.asarray(counts, dtype=np.int64), self.words)
+        counts = np.asarray(counts, dtype=np.int64)
+        return _checked(law, law.add_exactly(counts, self.words), counts.shape)
 
     def words(self, size: int) -> np.ndarray:
         """Return words of the operating system's generator; see `NoiseSource.words`."""
@@ -39,7 +40,7 @@ def require_releasable(law: NoiseLaw) -> None:
     Raises
     ------
     PrivacyError
-        No exact draw of whole numbers.
+        There is no exact draw of whole numbers, or it gives something else.
     ArgumentError
         It is no noise law, or a file could not hold it.
     """
@@ -47,11 +48,23 @@ def require_releasable(law: NoiseLaw) -> None:
         raise ArgumentError(f"a mechanism's noise must be a NoiseLaw, got {type(law).__name__}.")
     if not law.has_exact_draw:
         raise refuse_law(law)
+    zeros = np.zeros(3, dtype=np.int64)
+    _checked(law, law.add_exactly(zeros, SecureNoise().words), zeros.shape)  # of no data
     if noise_from_dict(law.as_dict()) != law:
         raise ArgumentError(
             f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
             "that it depends on in fields of numbers and text."
         )
+
+
+def _checked(law: NoiseLaw, noisy: object, shape: tuple[int, ...]) -> IntArray:
+    """Return what a law drew, if it is one whole number a count; casting anything else could give counts away."""
+    if not (isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape):
+        raise PrivacyError(
+            f"`add_exactly` of the noise law {law.name!r} must return int64 of the counts' shape, got "
+            f"{getattr(noisy, 'dtype', type(noisy).__name__)} of shape {getattr(noisy, 'shape', ())}; correct it."
+        )
+    return noisy
 
 
 def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:

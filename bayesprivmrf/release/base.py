@@ -211,7 +211,8 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     path
         The file.
     largest
-        Bytes that its array may unpack to, 1 GiB by default, so that a small hostile file cannot fill the memory.
+        Bytes that its array may unpack to, 1 GiB by default, so that no array
+        unpacks to fill the memory; couplings take the square of their variables.
         Allow more to a file that you trust.
 
     Raises

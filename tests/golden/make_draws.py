@@ -63,7 +63,8 @@ def released(release: Any) -> Found:
     if hasattr(release, "tables"):
         flat = release.tables.flat
         found["tables"] = noted(np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat)
-    if getattr(release, "statistics", None) is not None:
+    tables = getattr(release, "statistics", None)
+    if tables is not None and tables is not release:
         found["statistics"] = noted(release.statistics.tables.flat)
     for name in ("steps", "rounds", "method", "status"):
         if name in getattr(release, "details", {}):

@@ -226,7 +226,7 @@ def test_methods_that_do_not_fit_are_refused():
     with pytest.raises(ArgumentError, match="linearised"):
         learned.interval(method="linearised")
     for gone in ("basic", "percentile", "exact"):
-        with pytest.raises(ArgumentError, match=r"`method` must be 'linearised', 'calibrated' or None"):
+        with pytest.raises(ArgumentError, match=r"`method` must be 'linearised' or 'calibrated'"):
             learned.interval(method=gone)
     for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):

@@ -329,3 +329,37 @@ def test_a_model_file_that_is_nested_too_deeply_is_a_clear_error(tmp_path, text)
     (tmp_path / "model.toml").write_text(text)
     with pytest.raises(ModelError, match=r"model\.toml.* is nested too deeply"):
         read_declaration(tmp_path / "model.toml")
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,0\nx\ry,0\n", b"a,b\r\n1,0\r\nx\ny,0\r\n", b"a\r1\r\n0\r"])
+def test_a_file_whose_lines_end_in_two_ways_is_refused(content, tmp_path):
+    """A writer that ends lines in a line feed may leave a carriage return in a field, which would be a record."""
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="must all end in the same way"):
+        read_records(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [(b"a,b\n1,0\n0", None), (b'a,b\n1,0\n"x,y"', None), (b"a,b\n1,0\n0,", 2), (b"a,b\n0,1", 1)],
+)
+def test_a_last_line_without_its_end_has_all_fields(content, rows, tmp_path):
+    """Without its last value it could be followed by a blank line, whose record has no value at all."""
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    if rows is None:
+        with pytest.raises(DataError, match="must end in a line break"):
+            read_records(path)
+    else:
+        assert len(read_records(path)) == rows
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "string[python]"])
+def test_texts_that_differ_after_a_null_character_have_codes_of_their_own(dtype):
+    """A table of C strings would take them for one, and the first record would code all others."""
+    texts = pd.Series(["yes\0x", *["yes"] * 50, "no\0"], dtype=dtype)
+    states = Domain.from_states({"a": ["no", "yes", "else"]})
+    model = ModelSpecification(domain=states, cliques=(("a",),))
+    release = ExactStatistics(other="else").release(model, pd.DataFrame({"a": texts}))
+    assert release.tables["a"].tolist() == [0, 50, 2]

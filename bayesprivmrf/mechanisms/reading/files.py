@@ -12,14 +12,18 @@ records hold. In a CSV file records are lines:
 - No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
   joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
   file, and a file where they differ is refused.
-- In a file of one column the last line must have its line end. A writer that puts line ends between lines could mean
-  two records by ``"a\n1\n"``, the second missing; the rule refuses its other files, such as ``"a\n1\n0"``.
+- All lines end in the same way. A writer that ends its lines in a line feed may leave a carriage return in a field
+  without quotes, which would then be a line of its own.
+- A last line without its line end must have all fields of the header, and more than one. A writer that puts line
+  ends between lines could mean two records by ``"a\n1\n"``, the second missing; the rule refuses its other files,
+  such as ``"a\n1\n0"``.
 
 So two files that differ in one answer have the same number of records, or one of them is refused.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 from pathlib import Path
@@ -130,13 +134,26 @@ def _csv_records(content: bytes) -> pd.DataFrame:
             "no field of a CSV file may hold a line break, but one does, or a double quote is left open; each record "
             "must stand on one line: replace the line breaks, and double a quote that is part of a text."
         )
-    if whole.shape[1] == 1 and not is_ended:
+    rest = content.replace(b"\r\n", b"")
+    if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
         raise DataError(
-            "the last line of a CSV file of one column must end in a line break, for a missing last value is a blank "
-            "line; add it."
+            "the lines of a CSV file must all end in the same way, but some end in a line feed and some in a "
+            "carriage return, which a field may hold; write all line ends alike."
+        )
+    if not is_ended and _last_fields(content) < whole.shape[1]:
+        raise DataError(
+            "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
+            "file one column, for a missing last value is a blank line; add it."
         )
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():
         raise repeated_error()
     records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
     return records.set_axis(names.dropna().tolist(), axis="columns")
+
+
+def _last_fields(content: bytes) -> int:
+    """Return the number of fields of the last line; a single one counts for none, as a blank line has none."""
+    last = content.replace(b"\r", b"\n").rsplit(b"\n", 1)[-1].decode(errors="replace")
+    found = len(next(csv.reader([last]), []))
+    return found if found > 1 else 0
