@@ -53,8 +53,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     A subclass is a frozen keyword-only dataclass whose fields are its public settings, checked in
     ``__post_init__``. It supplies four hooks; `release` is final and calls them in this order:
 
-    1. ``_prepare(network)``: check everything public, return a plan. No data. A declared model comes as a pgmpy network
-       from Python and as a `ModelSpecification` from the command line; `ModelSpecification.from_pgmpy` takes either.
+    1. ``_prepare(network)``: check everything public, return a plan. No data. A declared model comes as a pgmpy
+       network from Python and as a `ModelSpecification` from the command line; `ModelSpecification.from_pgmpy` takes
+       either.
     2. ``_guarantee(plan)``: what will be promised. No data.
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
        added to; its errors name columns, never values and never how many records there are.
