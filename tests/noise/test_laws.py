@@ -99,7 +99,7 @@ def test_as_dict_round_trips(law):
 
 
 def test_a_law_that_nobody_defined_is_refused_with_the_remedy():
-    with pytest.raises(ArgumentError, match="'cauchy'; import the package that defines it"):
+    with pytest.raises(ArgumentError, match="'cauchy'; import or install the package that defines it"):
         noise_from_dict({"name": "cauchy", "scale": 1.0})
 
 

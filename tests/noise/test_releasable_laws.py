@@ -107,6 +107,7 @@ def test_a_draw_that_is_no_whole_number_a_count_is_refused_before_the_charge(law
     assert account.spent == []
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_each_table_gets_the_noise_that_is_stated_for_it_whatever_laws_call_equal():
     for narrow, wide in ((Alike(0.01), Alike(1e6)), (Unhashable(0.01), Unhashable(1e6))):
         release = With(laws=(narrow, wide)).release(MODEL, DATA)

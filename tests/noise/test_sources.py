@@ -129,6 +129,7 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
         "SecureNoise",
         "NoiseSource",
         "NoiseLaw",
+        "_checked",  # of the type and shape of what was drawn
         "refuse_law",
         "final",
     }

@@ -240,7 +240,7 @@ def test_a_fresh_process_loads_it_by_entry_point_and_says_what_it_lacks_without(
         for environment in (os.environ | {"PYTHONPATH": str(plugin)}, dict(os.environ))
     ]
     assert runs[0].stdout.strip() == str(staircase_release(rng=1).noise[0])
-    assert "'test-staircase'; import the package that defines it" in runs[1].stderr
+    assert "'test-staircase'; import or install the package that defines it" in runs[1].stderr
 
 
 def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(monkeypatch):
@@ -252,7 +252,9 @@ def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(mon
 
     monkeypatch.setattr("bayesprivmrf.inference.evidence._joint_specification", work)
     for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
-        with pytest.raises(ArgumentError, match="'test-staircase', whose `kernel` is neither; use NaiveMLE"):
+        with pytest.raises(
+            ArgumentError, match="'test-staircase', whose `kernel` and `scale` say neither; use NaiveMLE"
+        ):
             estimator.fit(release)
 
 
