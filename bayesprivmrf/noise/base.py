@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -151,7 +152,14 @@ class NoiseLaw(ABC):
                     f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file could "
                     f"hold it, got {type(value).__name__}; convert it in `__post_init__`."
                 )
-        return {"name": self.name, **values}
+        written = {"name": self.name, **values}
+        try:
+            json.dumps(written, ensure_ascii=False).encode()
+        except ValueError:  # half of a surrogate pair, or a number of thousands of digits
+            raise ArgumentError(
+                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 can hold."
+            ) from None
+        return written
 
 
 def _is_same(known: type | None, law: type) -> bool:

@@ -411,6 +411,8 @@ class Inexact(Plain):
         (Unequal(), ArgumentError, "must equal the one that is read back"),
         (Nameless(), ArgumentError, "a `name` of its own"),
         (Plain(detail=(1, 2)), ArgumentError, "`detail` .* must be a finite number or text, .* got tuple"),
+        (Plain(detail="\ud800"), ArgumentError, "that JSON in UTF-8 can hold"),
+        (Plain(detail=10**5000), ArgumentError, "that JSON in UTF-8 can hold"),
         (Plain(detail=math.nan), ArgumentError, "`detail` .* must be a finite number"),
         ("laplace", ArgumentError, "must be a NoiseLaw, got str"),
     ],
