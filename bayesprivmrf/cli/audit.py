@@ -17,7 +17,7 @@ from bayesprivmrf.audit import AuditResult, audit
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
 from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost, exceeds
 from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import aligned, json_text, number, remark
+from bayesprivmrf.cli.output import aligned, json_text, number
 from bayesprivmrf.errors import (
     ArgumentError,
     ConsistencyWarning,
@@ -56,26 +56,41 @@ class Finding:
     result: AuditResult
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Audited:
+    """The promise, in a sentence that names a simulation as one, what was found, and the steps left out."""
+
+    guarantee: PrivacyGuarantee
+    statement: str
+    findings: list[Finding]
+    not_audited: tuple[str, ...] = ()
+
+
 def run(options: argparse.Namespace) -> int:
     """Audit a saved release or a mechanism, print what was found, and return the exit status."""
     begin = time.perf_counter()
     with warnings.catch_warnings():
         for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they are of made-up data
             warnings.simplefilter("ignore", category)
-        guarantee, findings = _of_file(options) if _is_file(options) else _of_mechanism(options)
+        audited = _of_file(options) if _is_file(options) else _of_mechanism(options)
+    guarantee, findings = audited.guarantee, audited.findings
     is_refuted = any(finding.is_refuted for finding in findings)
     seconds = time.perf_counter() - begin
     if options.json:
         head = {
             "audited": options.subject,
             "guarantee": guarantee.as_dict(),
+            "statement": audited.statement,
+            "not_audited": list(audited.not_audited),
             "confidence": options.confidence,
         }
         body = {"findings": [asdict(finding) for finding in findings], "is_refuted": is_refuted}
         print(json_text(head | body | {"seconds": seconds}))
     else:
-        print(f"Promised: {guarantee.sentence()}\n\n{_table(findings, guarantee)}\n\n{_VERDICTS[is_refuted]}")
+        print(f"Promised: {audited.statement}\n\n{_table(findings, guarantee)}\n\n{_VERDICTS[is_refuted]}")
         print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
+        if audited.not_audited:
+            print(f"Not audited, for nothing states their draws: {', '.join(audited.not_audited)}.")
     return REFUTED if is_refuted else 0
 
 
@@ -92,7 +107,7 @@ def _is_file(options: argparse.Namespace) -> bool:
     return True
 
 
-def _of_file(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+def _of_file(options: argparse.Namespace) -> _Audited:
     release: Any = load_release(options.subject)
     if release.statistics is None:
         raise ArgumentError(
@@ -105,14 +120,13 @@ def _of_file(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Findin
             f"`audit` computes the loss of noise of whole numbers, but these tables state {', '.join(continuous)}; "
             "read their publisher's own proof."
         )
-    if release.provenance.simulated:
-        remark(release.privacy_statement())
     guarantee = _required(release.guarantee)
     draws = table_draws(release.statistics, guarantee.adjacency)
-    return guarantee, [_of_draws("stated noise", draws, guarantee, None, options)]
+    found = _of_draws("stated noise", draws, guarantee, None, options)
+    return _Audited(guarantee=guarantee, statement=release.privacy_statement(), findings=[found])
 
 
-def _of_mechanism(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+def _of_mechanism(options: argparse.Namespace) -> _Audited:
     options.mechanism = options.subject
     mechanism = chosen_mechanism(options, is_saved=False)
     if options.subject == "objective-perturbation":
@@ -120,18 +134,25 @@ def _of_mechanism(options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[F
     model = _chain() if options.model is None else read_declaration(options.model).specification
     guarantee = _required(mechanism.promise(model))
     if hasattr(mechanism, "outlays"):
-        steps = [step for step in mechanism.outlays(model, _RECORDS) if step.draws]
+        outlays = mechanism.outlays(model, _RECORDS)
+        steps = [step for step in outlays if step.draws]
         if not steps:
             raise ArgumentError(f"{options.subject!r} with these settings has no draws that `audit` knows.")
-        return guarantee, [_of_draws(one.step, one.draws, guarantee, one.rho, options) for one in steps]
+        return _Audited(
+            guarantee=guarantee,
+            statement=guarantee.sentence(),
+            findings=[_of_draws(one.step, one.draws, guarantee, one.rho, options) for one in steps],
+            not_audited=tuple(step.step for step in outlays if not step.draws),
+        )
     draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)
     stated = _of_draws("stated noise", draws, guarantee, None, options)
     runs, confidence = _fewer(options.runs), options.confidence
     result = audit_releases(mechanism, model, runs=runs, confidence=confidence)
-    return guarantee, [stated, _of_runs(stated.promised, result)]
+    findings = [stated, _of_runs(stated.promised, result)]
+    return _Audited(guarantee=guarantee, statement=guarantee.sentence(), findings=findings)
 
 
-def _of_network(mechanism: Any, options: argparse.Namespace) -> tuple[PrivacyGuarantee, list[Finding]]:
+def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
     """Audit estimates on a star, whose centre's outcome moves the score most."""
     from bayesprivmrf.network import IsingNetwork
 
@@ -151,7 +172,8 @@ def _of_network(mechanism: Any, options: argparse.Namespace) -> tuple[PrivacyGua
     result = audit(
         estimates(1), estimates(-1), guarantee, runs=_fewer(options.runs), confidence=options.confidence
     )
-    return guarantee, [_of_runs(guarantee.epsilon, result)]
+    findings = [_of_runs(guarantee.epsilon, result)]
+    return _Audited(guarantee=guarantee, statement=guarantee.sentence(), findings=findings)
 
 
 def _of_draws(

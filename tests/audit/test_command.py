@@ -24,7 +24,8 @@ from bayesprivmrf.mechanisms import (
 )
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, Laplace, PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics
 
 MODEL = ModelSpecification(
     domain=Domain.from_states({"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}),
@@ -91,6 +92,28 @@ def test_a_saved_release_is_audited_and_one_that_promises_too_much_is_flagged(tm
     assert "Not refuted. That is no proof" in capsys.readouterr().out
     assert main(["audit", str(tmp_path / "broken.release"), "--runs", "2000"]) == 3
     assert "REFUTED" in capsys.readouterr().out
+
+
+def test_an_audit_of_a_simulation_never_says_that_it_protects(tmp_path, capsys):
+    path = str(tmp_path / "simulated.release")
+    LaplaceStatistics(epsilon=1.0).release(MODEL, DATA, rng=1).save(path)
+    for form in ([], ["--json"]):
+        assert main(["audit", path, "--runs", "2000", *form]) == 0
+        told = capsys.readouterr().out
+        assert "it protects nobody" in told
+        assert "satisfies" not in told
+
+
+def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys):
+    guarantee = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
+    tables = {clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    noise = Laplace(float(len(MODEL.cliques)))
+    path = tmp_path / "published.release"
+    NoisyStatistics.from_tables(MODEL, tables, noise=noise, guarantee=guarantee).save(path)
+    assert main(["audit", str(path)]) == 1
+    assert "noise of whole numbers, but these tables state laplace" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
