@@ -22,12 +22,11 @@ import numpy as np
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.sampled import Sampled
-from bayesprivmrf.inference.posterior.sampling import Sampler
+from bayesprivmrf.inference.posterior.sampled import Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Diagnosis", "diagnose", "warn_of"]
+__all__ = ["FEWEST", "Diagnosis", "diagnose", "is_mixed", "warn_of"]
 
 LARGEST_R_HAT = 1.01
 SMALLEST_ESS = 100
@@ -39,7 +38,7 @@ LARGEST_SATURATED = 0.05
 SMALLEST_BFMI = 0.3
 SMALLEST_ACCEPTANCE = 0.2
 """Mean acceptance probability of the population's own steps."""
-_FEWEST = 8
+FEWEST = 8
 """Draws of a chain below which nothing is judged."""
 
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
@@ -103,15 +102,16 @@ def diagnose(
     acceptance = None if finished is None else _mean(finished.acceptance)
     unmoved = None if finished is None else _mean(finished.unmoved)
     r_hat, bulk, tail = _mixing(varying)
-    diverging = float(np.mean(sampled.statistics["diverging"]))
-    saturated = float(np.mean(sampled.statistics["reached_max_treedepth"]))
-    bfmi = _bfmi(sampled.statistics["energy"])
+    told = sampled.statistics  # a sampler without trajectories tells no more than the log density
+    diverging = float(np.mean(told.get("diverging", 0.0)))
+    saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
+    bfmi = _bfmi(told["energy"]) if "energy" in told else math.nan
     problems = [*_stuck(numbers, varying, is_known=is_known), *_population(acceptance)]
     slow, broken = False, bool(problems)
     least = SMALLEST_ESS * chains
-    if draws < _FEWEST:
+    if draws < FEWEST:
         slow = True
-        problems.append(f"{draws} draws are too few to judge; take {_FEWEST} or more")
+        problems.append(f"{draws} draws are too few to judge; take {FEWEST} or more")
     elif varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
         slow = True
         problems.append(
@@ -131,7 +131,7 @@ def diagnose(
             f"{diverging:.1%} of the draws diverged: there are regions that the sampler cannot enter; raise "
             "`target_accept` (0.65 to 0.8 unless set) and `tune`"
         )
-    if draws >= _FEWEST and not is_known and not bfmi >= SMALLEST_BFMI:
+    if draws >= FEWEST and not is_known and "energy" in told and not bfmi >= SMALLEST_BFMI:
         broken = True
         problems.append(
             f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
@@ -151,6 +151,13 @@ def diagnose(
         population_acceptance=acceptance,
         population_unmoved=unmoved,
     )
+
+
+def is_mixed(draws: Sequence[np.ndarray]) -> bool:
+    """Whether chains are as well mixed as a sampling called converged must be; arrays of shape (chain, draw, ...)."""
+    varying = _varying(_together(draws))
+    r_hat, bulk, tail = _mixing(varying)
+    return not varying.shape[-1] or (r_hat < LARGEST_R_HAT and min(bulk, tail) >= SMALLEST_ESS * len(varying))
 
 
 def warn_of(diagnosis: Diagnosis) -> None:
@@ -199,7 +206,7 @@ def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool) -> list[
             f"{np.mean(~finite):.1%} of the judged numbers are not finite, so that nothing here can be used; "
             "look for tables of a size or noise scale that cannot be, raise `tune`, or take NoiseAwareMAP"
         ]
-    if numbers.shape[1] >= _FEWEST and not is_known and not varying.shape[-1]:
+    if numbers.shape[1] >= FEWEST and not is_known and not varying.shape[-1]:
         return ["no judged number changed in any draw: the sampler has not moved; raise `tune`"]
     return []
 
@@ -224,7 +231,7 @@ def _mixing(varying: FloatArray) -> tuple[float, float, float]:
     import xarray as xr
 
     chains, draws, numbers = varying.shape
-    if not numbers or draws < _FEWEST:
+    if not numbers or draws < FEWEST:
         return np.nan, np.nan, np.nan
     if chains == 1:  # its halves are compared
         half = draws // 2
@@ -240,7 +247,7 @@ def _mixing(varying: FloatArray) -> tuple[float, float, float]:
 
 def _bfmi(energy: FloatArray) -> float:
     r"""Smallest over the chains of :math:`\sum_t (E_t - E_{t-1})^2 / \sum_t (E_t - \bar E)^2`."""
-    if energy.shape[1] < _FEWEST:
+    if energy.shape[1] < FEWEST:
         return np.nan
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         changes = (np.diff(energy, axis=1) ** 2).sum(axis=1)

@@ -44,6 +44,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
     observe_noisy_counts,
     target_acceptance,
 )
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class HyperDirichlet:
     """
 
     evidence: Evidence
-    concentration: float = 1.0
+    concentration: float | None = None
     total: float | None = None
     total_range: tuple[float, float] = (1.0, 1e10)
     smoothing: float = 0.0
@@ -106,7 +107,7 @@ class HyperDirichlet:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The prior's settings, by name."""
-        settings: dict[str, Any] = {"concentration": float(self.concentration)}
+        settings: dict[str, Any] = dict(self.prior.settings)
         if self.total is None:
             settings["total_range"] = tuple(float(end) for end in self.total_range)
         if self.smoothing > 0:
@@ -184,6 +185,11 @@ class HyperDirichlet:
             declare_tables(self.evidence.specification, flat)
         return model
 
+    @cached_property
+    def prior(self) -> ShapePrior:
+        """The prior of the rows' shapes."""
+        return ShapePrior(forest=self.forest, concentration=self.concentration)
+
     def start(self) -> Mapping[str, np.ndarray] | None:
         """None: every variable starts at its centre, and a private N near its estimate."""
         return None
@@ -209,8 +215,8 @@ class HyperDirichlet:
         else:
             low, high = np.log(self.total_range)
             total = np.rint(np.exp(rng.uniform(low, high, size))).astype(np.int64)
-        shapes = np.full((forest.cells.size, size), float(self.concentration))
-        log_rows = draw_log_rows(forest, shapes, rng)
+        shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
+        log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
         counts[0][:, forest.cells] = draw_tables(forest, log_rows, total, rng).T
         return self._finished(log_rows, counts, total[np.newaxis].astype(float))

@@ -22,8 +22,8 @@ from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.inference.posterior.posterior import Posterior
 from bayesprivmrf.inference.posterior.room import require_room
+from bayesprivmrf.inference.posterior.sampled import Sampler
 from bayesprivmrf.inference.posterior.sampling import (
-    Sampler,
     check_settings,
     draw_posterior,
     prior_as_sampled,
@@ -38,10 +38,12 @@ __all__ = ["LatentCounts"]
 FEW_RECORDS = 0.04
 """Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
 
-type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear"]
+type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
 _CONTRADICTION = 6.0
 """Standard errors from the range of a private number of records beyond which an estimate contradicts it."""
-_FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear")
+_FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
+_EXACT_SECONDS = 0.5e-3
+"""Forecast of a sweep of whole records up to which `auto` takes the exact formulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,11 @@ class LatentCounts:
     formulation
         ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
-        learned. ``"auto"`` takes the first where it can.
+        learned. ``"exact"``: the hyper-Dirichlet's posterior by moves of whole records, without a relaxation of the
+        counts. ``"auto"`` takes the exact one where a sweep is cheap, else the first that fits.
     concentration
-        α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex.
+        α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
+        by table (`shape_prior`).
     scale
         Prior standard deviation of the log-linear effects, nats; None learns one for each order of effect.
     total_range
@@ -85,7 +89,7 @@ class LatentCounts:
     """
 
     formulation: FormulationName = "auto"
-    concentration: float = 1.0
+    concentration: float | None = None
     scale: float | None = None
     total_range: tuple[float, float] = (1.0, 1e10)
     smoothing: float = 0.0
@@ -96,7 +100,8 @@ class LatentCounts:
     def __post_init__(self) -> None:
         one_of("formulation", self.formulation, _FORMULATIONS)
         nothing = "a prior without variance leaves nothing to infer"
-        positive_finite("concentration", self.concentration, nothing)
+        if self.concentration is not None:
+            positive_finite("concentration", self.concentration, nothing)
         if self.scale is not None:
             positive_finite("scale", self.scale, nothing)
         at_least("smoothing", self.smoothing, 0)
@@ -117,6 +122,7 @@ class LatentCounts:
         draws: int = 1000,
         tune: int = 500,
         chains: int = 4,
+        time_limit: float = 60.0,
         **settings: Any,
     ) -> Posterior:
         """Sample the posterior of a release, or of several releases of one population.
@@ -134,6 +140,9 @@ class LatentCounts:
             ``"nutpie"``, which compiles a structure once a process; or ``"pymc"``, PyMC's own NUTS.
         draws, tune, chains
             Draws kept and draws of adaptation in each chain, and the number of chains.
+        time_limit
+            Seconds. Chains that have not mixed are sampled twice as long, and again, while that is forecast to end
+            within the limit; as many draws are kept. The first round always ends.
         **settings
             Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
             and others.
@@ -157,6 +166,7 @@ class LatentCounts:
         """
         begin = time.perf_counter()
         check_settings(sampler, draws, tune, chains, settings)
+        positive_finite("time_limit", time_limit)
         evidence = gather(releases)
         _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
@@ -174,6 +184,7 @@ class LatentCounts:
                 chains=chains,
                 seed=seed,
                 settings=settings,
+                time_limit=float(time_limit),
             )
             finished = formulation.finish(sampled.draws, afterwards)
         else:
@@ -224,34 +235,43 @@ class LatentCounts:
         name = self.formulation
         if name == "auto":
             name = "hyper-dirichlet" if is_decomposable else "log-linear"
-        if name == "hyper-dirichlet" and not is_decomposable:
+        if name != "log-linear" and not is_decomposable:
             raise ModelError(
-                "the hyper-Dirichlet formulation needs a decomposable model, whose cliques are the bags of a "
+                f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
                 "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
             )
-        if name == "hyper-dirichlet" and self.scale is not None:
+        if name != "log-linear" and self.scale is not None:
             raise ArgumentError(
-                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet one; set "
+                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
                 "formulation='log-linear', or leave `scale` out."
             )
-        if name == "log-linear" and self.concentration != 1.0:
+        if name == "log-linear" and self.concentration is not None:
             raise ArgumentError(
-                "`concentration` is of the hyper-Dirichlet formulation, and this model takes the log-linear one; "
+                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; "
                 "leave it out."
+            )
+        if name == "exact" and self.smoothing > 0:
+            raise ArgumentError(
+                "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
             )
         require_room(evidence, draws, name)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
-        if name == "hyper-dirichlet":
+        if name != "log-linear":
+            from bayesprivmrf.inference.posterior.exact_records import ExactRecords
             from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 
-            return HyperDirichlet(
-                evidence=evidence,
-                concentration=float(self.concentration),
-                total=total,
-                total_range=self.total_range,
-                smoothing=float(self.smoothing),
-            )
+            given: dict[str, Any] = {
+                "evidence": evidence,
+                "concentration": self.concentration,
+                "total": total,
+                "total_range": self.total_range,
+            }
+            exact = ExactRecords(**given)
+            is_cheap = self.smoothing == 0 and exact.seconds_a_sweep <= _EXACT_SECONDS
+            if name == "exact" or (self.formulation == "auto" and is_cheap):
+                return exact
+            return HyperDirichlet(**given, smoothing=float(self.smoothing))
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
         return LogLinear(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["STATISTICS", "Sampled", "is_watched"]
+__all__ = ["STATISTICS", "Sampled", "Sampler", "is_watched"]
+
+type Sampler = Literal["nutpie", "pymc"]
 
 STATISTICS = (
     "diverging",
@@ -33,7 +35,7 @@ class Sampled:
     draws
         Stored variables, each of shape (chain, draw, ...).
     statistics
-        The sampler's statistics, by ArviZ's names, each of shape (chain, draw).
+        The sampler's statistics, by ArviZ's names, each of shape (chain, draw); ``lp`` at least.
     is_interrupted
         Whether fewer draws are here than were asked for.
     stats
@@ -44,6 +46,15 @@ class Sampled:
     statistics: Mapping[str, np.ndarray]
     is_interrupted: bool
     stats: Mapping[str, Any]
+
+    def thinned(self, every: int) -> Sampled:
+        """Every so-manieth draw."""
+        kept = slice(every - 1, None, every)
+        return replace(
+            self,
+            draws={name: values[:, kept] for name, values in self.draws.items()},
+            statistics={name: values[:, kept] for name, values in self.statistics.items()},
+        )
 
 
 def is_watched() -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.diagnostics import FEWEST, is_mixed
+from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
-__all__ = ["Sampler", "check_settings", "draw_posterior", "prior_as_sampled"]
-
-type Sampler = Literal["nutpie", "pymc"]
+__all__ = ["check_settings", "draw_posterior", "prior_as_sampled"]
 
 _OWN = (
     "draws",
@@ -38,8 +41,12 @@ def draw_posterior(
     chains: int,
     seed: int,
     settings: Mapping[str, Any],
+    time_limit: float = math.inf,
 ) -> Sampled:
-    """Sample a formulation's posterior.
+    """Sample a formulation's posterior, longer while the chains have not mixed.
+
+    The length is doubled, and as many draws dropped in between, until `is_mixed` or until another doubling would pass
+    `time_limit`, in seconds.
 
     Raises
     ------
@@ -48,17 +55,49 @@ def draw_posterior(
     KeyboardInterrupt
         The sampling was interrupted before any draw was kept.
     """
-    if sampler == "nutpie":
-        from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie as draw
+    begin, thin = time.perf_counter(), 1
+    if isinstance(formulation, ExactRecords):
+        sampled = formulation.sample(
+            draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, **_of_exact(settings)
+        )
     else:
-        from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc as draw
-    settings = {"target_accept": formulation.acceptance, **settings}
-    sampled = draw(formulation, draws=draws, tune=tune, chains=chains, seed=seed, settings=settings)
+        while True:
+            sampled = _draw_once(
+                formulation,
+                sampler,
+                draws=draws * thin,
+                tune=tune * thin,
+                chains=chains,
+                seed=seed,
+                settings=settings,
+            )
+            sampled = sampled.thinned(thin)
+            judged = [sampled.draws[name] for name in formulation.judged]
+            spent = time.perf_counter() - begin
+            if draws < FEWEST or sampled.is_interrupted or 3 * spent > time_limit or is_mixed(judged):
+                break
+            thin *= 2
+        sampled = replace(sampled, stats={**sampled.stats, "steps_between_draws": thin})
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
         )
     return sampled
+
+
+def _draw_once(formulation: Formulation, sampler: Sampler, **how: Any) -> Sampled:
+    if sampler == "nutpie":
+        from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie as draw
+    else:
+        from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc as draw
+    return draw(
+        formulation, **{**how, "settings": {"target_accept": formulation.acceptance, **how["settings"]}}
+    )
+
+
+def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that mean something to the exact formulation, which has no step to tune."""
+    return {name: value for name, value in settings.items() if name == "cores"}
 
 
 def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:

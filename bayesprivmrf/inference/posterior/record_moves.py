@@ -1,0 +1,491 @@
+r"""Records of a decomposable model given noisy tables, one record at a time and exactly, in compiled code.
+
+Rows of the junction forest are Dirichlet(α), and integrated out. With n the tables of the other records, i(C) the
+cell of clique C that x falls into, r(C) its row, of n_r records and shapes that sum to α_r, and f the density of
+the noise, a record's conditional law is
+
+.. math:: \Pr(x) ∝ \prod_C \frac{n_{i(C)} + α_{i(C)}}{n_{r(C)} + α_{r(C)}}
+          \prod_m \frac{f(y_m - n_m - 1)}{f(y_m - n_m)},
+
+the last product being over the measured cells m that x falls into: a record is in one row of each clique, so that the
+rows' predictive laws multiply. It factors along the forest: sums from the leaves to the roots, and draws on the way
+back, give the record exactly (Carter and Kohn 1994). The sums are made once for a block of some dozen records, from
+the tables of all records outside it. What they draw for a record of the block is a proposal, which is accepted with
+the ratio of the law above to theirs: most cliques' factors cancel, so that a visit reads a row of each clique and
+no more. (Sums that saw the block would choose the proposal by the state it moves, which leaves no law in place.)
+
+The sum Z of the right-hand side is what the number of records needs. Under :math:`p(N) ∝ 1/N` a birth, by the law
+above, is accepted with probability :math:`\min(1, Z N / (N + 1))`, and a death, of any record alike, with the
+inverse ratio :math:`\min(1, N / ((N - 1) Z))`, Z being that of the other records (Green 1995).
+
+References
+----------
+Carter and Kohn (1994). On Gibbs sampling for state space models. Biometrika 81, 541-553.
+Green (1995). Reversible jump Markov chain Monte Carlo computation. Biometrika 82, 711-732.
+Ju, Awan, Gong, Rao (2022). Data augmentation MCMC for Bayesian inference from privatized data. NeurIPS.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior import shape_prior
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.shape_prior import clique_shapes
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.source_checksum import checksum
+
+__all__ = ["ChainState", "RecordTape", "advance", "record_tape"]
+
+_BLOCK = 40
+"""Records that share one sweep of sums; an eighth of few."""
+_MOST_NATS = 300.0
+"""Bound of a measured cell's log ratio: beyond it a move is certain, or never made."""
+
+
+class RecordTape(NamedTuple):
+    """The arrays that the compiled functions take; cells are in the order of ``forest.cells``."""
+
+    row_starts: IntArray
+    clique_rows: IntArray  # first row of each clique in the forest's order, and the number of rows last
+    row_cliques: IntArray
+    cell_rows: IntArray
+    source_starts: IntArray
+    sources: IntArray
+    child_starts: IntArray  # of each cell, where its children's rows begin in `child_rows`
+    child_rows: IntArray
+    table_starts: IntArray  # of each cell, where its measured cells begin in `table_cells`
+    table_cells: IntArray
+    member_starts: IntArray  # of each measured cell, where its cells begin in `members`
+    members: IntArray
+    noisy: FloatArray
+    widths: FloatArray
+    absolute: NDArray[np.bool_]
+
+
+class ChainState(NamedTuple):
+    """Tables of one chain and what follows from them; the arrays change in place."""
+
+    shapes: FloatArray  # α of each cell
+    counts: IntArray  # n of each cell
+    sums: IntArray  # and of each measured cell
+    boosts: FloatArray  # of each measured cell, the ratio of the noise's densities at one more record
+    weights: FloatArray
+    wholes: FloatArray  # n + α of each row
+    values: FloatArray  # room for sweeps
+    totals: FloatArray
+    messages: FloatArray
+    block: IntArray  # tables of a block of records, then of the others
+    block_sums: IntArray
+    block_boosts: FloatArray
+    stale: FloatArray  # weights and wholes of the tables without the block
+    stale_wholes: FloatArray
+    proposal: IntArray
+    current: IntArray
+    evidence: FloatArray
+    trial: FloatArray
+
+    @classmethod
+    def empty(cls, tape: RecordTape, shapes: FloatArray) -> ChainState:
+        """Tables without records."""
+        cells, rows, cliques = shapes.size, len(tape.row_cliques), len(tape.clique_rows) - 1
+        return cls(
+            shapes=shapes,
+            counts=np.zeros(cells, np.int64),
+            sums=np.zeros(tape.noisy.size, np.int64),
+            boosts=np.zeros(tape.noisy.size),
+            weights=np.zeros(cells),
+            wholes=np.zeros(rows),
+            values=np.zeros(cells),
+            totals=np.zeros(rows),
+            messages=np.zeros(rows),
+            block=np.zeros(cells, np.int64),
+            block_sums=np.zeros(tape.noisy.size, np.int64),
+            block_boosts=np.zeros(tape.noisy.size),
+            stale=np.zeros(cells),
+            stale_wholes=np.zeros(rows),
+            proposal=np.zeros(cliques, np.int64),
+            current=np.zeros(cliques, np.int64),
+            evidence=np.zeros(cliques),
+            trial=np.zeros(cells),
+        )
+
+
+def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
+    """The arrays of one evidence."""
+    measured = MeasuredCells.of(evidence)
+    place = np.argsort(forest.cells)  # of each of the model's possible cells in the forest's order
+    home = np.searchsorted(forest.offsets, forest.cells[forest.row_starts[:-1]], side="right") - 1
+    rank = np.empty(len(forest.order), np.int64)
+    rank[list(forest.order)] = np.arange(len(forest.order))
+    row_cliques = rank[home]
+    rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
+    child_starts, child_rows = _grouped(forest.sources, rows, forest.cells.size)
+    own = place[measured.sources]
+    table_starts, table_cells = _grouped(own, measured.sums, forest.cells.size)
+    member_starts, members = _grouped(measured.sums, own, measured.targets.size)
+    return RecordTape(
+        row_starts=forest.row_starts,
+        clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
+        row_cliques=row_cliques,
+        cell_rows=np.repeat(np.arange(len(home)), forest.row_sizes),
+        source_starts=forest.source_starts,
+        sources=forest.sources,
+        child_starts=child_starts,
+        child_rows=child_rows,
+        table_starts=table_starts,
+        table_cells=table_cells,
+        member_starts=member_starts,
+        members=members,
+        noisy=evidence.noisy_counts[measured.targets],
+        widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
+        absolute=evidence.is_absolute[measured.targets],
+    )
+
+
+def _grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Values sorted by key, and where each key's begin."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(size + 1))
+    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
+
+
+@njit(nogil=True, inline="always")
+def _weigh(cell, counts, shapes, boosts, weights, table_starts, table_cells):
+    """Refresh the weight of one cell: n + α, times what its measured cells gain by one more record."""
+    weight = counts[cell] + shapes[cell]
+    for k in range(table_starts[cell], table_starts[cell + 1]):
+        weight *= boosts[table_cells[k]]
+    weights[cell] = weight
+
+
+@njit(nogil=True, inline="always")
+def _boost(gap, width, is_absolute):
+    """Density of the noise after one more record in a measured cell, over that before; `gap` is y - n."""
+    gain = (abs(gap) - abs(gap - 1.0)) / width if is_absolute else (gap - 0.5) / (width * width)
+    return math.exp(min(max(gain, -_MOST_NATS), _MOST_NATS))
+
+
+@njit(nogil=True)
+def _weigh_all(state, tape):
+    """Refresh every weight, and the rows' sums of n + α."""
+    state.wholes[:] = 0.0
+    for m in range(state.sums.size):
+        state.boosts[m] = _boost(tape.noisy[m] - state.sums[m], tape.widths[m], tape.absolute[m])
+    for cell in range(state.weights.size):
+        state.wholes[tape.cell_rows[cell]] += state.counts[cell] + state.shapes[cell]
+        _weigh(
+            cell, state.counts, state.shapes, state.boosts, state.weights, tape.table_starts, tape.table_cells
+        )
+
+
+@njit(nogil=True, inline="always")
+def _change(
+    cell, by, counts, shapes, sums, boosts, weights, wholes, cell_rows, table_starts, table_cells, member_starts,
+    members, noisy, widths, absolute,
+):  # fmt: skip
+    """Add a record to one cell, or take it out; arrays one by one, as taking them from tuples costs more than
+    this.""" counts[cell] += by wholes[cell_rows[cell]] += by first, last = table_starts[cell], table_starts[cell +
+    1] for t in range(first, last):
+        m = table_cells[t]
+        sums[m] += by
+        boosts[m] = _boost(noisy[m] - sums[m], widths[m], absolute[m])
+        for k in range(member_starts[m], member_starts[m + 1]):
+            _weigh(members[k], counts, shapes, boosts, weights, table_starts, table_cells)
+    if first == last:
+        _weigh(cell, counts, shapes, boosts, weights, table_starts, table_cells)
+
+
+@njit(nogil=True)
+def _count(record, by, state, tape):
+    """Add a record to the tables, or take it out."""
+    for k in range(record.size):
+        _change(
+            record[k], by, state.counts, state.shapes, state.sums, state.boosts, state.weights, state.wholes,
+            tape.cell_rows, tape.table_starts, tape.table_cells, tape.member_starts, tape.members, tape.noisy,
+            tape.widths, tape.absolute,
+        )  # fmt: skip
+
+
+@njit(nogil=True)
+def _collect(weights, wholes, state, tape):
+    """Sums from the leaves to the roots, left in `values`; log Z."""
+    values, totals, messages = state.values, state.totals, state.messages
+    clique_rows, row_starts, source_starts, sources = (
+        tape.clique_rows,
+        tape.row_starts,
+        tape.source_starts,
+        tape.sources,
+    )
+    values[:] = weights
+    log_sum = 0.0
+    for clique in range(clique_rows.size - 2, -1, -1):
+        first, last = clique_rows[clique], clique_rows[clique + 1]
+        top = 0.0
+        for row in range(first, last):
+            total = 0.0
+            for i in range(row_starts[row], row_starts[row + 1]):
+                total += values[i]
+            totals[row] = total
+            messages[row] = total / wholes[row]
+            top = max(top, messages[row])
+        log_sum += math.log(top)
+        for row in range(first, last):
+            share = messages[row] / top
+            for k in range(source_starts[row], source_starts[row + 1]):
+                values[sources[k]] *= share
+    return log_sum
+
+
+@njit(nogil=True, inline="always")
+def _draw_record(
+    record, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows, row_cliques,
+    rng,
+):  # fmt: skip
+    """Draw a record's cells from the roots to the leaves."""
+    for clique in range(record.size):
+        row = clique_rows[clique]
+        if source_starts[row] < source_starts[row + 1]:
+            row = current[clique]
+        left = rng.random() * totals[row]
+        cell = row_starts[row]
+        for i in range(row_starts[row], row_starts[row + 1]):
+            if values[i] > 0.0:
+                cell = i
+                left -= values[i]
+                if left < 0.0:
+                    break
+        record[clique] = cell
+        for k in range(child_starts[cell], child_starts[cell + 1]):
+            child = child_rows[k]
+            current[row_cliques[child]] = child
+
+
+@njit(nogil=True)
+def _collect_outside(records, first, stop, state, tape):
+    """Sums by the tables of all records but a block, whose weights are left in `stale`."""
+    cells, sums, stale = state.block, state.block_sums, state.stale
+    cells[:] = 0
+    sums[:] = 0
+    for r in range(first, stop):
+        record = records[r]
+        for k in range(record.size):
+            cell = record[k]
+            cells[cell] += 1
+            for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+                sums[tape.table_cells[t]] += 1
+    for m in range(sums.size):
+        gap = tape.noisy[m] - (state.sums[m] - sums[m])
+        state.block_boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m])
+    state.stale_wholes[:] = state.wholes
+    for cell in range(cells.size):
+        state.stale_wholes[tape.cell_rows[cell]] -= cells[cell]
+        cells[cell] = state.counts[cell] - cells[cell]
+        _weigh(cell, cells, state.shapes, state.block_boosts, stale, tape.table_starts, tape.table_cells)
+    _collect(stale, state.stale_wholes, state, tape)
+
+
+@njit(nogil=True)
+def _move_records(moves, records, total, state, tape, rng):
+    """Visit the records, block by block: each in turn, or `moves` of them at random where there are more."""
+    weights, wholes, stale, stale_wholes = state.weights, state.wholes, state.stale, state.stale_wholes
+    counts, shapes, sums, boosts, proposal = (
+        state.counts,
+        state.shapes,
+        state.sums,
+        state.boosts,
+        state.proposal,
+    )
+    values, totals, current, rows = state.values, state.totals, state.current, tape.cell_rows
+    table_starts, table_cells, noisy, widths = tape.table_starts, tape.table_cells, tape.noisy, tape.widths
+    member_starts, members, absolute = tape.member_starts, tape.members, tape.absolute
+    clique_rows, row_starts, source_starts = tape.clique_rows, tape.row_starts, tape.source_starts
+    child_starts, child_rows, row_cliques = tape.child_starts, tape.child_rows, tape.row_cliques
+    size = max(min(_BLOCK, total // 8), 1)
+    place, stop = 0, 0
+    for visit in range(min(moves, total)):
+        if place == stop:
+            place = visit if total <= moves else int(rng.random() * total)
+            stop = min(place + size, total)
+            _collect_outside(records, place, stop, state, tape)
+        record = records[place]
+        place += 1
+        _draw_record(
+            proposal, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows,
+            row_cliques, rng,
+        )  # fmt: skip
+        for k in range(record.size):
+            if proposal[k] != record[k]:
+                _change(
+                    record[k], -1, counts, shapes, sums, boosts, weights, wholes, rows, table_starts,
+                    table_cells, member_starts, members, noisy, widths, absolute,
+                )  # fmt: skip
+        ratio = 1.0
+        for k in range(record.size):
+            old, new = record[k], proposal[k]
+            if new != old:
+                ratio *= (weights[new] * stale[old]) / (weights[old] * stale[new])
+                ratio *= (wholes[rows[old]] * stale_wholes[rows[new]]) / (
+                    wholes[rows[new]] * stale_wholes[rows[old]]
+                )
+        accepted = rng.random() < ratio
+        for k in range(record.size):
+            old, new = record[k], proposal[k]
+            if new != old:
+                kept = new if accepted else old
+                record[k] = kept
+                _change(
+                    kept, 1, counts, shapes, sums, boosts, weights, wholes, rows, table_starts, table_cells,
+                    member_starts, members, noisy, widths, absolute,
+                )  # fmt: skip
+
+
+@njit(nogil=True)
+def _draw_new(record, state, tape, rng):
+    """Draw a record by sums that `_collect` has just made."""
+    _draw_record(
+        record, state.values, state.totals, state.current, tape.clique_rows, tape.row_starts,
+        tape.source_starts, tape.child_starts, tape.child_rows, tape.row_cliques, rng,
+    )  # fmt: skip
+
+
+@njit(nogil=True)
+def _move_total(moves, least, most, records, total, state, tape, rng):
+    """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
+    for _ in range(moves):
+        if rng.random() < 0.5:
+            if total < min(most, records.shape[0]):
+                ratio = _collect(state.weights, state.wholes, state, tape) + math.log(
+                    max(total, 1) / (total + 1.0)
+                )
+                if math.log(rng.random()) < ratio:
+                    _draw_new(records[total], state, tape, rng)
+                    _count(records[total], 1, state, tape)
+                    total += 1
+        elif total > least:
+            k = int(rng.random() * total)
+            _count(records[k], -1, state, tape)
+            ratio = math.log(total / max(total - 1.0, 1.0)) - _collect(
+                state.weights, state.wholes, state, tape
+            )
+            if math.log(rng.random()) < ratio:
+                records[k] = records[total - 1]
+                total -= 1
+            else:
+                _count(records[k], 1, state, tape)
+    return total
+
+
+@njit(nogil=True)
+def _log_evidence(clique, shapes, counts, tape):
+    """Log of the Dirichlet-multinomial law of one clique's tables, but for what the shapes do not enter."""
+    value = 0.0
+    for row in range(tape.clique_rows[clique], tape.clique_rows[clique + 1]):
+        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+        whole, total = 0.0, 0
+        for i in range(start, stop):
+            whole += shapes[i]
+            total += counts[i]
+        if total:
+            value += math.lgamma(whole) - math.lgamma(whole + total)
+            for i in range(start, stop):
+                if counts[i]:
+                    value += math.lgamma(shapes[i] + counts[i]) - math.lgamma(shapes[i])
+    return value
+
+
+@njit(nogil=True)
+def _move_shapes(position, state, tape, prior, rng):
+    """Metropolis moves of the shapes' positions given the tables, one at a time."""
+    shapes, trial, evidence, cliques = state.shapes, state.trial, state.evidence, state.evidence.size
+    for k in range(cliques):
+        evidence[k] = _log_evidence(k, shapes, state.counts, tape)
+        first, last = prior.clique_groups[k], prior.clique_groups[k + 1]
+        start, stop = prior.clique_cells[k], prior.clique_cells[k + 1]
+        margins = prior.group_starts[last] - prior.group_starts[first]
+        for turn in range(2 * (1 + margins)):
+            own = turn // 2 - 1
+            place = 1 + k if own < 0 else prior.group_starts[first] + own
+            old = position[place]
+            position[place] += rng.standard_normal() * (1.0 if turn % 2 else 0.25)
+            clique_shapes(k, position, prior, trial)
+            new = _log_evidence(k, trial, state.counts, tape)
+            if math.log(rng.random()) < new - evidence[k] - 0.5 * (position[place] ** 2 - old * old):
+                evidence[k] = new
+                shapes[start:stop] = trial[start:stop]
+            else:
+                position[place] = old
+    # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
+    ratio = shape_prior.SPREAD_IN_COMMON / shape_prior.SPREAD_BETWEEN_TABLES
+    precision, linear = 1.0, 0.0
+    for k in range(cliques):
+        precision += ratio * ratio
+        linear += ratio * (position[1 + k] + ratio * position[0])
+    common = linear / precision + rng.standard_normal() / math.sqrt(precision)
+    for k in range(cliques):
+        position[1 + k] += ratio * (position[0] - common)
+    position[0] = common
+
+
+@njit(nogil=True)
+def _draw_rows(log_rows, state, tape, rng):
+    """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
+    for row in range(tape.row_starts.size - 1):
+        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+        top, total = -np.inf, 0.0
+        for i in range(start, stop):
+            shape = state.shapes[i] + state.counts[i]
+            # a Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite
+            log_rows[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+            top = max(top, log_rows[i])
+        for i in range(start, stop):
+            total += math.exp(log_rows[i] - top)
+        for i in range(start, stop):
+            log_rows[i] -= top + math.log(total)
+
+
+@njit(nogil=True)
+def _advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
+    counts, rows, totals, positions = out
+    _weigh_all(state, tape)
+    if not state.counts.any():  # the first records, one after the other, each given those before it
+        for k in range(total):
+            _collect(state.weights, state.wholes, state, tape)
+            _draw_new(records[k], state, tape, rng)
+            _count(records[k], 1, state, tape)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            _move_records(moves, records, total, state, tape, rng)
+            total = _move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+            if position.size:
+                _move_shapes(position, state, tape, prior, rng)
+                _weigh_all(state, tape)
+        _draw_rows(rows[draw], state, tape, rng)
+        counts[draw], totals[draw], positions[draw] = state.counts, total, position
+    return total
+
+
+def _entry_point(version: int) -> Any:
+    """The function above, kept by numba between processes under a key that the checksum is part of."""
+
+    @njit(cache=True, nogil=True)
+    def run(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
+        assert version >= 0
+        return _advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out)
+
+    return run
+
+
+advance = _entry_point(checksum(__file__, shape_prior.__file__))
+"""Sweeps of records, their number and the rows' shapes; the state changes in place, every `thin`-th sweep is kept.
+
+`out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records;
+`records` must have room for `births` more a sweep.
+"""
