@@ -5,10 +5,10 @@ value of its contrast at x, the model is :math:`p(x) = \exp(β·t(x) - A(β))`. 
 
 .. math:: μ, \qquad A, \qquad E\,t_i = (D^T μ)_i, \qquad E\,t_i^2 = \bigl((D ∘ D)^T μ\bigr)_i ;
 
-the last two make the variances of t, the diagonal of Fisher's information of one record. `pull_back` is its
-vector-Jacobian product, by one product with Σ, the covariance of the cells' indicators, which is symmetric.
+the last two make the variances of t, the diagonal of Fisher's information of one record. `_pull_back` is the
+vector-Jacobian product of μ, by one product with Σ, the covariance of the cells' indicators, which is symmetric.
 
-`evaluate` hands its sweeps' workspace to `pull_back`, so that no inference is done twice and nothing is kept
+`evaluate` hands its sweeps' workspace to `_pull_back`, so that no inference is done twice and nothing is kept
 between calls: threads share a `Plan` freely, and neither function holds Python's lock.
 """
 
@@ -29,7 +29,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition", "pull_back"]
+__all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition"]
 
 CHECKSUM = checksum(__file__, start=compiled.CHECKSUM)
 """Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
@@ -251,24 +251,14 @@ def _covariance_product(state, vector, code, maps, bounds, constants, sizes, roo
 
 @njit(nogil=True)
 def _pull_back(
-    state, by_mu, by_log_partition, by_mean, by_square,
-    code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
-):  # fmt: skip
-    """Derivative by β of a function of `evaluate`'s first four answers, from its derivatives by those."""
-    cells, start = sizes[_CELLS], sizes[_WORKSPACE] + sizes[_STEPS]
-    mu = state[start : start + cells]
-    vector = np.empty(cells)
-    for c in range(cells):
-        total = by_mu[c]
+    state, by_mu, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+):
+    """Derivative by β of a function of μ, from its derivative by μ; the state is `evaluate`'s."""
+    change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, rooms)
+    result = np.zeros(sizes[_SIZE])
+    for c in range(sizes[_CELLS]):
         for k in range(rows[c], rows[c + 1]):
-            total += entries[k] * (by_mean[columns[k]] + entries[k] * by_square[columns[k]])
-        vector[c] = total
-    change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms)
-    result = np.zeros(by_mean.size)
-    for c in range(cells):
-        weight = change[c] + by_log_partition * mu[c]
-        for k in range(rows[c], rows[c + 1]):
-            result[columns[k]] += entries[k] * weight
+            result[columns[k]] += entries[k] * change[c]
     return result
 
 
@@ -316,17 +306,6 @@ def _entry_points(checksum: int) -> tuple[Any, ...]:
         )
 
     @njit(cache=True, nogil=True)
-    def pull_back(
-        state, by_mu, by_log_partition, by_mean, by_square,
-        code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
-    ):  # fmt: skip
-        assert checksum >= 0
-        return _pull_back(
-            state, by_mu, by_log_partition, by_mean, by_square,
-            code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries,
-        )  # fmt: skip
-
-    @njit(cache=True, nogil=True)
     def fisher_information(
         beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
     ):
@@ -335,7 +314,7 @@ def _entry_points(checksum: int) -> tuple[Any, ...]:
             beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
         )
 
-    return log_partition, evaluate, pull_back, fisher_information
+    return log_partition, evaluate, fisher_information
 
 
-log_partition, evaluate, pull_back, fisher_information = _entry_points(CHECKSUM)
+log_partition, evaluate, fisher_information = _entry_points(CHECKSUM)

@@ -76,8 +76,8 @@ class ExactRecords(HyperDirichlet):
 
     @property
     def births(self) -> int:
-        """Births and deaths that a sweep tries: so many that their random walk crosses the likely N in a few
-        sweeps.""" if self.total is not None:
+        """Births and deaths that a sweep tries: so many that their random walk soon crosses the likely N."""
+        if self.total is not None:
             return 0
         error = self.evidence.total_standard_error
         return int(np.clip(error * error, *_BIRTHS)) if math.isfinite(error) else _BIRTHS[1]

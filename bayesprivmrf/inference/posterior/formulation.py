@@ -1,13 +1,14 @@
-"""What a way of writing the posterior must offer: a PyMC model, and how its draws become marginals."""
+"""What a way of writing the posterior must offer: its density, and how draws become marginals."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Finished:
 
 
 class Formulation(Protocol):
-    """The posterior of one evidence written as a PyMC model, and how its draws become marginals.
+    """The posterior of one evidence: its density, a PyMC model of it, and how its draws become marginals.
 
     Attributes
     ----------
@@ -63,8 +64,7 @@ class Formulation(Protocol):
         identify, such as ``("counts", "total")``. Never the draws that `finish` adds, whose fresh independent
         noise looks better mixed than the chain is.
     hidden
-        Sampled variables that `finish` needs and nobody should read, such as Gamma variables of which only
-        ratios matter. Judged and hidden variables together are all that the sampler stores.
+        Latent numbers that `finish` needs besides, and nobody should read.
     settings
         The prior's settings, plain numbers and text, by name; they become `constant_data` and attributes.
     """
@@ -100,20 +100,12 @@ class Formulation(Protocol):
         ...
 
     @property
-    def structure(self) -> Hashable:
-        """Everything that the compiled model depends on but `data`: formulations of equal structure share it."""
+    def density(self) -> Density:
+        """The compiled density, whose groups of latent numbers have the names of the variables."""
         ...
 
     def model(self) -> pm.Model:
-        """A fresh PyMC model of this release; every number of the release and of the prior is a ``pm.Data``."""
-        ...
-
-    def data(self) -> Mapping[str, np.ndarray]:
-        """Values of those ``pm.Data``, by name."""
-        ...
-
-    def start(self) -> Mapping[str, np.ndarray] | None:
-        """Initial values by variable for PyMC's sampler; None, as for nutpie, are the variables' own."""
+        """A fresh PyMC model of this release, of the same density; noisy counts and scales are ``pm.Data``."""
         ...
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:

@@ -19,7 +19,7 @@ tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.forest_density import RowData, visit_forest
 from bayesprivmrf.inference.posterior.forest_draws import (
     draw_log_rows,
     draw_tables,
@@ -39,11 +41,11 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.noisy_tables import (
-    absolute_cells,
-    noise_data,
+    NoiseData,
     observe_noisy_counts,
     target_acceptance,
 )
+from bayesprivmrf.inference.posterior.row_weights import inverse_softened, row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.model.tables import FloatArray
 
@@ -101,8 +103,8 @@ class HyperDirichlet:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Nothing: the counts are all that `finish` needs."""
-        return ()
+        """``shapes``, the rows' Dirichlet shapes, where they are learned."""
+        return ("shapes",) if self.prior.size else ()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -125,63 +127,38 @@ class HyperDirichlet:
         return target_acceptance(self.evidence, self.smoothing)
 
     @property
-    def structure(self) -> Hashable:
-        """Cliques, measured tables, possible cells, kinds of noise, and whether N is public."""
-        model, evidence = self.evidence.specification, self.evidence
-        return (
-            self.name,
-            model.cardinalities,
-            model.scopes,
-            evidence.scopes,
-            None if evidence.supported is None else evidence.supported.tobytes(),
-            evidence.possible.tobytes(),
-            absolute_cells(evidence).tobytes(),
-            self.total is None,
-            float(self.smoothing),
+    def density(self) -> Density:
+        """The compiled density of this release."""
+        cells = self.forest.cells.size
+        return Density(
+            visit=visit_forest,
+            data=(tuple(self._rows), tuple(self._noise)),
+            size=cells + (self.total is None) + self.prior.size,
+            shapes={"counts": (cells,), "total": (), "shapes": (cells,)},
         )
-
-    def data(self) -> Mapping[str, np.ndarray]:
-        """Values of the ``pm.Data``, by name."""
-        from bayesprivmrf.inference.posterior.row_weights import row_weights_data
-
-        total = self.total if self.total is not None else self.evidence.total
-        values = {
-            "concentration": np.asarray(float(self.concentration)),
-            **noise_data(self.evidence, whole_numbers=self.smoothing == 0),
-            **row_weights_data(
-                self.forest, self.concentration, *rough_counts(self.evidence, self.forest, total)
-            ),
-        }
-        if self.total is not None:
-            return {**values, "records": np.asarray(float(self.total))}
-        return {**values, **self._total_data()}
 
     def model(self) -> pm.Model:
         """A PyMC model of this release.
 
-        Variables: ``row_positions`` (the rows' probabilities, see `row_weights`), ``total`` where N is private,
-        ``counts`` (possible cells of the model's cliques, clique after clique), a ``counts[a,b]`` for each
+        Variables: ``position`` (the rows' probabilities, see `row_weights`, and a private N), ``total`` where N is
+        private, ``counts`` (possible cells of the model's cliques, clique after clique), a ``counts[a,b]`` for each
         clique with the variables as dims and the states as coords, and the observed ``noisy_counts``.
         """
         import pymc as pm
         import pytensor.tensor as pt
 
+        from bayesprivmrf.inference.posterior.latent_op import declare_latent
         from bayesprivmrf.inference.posterior.readable import declare_tables
-        from bayesprivmrf.inference.posterior.row_counts import row_counts
-        from bayesprivmrf.inference.posterior.row_weights import row_weights
 
-        values, forest, measured = self.data(), self.forest, self._measured
-        coords = {"cell": np.arange(forest.cells.size), "noisy_cell": np.arange(measured.targets.size)}
+        cells = self._measured
+        coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
         with pm.Model(coords=coords) as model:
-            alpha = pm.Data("concentration", values["concentration"])
-            weights = row_weights(forest, alpha, values)
-            total = pm.Data("records", values["records"]) if self.total is not None else self._total()
-            rows = row_counts(forest, weights, total, alpha)
-            counts = pm.Deterministic("counts", rows[np.argsort(forest.cells)], dims="cell")
-            observe_noisy_counts(
-                self.evidence, measured.measured(counts), smoothing=self.smoothing, whole_numbers=True
-            )
-            flat = pt.zeros(self.forest.offsets[-1])[measured.cells].set(counts)
+            latent = declare_latent(self.density, self._draw_positions)
+            counts = pm.Deterministic("counts", latent["counts"], dims="cell")
+            if self.total is None:
+                pm.Deterministic("total", latent["total"])
+            observe_noisy_counts(self._noise, counts)
+            flat = pt.zeros(self.forest.offsets[-1])[cells.cells].set(counts)
             declare_tables(self.evidence.specification, flat)
         return model
 
@@ -189,10 +166,6 @@ class HyperDirichlet:
     def prior(self) -> ShapePrior:
         """The prior of the rows' shapes."""
         return ShapePrior(forest=self.forest, concentration=self.concentration)
-
-    def start(self) -> Mapping[str, np.ndarray] | None:
-        """None: every variable starts at its centre, and a private N near its estimate."""
-        return None
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of sampled draws; the parameters are drawn from Dirichlet(α + n)."""
@@ -204,8 +177,10 @@ class HyperDirichlet:
             total = np.full(lead, float(self.total))
         else:
             total = np.asarray(draws["total"], dtype=float)
-        cells = counts.reshape(math.prod(lead), counts.shape[-1]).T[self.forest.cells]
-        return self._finished(draw_log_rows(self.forest, cells + self.concentration, rng), counts, total)
+        parameters = np.zeros(counts.shape)
+        parameters[..., self._measured.cells] = sampled + draws.get("shapes", self.concentration)
+        rows = parameters.reshape(math.prod(lead), counts.shape[-1]).T[self.forest.cells]
+        return self._finished(draw_log_rows(self.forest, rows, rng), counts, total)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
@@ -236,8 +211,29 @@ class HyperDirichlet:
     def _measured(self) -> MeasuredCells:
         return MeasuredCells.of(self.evidence)
 
-    def _total_data(self) -> dict[str, np.ndarray]:
-        """Ends of log N, and centre and width of its position between them on the logit scale."""
+    @cached_property
+    def _noise(self) -> NoiseData:
+        return NoiseData.of(self.evidence, self._measured, smoothing=self.smoothing, whole_numbers=True)
+
+    @cached_property
+    def _rows(self) -> RowData:
+        forest, evidence = self.forest, self.evidence
+        shapes = self.prior.shapes(np.zeros(self.prior.size))
+        total = self.total if self.total is not None else evidence.total
+        return RowData(
+            forest.row_starts,
+            forest.source_starts,
+            forest.sources,
+            np.argsort(forest.cells),
+            self.prior.tape,
+            *row_weights_data(forest, shapes, *rough_counts(evidence, forest, total)),
+            self._total_data(),
+        )
+
+    def _total_data(self) -> FloatArray:
+        """A public N; or the ends of log N, and centre and width of its position between them, logistic."""
+        if self.total is not None:
+            return np.array([float(self.total)])
         low, high = np.log(self.total_range)
         evidence = self.evidence
         is_known = evidence.has_total and math.isfinite(
@@ -247,19 +243,20 @@ class HyperDirichlet:
         guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
-        values = {"low": low, "high": high, "centre": math.log(inside / (1 - inside)), "width": width}
-        return {f"log_total_{name}": np.asarray(float(value)) for name, value in values.items()}
+        return np.array([low, high, math.log(inside / (1 - inside)), width])
 
-    def _total(self) -> Any:
-        """Declare a private N, log-uniform; sampled on a scale on which the release puts it near zero."""
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        given: dict[str, Any] = {name: pm.Data(name, value) for name, value in self._total_data().items()}
-        low, high, centre, width = given.values()
-        position = pm.Logistic("total_position", -centre / width, 1 / width, initval=0.0)
-        log_total = low + (high - low) * pt.sigmoid(centre + width * position)
-        return pm.Deterministic("total", pt.exp(log_total))
+    def _draw_positions(self, rng: np.random.Generator, size: int) -> FloatArray:
+        """Draws of the prior in the sampler's coordinates, shape (size, positions)."""
+        forest, data = self.forest, self._rows
+        shape_positions = rng.standard_normal((size, self.prior.size))
+        log_rows = draw_log_rows(forest, self.prior.shapes(shape_positions).T, rng).T
+        log_sums = np.log(rng.gamma(data.freedom, data.centre / data.freedom, (size, data.freedom.size)))
+        log_weights = log_rows + np.repeat(log_sums, forest.row_sizes, axis=1) - data.log_scale
+        rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape) - data.shift
+        if self.total is not None:
+            return np.concatenate([rows, shape_positions], axis=1)
+        places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]
+        return np.concatenate([rows, places, shape_positions], axis=1)
 
     def _finished(self, log_rows: FloatArray, counts: FloatArray, total: FloatArray) -> Finished:
         """What follows from the rows' log-probabilities, shape (possible cells, draws)."""

@@ -23,20 +23,13 @@ is added as :math:`2 m \cos^2(π (n - k_0))` within that cell, after which all i
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numba
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from numba import njit
 
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["ACCEPTANCE", "force_width", "lattice_mass", "log_laplace_kernel"]
+__all__ = ["ACCEPTANCE", "force_width", "laplace_kernel", "lattice_mass"]
 
 _VARIANCE = 0.25
 """Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the most
@@ -47,9 +40,6 @@ ACCEPTANCE = 0.65
 
 _LATTICE_SCALES = (0.05, 1.5)
 """Noise scales at which integers are given their shares: below, the nearest has all in any case."""
-
-_VERSION = checksum(__file__)
-"""Checksum of the compiled functions, for the cache on disk."""
 
 
 def force_width(cells: int) -> float:
@@ -73,73 +63,19 @@ def lattice_mass(noisy_counts: FloatArray, scales: FloatArray) -> FloatArray:
     return np.where(within, np.maximum(2 * b * missing, 0.0), 0.0)
 
 
-def log_laplace_kernel(counts: Any, noisy_counts: Any, scales: Any, masses: Any, width: float) -> Any:
-    """Log kernel of each count given its noisy count, without its constant, as a PyTensor vector.
+# far out, a number that is none ends a trajectory; an exception would end the sampling
+@njit(nogil=True, error_model="numpy")
+def laplace_kernel(count, noisy, scale, mass, width):
+    """Log kernel of a count given its noisy count, without its constant, and the force at it.
 
-    Parameters
-    ----------
-    counts, noisy_counts, scales
-        n, y and b, records.
-    masses
-        m of `lattice_mass`; zeros for the kernel at real counts.
-    width
-        δ of `force_width`.
+    The mass is m of `lattice_mass`, zero for the kernel at real counts; the width is δ of `force_width`.
     """
-    outputs: Any = _KERNEL(counts, noisy_counts, scales, masses, width)
-    return outputs[0]
-
-
-@numba.njit(
-    error_model="numpy"
-)  # far out, a number that is none ends a trajectory; an exception, the sampling
-def _kernel(counts, noisy, scales, masses, width):
-    values, slopes = np.empty_like(counts), np.empty_like(counts)
-    for i in range(len(counts)):
-        ratio = (noisy[i] - counts[i]) / scales[i]
-        value, slope = -abs(ratio), min(max(ratio / width, -1.0), 1.0) / scales[i]
-        offset = counts[i] - np.rint(noisy[i])
-        if masses[i] > 0.0 and abs(offset) < 0.5:
-            own = math.exp(value)
-            kernel = own + 2.0 * masses[i] * math.cos(math.pi * offset) ** 2
-            slope = (own * slope - 2.0 * math.pi * masses[i] * math.sin(2.0 * math.pi * offset)) / kernel
-            value = math.log(kernel)
-        values[i], slopes[i] = value, slope
-    return values, slopes
-
-
-class _LaplaceKernel(Op):
-    __props__ = ()
-
-    def make_node(self, *inputs: Any):
-        variables = [pt.as_tensor(given, dtype="float64") for given in inputs]
-        return Apply(self, variables, [variables[0].type(), variables[0].type()])
-
-    def perform(self, node, inputs, output_storage):
-        counts, noisy, scales, masses, width = inputs
-        results = _kernel(counts, noisy, scales, masses, float(width))
-        for storage, result in zip(output_storage, results, strict=True):
-            storage[0] = result
-
-    def infer_shape(self, node, input_shapes):
-        return [input_shapes[0], input_shapes[0]]
-
-    def connection_pattern(self, node):
-        return [[True, False], *([False, False] for _ in node.inputs[1:])]
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any):
-        by_counts = disconnected_type()
-        if not isinstance(cotangents[0].type, DisconnectedType):
-            by_counts = cotangents[0] * outputs[1]
-        return [by_counts, *(disconnected_type() for _ in inputs[1:])]
-
-
-_KERNEL = _LaplaceKernel()
-
-
-@register_funcify_default_op_cache_key(_LaplaceKernel)
-def _compiled_kernel(op, node, **kwargs):
-    @numba_njit
-    def values(counts, noisy, scales, masses, width):
-        return _kernel(counts, noisy, scales, masses, width.item())
-
-    return values, _VERSION
+    ratio = (noisy - count) / scale
+    value, force = -abs(ratio), min(max(ratio / width, -1.0), 1.0) / scale
+    offset = count - np.rint(noisy)
+    if mass > 0.0 and abs(offset) < 0.5:
+        own = math.exp(value)
+        kernel = own + 2.0 * mass * math.cos(math.pi * offset) ** 2
+        force = (own * force - 2.0 * math.pi * mass * math.sin(2.0 * math.pi * offset)) / kernel
+        value = math.log(kernel)
+    return value, force

@@ -13,7 +13,7 @@ the noisy tables do not enter (`superpopulation`). Without that last step an int
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.effects_density import visit_effects
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.noisy_tables import (
-    absolute_cells,
-    noise_data,
+    NoiseData,
     observe_noisy_counts,
     target_acceptance,
 )
@@ -112,23 +113,6 @@ class LogLinear:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
 
-    @property
-    def structure(self) -> Hashable:
-        """Model, measured tables, possible cells, kinds of noise, and what is known of τ and N."""
-        evidence, supported = self.evidence, self.evidence.supported
-        return (
-            self.name,
-            evidence.specification.cardinalities,
-            evidence.specification.scopes,
-            evidence.scopes,
-            None if supported is None else supported.tobytes(),
-            evidence.possible.tobytes(),
-            absolute_cells(evidence).tobytes(),
-            self._learns_scale,
-            self.total is None,
-            float(self.smoothing),
-        )
-
     @cached_property
     def latent(self) -> LatentPrior:
         """The prior of the latent tables."""
@@ -153,52 +137,49 @@ class LogLinear:
     def _learns_scale(self) -> bool:
         return self.scale is None and bool(self.latent.effects_prior.orders)
 
-    def data(self) -> Mapping[str, np.ndarray]:
-        """Values of the ``pm.Data``, by name."""
-        return {**noise_data(self.evidence), **self.preliminary.data()}
+    @cached_property
+    def _noise(self) -> NoiseData:
+        return NoiseData.of(self.evidence, self._measured, smoothing=self.smoothing, whole_numbers=False)
 
-    def start(self) -> Mapping[str, np.ndarray] | None:
-        """None: position zero is the preliminary estimate."""
-        return None
+    @property
+    def density(self) -> Density:
+        """The compiled density of this release; position zero is the preliminary estimate."""
+        latent, cells, stretching = self.latent, self._measured.cells, self.preliminary.data()
+        return Density(
+            visit=visit_effects,
+            data=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.tape), tuple(self._noise)),
+            size=stretching.mode.size + stretching.root.shape[0],
+            shapes={
+                "counts": cells.shape,
+                "total": (),
+                "coordinates": (latent.effects.size,),
+                "log_scale": stretching.scale.shape,
+            },
+        )
 
     def model(self) -> pm.Model:
         """A PyMC model of this release.
 
-        Variables: ``position`` and ``scale_position``, whitened, whose own normal densities the potential
-        ``latent_prior`` takes back; ``log_scale`` (log τ of each order) where it is learned; ``total`` where N is
-        private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's cliques, clique after clique), a
-        ``counts[a,b]`` for each clique with the variables as dims and the states as coords; and the observed
-        ``noisy_counts``. Draws from the prior are those of `prior_draws`; PyMC's own would leave out the potentials.
+        Variables: ``position``, whitened, of everything that is sampled; ``log_scale`` (log τ of each order) where it
+        is learned; ``total`` where N is private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's
+        cliques, clique after clique), a ``counts[a,b]`` for each clique with the variables as dims and the states as
+        coords; and the observed ``noisy_counts``. Draws from the prior are those of `prior_draws`.
         """
         import pymc as pm
         import pytensor.tensor as pt
 
-        from bayesprivmrf.inference.posterior.marginals_op import marginal_moments
+        from bayesprivmrf.inference.posterior.latent_op import declare_latent
         from bayesprivmrf.inference.posterior.readable import declare_tables
-        from bayesprivmrf.inference.posterior.stretch import stretched
 
-        latent, measured, size = self.latent, self._measured, self.latent.effects.size
-        coords = {"cell": np.arange(measured.cells.size), "noisy_cell": np.arange(measured.targets.size)}
-        own, orders = set(noise_data(self.evidence)), len(latent.effects_prior.orders)
+        cells = self._measured
+        coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
         with pm.Model(coords=coords) as model:
-            given = {name: pm.Data(name, value) for name, value in self.data().items() if name not in own}
-            position = pm.Normal("position", 0.0, 1.0, shape=size + (self.total is None))
-            scale_position: Any = np.zeros(0)
-            if self._learns_scale:
-                scale_position = pm.Normal("scale_position", 0.0, 1.0, shape=orders)
-            found = stretched(position, scale_position, given, latent)
-            pm.Potential("latent_prior", found.log_density)
-            coordinates = pm.Deterministic("coordinates", found.coordinates)
-            if self._learns_scale:
-                pm.Deterministic("log_scale", found.log_scale)
-            total: Any = pt.exp(found.log_total)
-            if self.total is None:
-                total = pm.Deterministic("total", total)
-            marginals = marginal_moments(latent.plan, coordinates).marginals
-            flat = (total + latent.excess) * marginals - latent.excess * latent.uniform
-            every = measured.cells.size == latent.effects.cells
-            counts = pm.Deterministic("counts", flat if every else flat[measured.cells], dims="cell")
-            observe_noisy_counts(self.evidence, measured.measured(counts), smoothing=self.smoothing)
+            latent = declare_latent(self.density)
+            for name in ("coordinates", *self.judged[1:]):
+                pm.Deterministic(name, latent[name])
+            counts = pm.Deterministic("counts", latent["counts"], dims="cell")
+            observe_noisy_counts(self._noise, counts)
+            flat = pt.zeros(self.latent.effects.cells)[cells.cells].set(counts)
             declare_tables(self.evidence.specification, flat)
         return model
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.tables import IntArray, cells_within
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 __all__ = ["MeasuredCells"]
 
@@ -52,12 +51,9 @@ class MeasuredCells:
             sums.append(rank[evidence.offsets[position] + measured[mine >= 0]])
         return cls(cells=cells, targets=targets, sources=np.concatenate(sources), sums=np.concatenate(sums))
 
-    def measured(self, counts: Any) -> Any:
-        """Symbolic counts of the possible measured cells, from those of the model's possible cells."""
-        import pytensor.tensor as pt
-
-        if np.array_equal(self.sums, np.arange(self.targets.size)):
-            return (
-                counts if np.array_equal(self.sources, np.arange(self.cells.size)) else counts[self.sources]
-            )
-        return pt.inc_subtensor(pt.zeros(self.targets.size)[self.sums], counts[self.sources])
+    @property
+    def rows(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """The sums as a sparse matrix by rows: where each measured cell begins, the model's cells, and ones."""
+        order = np.argsort(self.sums, kind="stable")
+        starts = np.searchsorted(self.sums[order], np.arange(self.targets.size + 1))
+        return starts, self.sources[order], np.ones(order.size)

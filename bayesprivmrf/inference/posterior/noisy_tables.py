@@ -1,12 +1,11 @@
-r"""How noisy tables depend on latent counts, as PyMC variables.
+r"""How noisy tables depend on latent counts: as compiled code, and as PyMC variables.
 
 Discrete Laplace and Laplace noise have one kernel in the count, :math:`e^{-|y - n| / b}`, and discrete Gaussian and
 Gaussian noise have one, :math:`e^{-(y - n)^2 / (2 s^2)}`; the constants do not depend on n. So relaxed counts have
-the same posterior under an integer law and under its continuous relative.
+the same posterior under an integer law and under its continuous relative, whose density is the one computed.
 
-Under Laplace noise the derivative that PyTensor takes is a smoothed one, while the value is exact; and latent
-counts that stand for whole numbers have their kernel completed where the noise is below a count: see
-`laplace_kernel`.
+Under Laplace noise the compiled derivative is a smoothed one, while the value is exact; and latent counts that stand
+for whole numbers have their kernel completed where the noise is below a count: see `laplace_kernel`.
 
 A smoothed likelihood is another likelihood: with ``smoothing`` δ > 0, :math:`|r|` becomes
 :math:`\sqrt{r^2 + (δb)^2}`, which has no kink at r = 0.
@@ -14,97 +13,142 @@ A smoothed likelihood is another likelihood: with ``smoothing`` δ > 0, :math:`|
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numba import njit
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.laplace_kernel import (
+    ACCEPTANCE,
+    force_width,
+    laplace_kernel,
+    lattice_mass,
+)
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["absolute_cells", "noise_data", "observe_noisy_counts", "target_acceptance"]
+__all__ = ["NoiseData", "log_likelihood", "observe_noisy_counts", "target_acceptance"]
 
 
-def absolute_cells(evidence: Evidence) -> np.ndarray:
-    """Whether each possible measured cell's kernel is in the absolute residual; shape (possible cells,)."""
-    return evidence.is_absolute[evidence.possible]
+class NoiseData(NamedTuple):
+    """What `log_likelihood` needs of a release, in the order in which it takes it.
+
+    Parameters
+    ----------
+    starts, columns, entries
+        The possible measured cells as sums of latent numbers, a sparse matrix by rows.
+    noisy, scales
+        Noisy counts and noise scales, records.
+    masses
+        m of `lattice_mass`; zero for latent counts that are means.
+    absolute
+        1 where the kernel is in the absolute residual, 0 where it is in its square.
+    settings
+        Width δ of the force, the smoothing, and the sum of the log constants.
+    """
+
+    starts: IntArray
+    columns: IntArray
+    entries: FloatArray
+    noisy: FloatArray
+    scales: FloatArray
+    masses: FloatArray
+    absolute: FloatArray
+    settings: FloatArray
+
+    @classmethod
+    def of(
+        cls, evidence: Evidence, cells: MeasuredCells, *, smoothing: float, whole_numbers: bool
+    ) -> NoiseData:
+        """The data of one evidence.
+
+        Parameters
+        ----------
+        evidence
+            The releases; impossible cells are left out.
+        cells
+            Which latent cells the measured ones are sums of.
+        smoothing
+            δ, in noise scales; 0 for the exact likelihood.
+        whole_numbers
+            Whether each latent count stands for the integer nearest to it, rather than for a mean.
+        """
+        noisy = evidence.noisy_counts[evidence.possible].astype(float)
+        scales = evidence.spread([law.scale for law in evidence.noise])[evidence.possible]
+        absolute = evidence.is_absolute[evidence.possible]
+        masses = lattice_mass(noisy, scales) if whole_numbers and smoothing == 0 else np.zeros(noisy.size)
+        constant = -np.log(scales) - np.where(absolute, math.log(2), 0.5 * math.log(2 * math.pi))
+        return cls(
+            *cells.rows,
+            noisy=noisy,
+            scales=scales,
+            masses=np.where(absolute, masses, 0.0),
+            absolute=absolute.astype(float),
+            settings=np.array([force_width(int(absolute.sum())), smoothing, constant.sum()]),
+        )
+
+
+@njit(nogil=True, error_model="numpy")
+def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
+    """Log density of the noisy counts, and what stands for its derivative by the latent numbers."""
+    value, by_latent = settings[2], np.zeros_like(latent)
+    for i in range(noisy.size):
+        count = 0.0
+        for k in range(starts[i], starts[i + 1]):
+            count += entries[k] * latent[columns[k]]
+        ratio = (noisy[i] - count) / scales[i]
+        if absolute[i] == 0.0:
+            term, force = -0.5 * ratio * ratio, ratio / scales[i]
+        elif settings[1] > 0.0:
+            distance = math.sqrt(ratio * ratio + settings[1] * settings[1])
+            term, force = -distance, ratio / (distance * scales[i])
+        else:
+            term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], settings[0])
+        value += term
+        for k in range(starts[i], starts[i + 1]):
+            by_latent[columns[k]] += entries[k] * force
+    return value, by_latent
 
 
 def target_acceptance(evidence: Evidence, smoothing: float) -> float:
     """Mean acceptance probability for which a sampler's step is tuned: less where Laplace noise costs some of it."""
-    if smoothing > 0 or not absolute_cells(evidence).any():
-        return 0.8
-    from bayesprivmrf.inference.posterior.laplace_kernel import ACCEPTANCE
-
-    return ACCEPTANCE
+    return 0.8 if smoothing > 0 or not evidence.is_absolute[evidence.possible].any() else ACCEPTANCE
 
 
-def noise_data(evidence: Evidence, *, whole_numbers: bool = False) -> dict[str, np.ndarray]:
-    """Values of the ``pm.Data`` that `observe_noisy_counts` declares: noisy counts and noise scales, records."""
-    noisy = evidence.noisy_counts[evidence.possible]
-    scales = evidence.spread([law.scale for law in evidence.noise])[evidence.possible]
-    data = {"noisy_counts_data": noisy, "noise_scale": scales}
-    if whole_numbers and absolute_cells(evidence).any():
-        from bayesprivmrf.inference.posterior.laplace_kernel import lattice_mass
-
-        data["lattice_mass"] = lattice_mass(noisy, scales)
-    return data
-
-
-def observe_noisy_counts(
-    evidence: Evidence, counts: Any, *, smoothing: float = 0.0, whole_numbers: bool = False
-) -> Any:
-    """Declare the observed variable ``noisy_counts`` inside a model, dims ``noisy_cell``.
+def observe_noisy_counts(data: NoiseData, counts: Any) -> Any:
+    """Declare the observed variable ``noisy_counts`` inside a PyMC model, dims ``noisy_cell``.
 
     Parameters
     ----------
-    evidence
-        The release; its impossible cells are left out.
+    data
+        The release; noisy counts and noise scales become ``pm.Data``.
     counts
-        Latent counts of the possible measured cells, records, shape (possible cells,).
-    smoothing
-        δ, in noise scales; 0 for the exact likelihood.
-    whole_numbers
-        Whether each latent count stands for the integer nearest to it, rather than for a mean.
+        Symbolic latent counts of the possible cells, records.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
-    data = noise_data(evidence, whole_numbers=whole_numbers and smoothing == 0)
-    noisy: Any = pm.Data("noisy_counts_data", data["noisy_counts_data"], dims="noisy_cell")
-    scale: Any = pm.Data("noise_scale", data["noise_scale"], dims="noisy_cell")
-    absolute = absolute_cells(evidence)
-    named = {"observed": noisy, "dims": "noisy_cell"}
-    if not absolute.any():
-        return pm.Normal("noisy_counts", counts, scale, **named)
-    if "lattice_mass" in data:
-        masses: Any = pm.Data("lattice_mass", data["lattice_mass"], dims="noisy_cell")
-    else:
-        masses = pt.zeros(absolute.size)
-    return _with_laplace(absolute, smoothing, [counts, scale, masses], named)
+    absolute, smoothing = data.absolute > 0, float(data.settings[1])
+    rows = np.repeat(np.arange(data.noisy.size), np.diff(data.starts))
+    sums: Any = pt.inc_subtensor(pt.zeros(data.noisy.size)[rows], data.entries * counts[data.columns])
+    noisy: Any = pm.Data("noisy_counts_data", data.noisy, dims="noisy_cell")
+    scale: Any = pm.Data("noise_scale", data.scales, dims="noisy_cell")
 
+    def logp(value: Any, counts: Any, scale: Any) -> Any:
+        ratio: Any = (value - counts) / scale
+        distance: Any = pt.sqrt(ratio**2 + smoothing**2) if smoothing > 0 else abs(ratio)
+        offset: Any = counts - pt.round(value)
+        wave: Any = pt.cos(np.pi * offset)
+        lattice = 2 * data.masses * wave**2 * (abs(offset) < 0.5)
+        laplace = pt.log1p(lattice * pt.exp(pt.minimum(distance, 30.0))) - distance
+        normal = -0.5 * (ratio**2 + np.log(np.pi / 2))
+        kernel: Any = pt.where(absolute, laplace, normal)
+        return kernel - cast(Any, pt.log(2 * scale))
 
-def _with_laplace(absolute: np.ndarray, smoothing: float, given: list[Any], named: dict[str, Any]) -> Any:
-    """Cells of which some, or all, have Laplace noise."""
-    import pymc as pm
-    import pytensor.tensor as pt
+    def dist(counts: Any, scale: Any, size: Any) -> Any:
+        laplace, normal = (law.dist(counts, scale, size=size) for law in (pm.Laplace, pm.Normal))
+        return pt.where(absolute, laplace, normal)
 
-    from bayesprivmrf.inference.posterior.laplace_kernel import force_width, log_laplace_kernel
-
-    width = force_width(int(absolute.sum()))
-
-    def logp(value: Any, counts: Any, scale: Any, masses: Any) -> Any:
-        distance: Any = pt.sqrt(((value - counts) / scale) ** 2 + smoothing**2)
-        kernel = -distance if smoothing > 0 else log_laplace_kernel(counts, value, scale, masses, width)
-        first = kernel - pt.log(2 * scale)
-        if absolute.all():
-            return first
-        second: Any = -0.5 * ((value - counts) / scale) ** 2
-        second = second - pt.log(scale * np.sqrt(2 * np.pi))
-        return pt.where(absolute, first, second)
-
-    def dist(counts: Any, scale: Any, masses: Any, size: Any) -> Any:
-        drawn = pm.Laplace.dist(counts, scale, size=size)
-        if absolute.all():
-            return drawn
-        return pt.where(absolute, drawn, pm.Normal.dist(counts, scale, size=size))
-
-    return pm.CustomDist("noisy_counts", *given, logp=logp, dist=dist, **named)
+    return pm.CustomDist("noisy_counts", sums, scale, logp=logp, dist=dist, observed=noisy, dims="noisy_cell")

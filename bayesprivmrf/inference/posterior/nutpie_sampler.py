@@ -1,28 +1,24 @@
-"""NUTS by nutpie, whose compiled models are kept for the process.
+"""NUTS by nutpie, of a compiled density: nothing is compiled for a network.
 
-nutpie compiles a model's density once and takes other data into it (`with_data`), so that a second fit of the
-same structure compiles nothing. Chains run in its own threads.
+Only positions are stored; what follows from them is computed afterwards. Chains run in nutpie's own threads, and the
+density lets go of Python's lock.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-import warnings
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
-from threading import Lock
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import Sampled, is_watched
 
 __all__ = ["refuse_unknown_of_nutpie", "sample_with_nutpie"]
-
-_KEPT_MODELS = 16
 
 _NAMES = {
     "diverging": "diverging",
@@ -36,9 +32,6 @@ _NAMES = {
 }
 """nutpie's names of what both samplers report, and the names that ArviZ and PyMC use."""
 
-_compiled: OrderedDict[Hashable, Any] = OrderedDict()
-_lock = Lock()
-
 
 def sample_with_nutpie(
     formulation: Formulation, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
@@ -47,13 +40,14 @@ def sample_with_nutpie(
     import nutpie
 
     begin = time.perf_counter()
-    compiled, is_fresh = _compiled_model(formulation)
+    density = formulation.density
+    model = _nutpie_model(density)
     compile_seconds = time.perf_counter() - begin
     settings.setdefault("progress_bar", is_watched())
     begin = time.perf_counter()
     try:
         handle = nutpie.sample(
-            compiled,
+            model,
             draws=draws,
             tune=tune,
             chains=chains,
@@ -71,14 +65,13 @@ def sample_with_nutpie(
         trace = handle.wait()
     except KeyboardInterrupt:
         trace = handle.abort()
-    values, statistics, is_short = _read_arrow(trace, (*formulation.judged, *formulation.hidden), draws)
+    positions, statistics, is_short = _read_arrow(trace, draws, density.size)
     return Sampled(
-        draws=values,
+        draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
         statistics=statistics,
         is_interrupted=is_short,
         stats={
             "sampler": f"nutpie {nutpie.__version__}",
-            "compiled": is_fresh,
             "compile_seconds": compile_seconds,
             "sampling_seconds": time.perf_counter() - begin,
         },
@@ -86,7 +79,7 @@ def sample_with_nutpie(
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that nutpie does not have, before anything is compiled for it."""
+    """Raise at a setting that nutpie does not have, before anything is made for it."""
     import nutpie
 
     arguments = set(inspect.signature(nutpie.sample).parameters)
@@ -105,34 +98,27 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
             raise ArgumentError(f"nutpie refuses {name}={settings[name]!r}: {error}.") from error
 
 
-def _compiled_model(formulation: Formulation) -> tuple[Any, bool]:
-    """The compiled model with this formulation's data, and whether it had to be compiled."""
-    import nutpie
+def _nutpie_model(density: Density) -> Any:
+    """The density for nutpie; its first call here loads the compiled code. Chains start around position zero."""
+    from nutpie.compiled_pyfunc import from_pyfunc
 
-    stored = (*formulation.judged, *formulation.hidden)
-    key = (formulation.structure, stored)
-    with _lock:
-        kept: Any = _compiled.get(key)
-        is_fresh = kept is None
-        if kept is None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of numba and PyTensor, about how they compile
-                kept = nutpie.compile_pymc_model(
-                    formulation.model(), backend="numba", var_names=list(stored), freeze_model=False
-                )
-            _compiled[key] = kept
-            while len(_compiled) > _KEPT_MODELS:
-                _compiled.popitem(last=False)
-        _compiled.move_to_end(key)
-    used = {variable.name for variable in kept.shared_var_keys}
-    data = {name: value for name, value in formulation.data().items() if name in used}
-    return kept.with_data(**data), is_fresh
+    def start(seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).uniform(-1.0, 1.0, density.size)
+
+    density.posterior(np.zeros(density.size))
+    return from_pyfunc(
+        density.size,
+        lambda: density.posterior,
+        lambda *_: lambda position: {"position": position},
+        [np.dtype(float)],
+        [(density.size,)],
+        ["position"],
+        make_initial_point_fn=start,
+    )
 
 
-def _read_arrow(
-    trace: Any, names: tuple[str, ...], draws: int
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], bool]:
-    """Draws and statistics after tuning, of the chains that got so far, cut to the shortest of them.
+def _read_arrow(trace: Any, draws: int, size: int) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
+    """Positions and statistics after tuning, of the chains that got so far, cut to the shortest of them.
 
     A chain that was stopped before half of the longest one's draws is left out, so that one late chain does
     not cost the others theirs.
@@ -143,23 +129,20 @@ def _read_arrow(
     longest = max(lengths, default=0)
     kept = [c for c, length in enumerate(lengths) if longest and 2 * length >= longest]
     length = min((lengths[c] for c in kept), default=0)
-    values = {name: np.array([_column(chains[c][0], name, warm[c], length) for c in kept]) for name in names}
+    positions = [_column(chains[c][0], "position", warm[c], length) for c in kept]
     statistics = {
         ours: np.array([_column(chains[c][1], theirs, warm[c], length) for c in kept])
         for theirs, ours in _NAMES.items()
     }
     is_short = length < draws or len(kept) < len(chains)
-    return values, statistics, is_short
+    return np.reshape(positions, (len(kept), length, size)), statistics, is_short
 
 
 def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
-    """Rows of one column of a record batch, with the shape that its metadata name."""
+    """Rows of one column of a record batch, one after the other."""
     import pyarrow as pa
 
-    column = batch.column(name)
-    written = (column.field.metadata or {}).get(b"shape", b"").decode()
-    shape = tuple(int(size) for size in written.split(",") if size)
-    array = pa.array(column.slice(start, length))
+    array = pa.array(batch.column(name).slice(start, length))
     if hasattr(array, "flatten"):
         array = array.flatten()
-    return array.to_numpy(zero_copy_only=False).reshape(length, *shape)
+    return array.to_numpy(zero_copy_only=False)

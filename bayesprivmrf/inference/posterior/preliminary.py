@@ -14,6 +14,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
+from bayesprivmrf.inference.posterior.stretch import StretchData
 from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.model.tables import FloatArray
 
@@ -96,15 +97,29 @@ class Preliminary:
         precision = np.linalg.inv(self.latent.scale_covariance) + np.diag(0.5 * sizes)
         return np.linalg.inv(np.linalg.cholesky(precision)).T
 
-    def data(self) -> dict[str, np.ndarray]:
-        """The numbers that a model needs, by name."""
-        values = {**self.whitening.data(), "preliminary_log_scale": np.asarray(self.mode.log_scales)}
-        values["log_scale_root"] = self.log_scale_root
-        if self.total is None:
-            values["log_total"] = np.array([self.mode.log_total, *self.total_bounds.values()])
-        else:
-            values["log_total"] = np.array([math.log(max(self.total, 1.0)), 0.0, 0.0, 0.0])
-        return values
+    def data(self) -> StretchData:
+        """The numbers that `stretch` needs."""
+        latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
+        count = len(prior.orders)
+        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
+        means = np.bincount(prior.levels, weights=latent.sampling_variance, minlength=count) / sizes
+        total = [math.log(max(self.total, 1.0))] if self.total is not None else []
+        arrays = StretchData(
+            basis=whitening.basis,
+            information=whitening.information,
+            shares=whitening.shares,
+            mode=whitening.mode,
+            root=np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            scale=self.mode.log_scales,
+            total=np.array(total or [self.mode.log_total, *self.total_bounds.values()]),
+            levels=prior.levels,
+            variance=latent.sampling_variance,
+            means=means,
+            expected=prior.expected_log_scales,
+            hyper=np.linalg.inv(latent.scale_covariance),
+            excess=np.array([latent.excess]),
+        )
+        return arrays._replace(**{name: np.ascontiguousarray(x) for name, x in arrays._asdict().items()})
 
     def curvature(self) -> FloatArray:
         """NΣ + T⁻¹ at the estimate, shape (d, d); its diagonal for many coordinates."""

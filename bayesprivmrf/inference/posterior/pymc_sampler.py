@@ -1,7 +1,6 @@
-"""PyMC's own NUTS: a second opinion.
+"""PyMC's own NUTS, of the model that `Posterior.pymc_model` shows: a second opinion.
 
-It compiles its functions in each call and has no way to keep them together with its initialisation, so that a
-second fit costs what the first did.
+It takes the derivative of the log density as it is, kinks included, where nutpie gets a force that it can follow.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ def sample_with_pymc(
     stored = [*formulation.judged, *formulation.hidden]
     settings.setdefault("progressbar", is_watched())
     settings.setdefault("cores", 1)  # a worker process would compile all over again
-    start = formulation.start()
     begin = time.perf_counter()
     logger = logging.getLogger("pymc")
     level = logger.level
@@ -62,7 +60,6 @@ def sample_with_pymc(
                 random_seed=seed,
                 nuts_sampler="pymc",
                 var_names=stored,
-                initvals=None if start is None else dict(start),
                 compute_convergence_checks=False,
                 **settings,
             )
@@ -81,7 +78,6 @@ def sample_with_pymc(
         is_interrupted=shape != (chains, draws),
         stats={
             "sampler": f"PyMC {pm.__version__}",
-            "compiled": True,
             "sampling_seconds": time.perf_counter() - begin,
         },
     )

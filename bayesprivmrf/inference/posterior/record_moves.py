@@ -191,9 +191,11 @@ def _change(
     cell, by, counts, shapes, sums, boosts, weights, wholes, cell_rows, table_starts, table_cells, member_starts,
     members, noisy, widths, absolute,
 ):  # fmt: skip
-    """Add a record to one cell, or take it out; arrays one by one, as taking them from tuples costs more than
-    this.""" counts[cell] += by wholes[cell_rows[cell]] += by first, last = table_starts[cell], table_starts[cell +
-    1] for t in range(first, last):
+    """Add a record to one cell, or take it out; taking the arrays out of tuples would cost more than this."""
+    counts[cell] += by
+    wholes[cell_rows[cell]] += by
+    first, last = table_starts[cell], table_starts[cell + 1]
+    for t in range(first, last):
         m = table_cells[t]
         sums[m] += by
         boosts[m] = _boost(noisy[m] - sums[m], widths[m], absolute[m])

@@ -144,5 +144,5 @@ def prior_as_sampled(
         draws={name: np.zeros((chains, draws, 0)) for name in formulation.judged},
         statistics=statistics,
         is_interrupted=False,
-        stats={"sampler": "exact", "compiled": False, "sampling_seconds": 0.0},
+        stats={"sampler": "exact", "sampling_seconds": 0.0},
     ), finished

@@ -34,7 +34,7 @@ from numba import njit
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
-__all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "shapes_pullback"]
+__all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "row_shapes", "row_shapes_pullback"]
 
 FLOOR = 0.2
 """α_0, prior counts a cell."""
@@ -134,10 +134,7 @@ class ShapePrior:
     def shapes(self, position: FloatArray) -> FloatArray:
         """α at positions of shape (..., size), shape (..., cells)."""
         flat = np.asarray(position, dtype=float).reshape(math.prod(position.shape[:-1]), self.size)
-        result = np.empty((len(flat), self.forest.cells.size))
-        for point, row in zip(flat, result, strict=True):
-            for k in range(len(self.forest.order)):
-                clique_shapes(k, point, self.tape, row)
+        result = np.array([row_shapes(point, self.tape)[0] for point in flat])
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
 
@@ -172,9 +169,20 @@ def clique_shapes(clique, position, tape, shapes):
 
 
 @njit(nogil=True, error_model="numpy")
-def shapes_pullback(position, tape, shapes, by_shapes):
-    """Derivative by the position of a function of α, from its derivative by α."""
-    result = np.zeros(position.size)
+def row_shapes(position, tape):
+    """α of each cell, and the log prior density of the position but for its constant."""
+    shapes, log_density = np.empty(tape.fixed.size), 0.0
+    for clique in range(tape.clique_cells.size - 1):
+        clique_shapes(clique, position, tape, shapes)
+    for z in position:
+        log_density -= 0.5 * z * z
+    return shapes, log_density
+
+
+@njit(nogil=True, error_model="numpy")
+def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
+    """Derivative by the position, from those by α and by the log prior density."""
+    result = -by_density * position
     if tape.group_starts.size == 1:
         return result
     for clique in range(tape.clique_cells.size - 1):
@@ -185,7 +193,7 @@ def shapes_pullback(position, tape, shapes, by_shapes):
             for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
                 result[tape.factors[k]] += part
         result[0] += SPREAD_IN_COMMON * whole
-        result[1 + clique] = SPREAD_BETWEEN_TABLES * whole
+        result[1 + clique] += SPREAD_BETWEEN_TABLES * whole
         for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
             log_whole = _log_whole(group, position, tape)
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):

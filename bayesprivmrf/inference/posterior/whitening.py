@@ -85,12 +85,3 @@ class Whitening:
             shares=(vectors**2).T @ member,
             mode=vectors.T @ (root * mode),
         )
-
-    def data(self) -> dict[str, np.ndarray]:
-        """The arrays by name."""
-        return {
-            "whitening_basis": self.basis,
-            "whitening_information": self.information,
-            "whitening_shares": self.shares,
-            "whitening_mode": self.mode,
-        }

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -30,8 +31,6 @@ ZEROS = specification(
     [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
 )
 
-_compiled = {}
-
 
 def evidence_of(model, records, law, seed, *, total=True):
     rng = np.random.default_rng(seed)
@@ -40,17 +39,11 @@ def evidence_of(model, records, law, seed, *, total=True):
 
 
 def sampled(formulation, *, draws=2500, chains=4, seed=1):
-    """Draws of the judged variables; one compiled model a structure."""
-    import nutpie
-
-    key = formulation.structure
-    if key not in _compiled:
-        _compiled[key] = nutpie.compile_pymc_model(formulation.model(), var_names=list(formulation.judged))
-    compiled = _compiled[key].with_data(**formulation.data())
-    trace = nutpie.sample(
-        compiled, draws=draws, tune=500, chains=chains, cores=2, seed=seed, progress_bar=False
-    )
-    return {name: trace.posterior[name].values for name in formulation.judged}
+    """Draws of the judged variables."""
+    settings = {"target_accept": formulation.acceptance, "cores": 2, "progress_bar": False}
+    return sample_with_nutpie(
+        formulation, draws=draws, tune=500, chains=chains, seed=seed, settings=settings
+    ).draws
 
 
 def errors(formulation, exact, **settings):
@@ -152,7 +145,7 @@ def test_the_model_can_be_read_and_extended_and_samples_its_own_prior():
     formulation = HyperDirichlet(evidence=evidence, total_range=(20.0, 200.0))
     built = formulation.model()
     tables = [v for v in built.deterministics if v.name.startswith("counts[")]
-    assert [v.eval().shape for v in tables] == [(2, 3), (3, 2)]
+    assert [v.type.shape for v in tables] == [(2, 3), (3, 2)]
     assert list(built.coords[built.named_vars_to_dims[tables[0].name][0]]) == ["x", "y"]
     drawn = pm.draw(
         [*tables, built["total"], built["counts"], built["noisy_counts"]],
@@ -213,12 +206,24 @@ def test_laws_may_differ_between_tables_and_nested_and_repeated_tables_are_sums(
     assert model.point_logps(point)["noisy_counts"] == pytest.approx(expected + constants, abs=0.02)
 
 
-def test_a_smoothed_likelihood_is_another_structure_and_says_so():
+def test_a_smoothed_likelihood_says_so():
     evidence = evidence_of(BINARY, 40, Laplace(2.0), 1)
     exact, smooth = (HyperDirichlet(evidence=evidence, total=40, smoothing=s) for s in (0.0, 0.5))
-    assert exact.structure != smooth.structure
     assert smooth.settings["smoothing"] == 0.5
     assert "smoothing" not in exact.settings
+
+
+def test_each_draw_s_own_shapes_are_those_of_its_parameters():
+    """Where shapes are sampled, the parameters given the tables are Dirichlet of those of the same draw."""
+    formulation = HyperDirichlet(evidence=evidence_of(BINARY, 20, DiscreteLaplace(1.0), 1), total=20)
+    n = np.array([8.0, 3.0, 0.0, 9.0, 2.0, 6.0, 12.0, 0.0])
+    shapes = np.stack(
+        [np.full((2000, 8), 0.5), np.tile([50.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], (2000, 1))]
+    )
+    draws = {"counts": np.tile(n, (2, 2000, 1)), "shapes": shapes}
+    marginals = formulation.finish(draws, np.random.default_rng(1)).marginals.mean(axis=1)
+    assert marginals[0, :4] == pytest.approx((n[:4] + 0.5) / 22, abs=0.02)
+    assert marginals[1, :4] == pytest.approx((n[:4] + shapes[1, 0, :4]) / 73, abs=0.02)
 
 
 # Against exact sums. Each of 10,000 draws is worth half an independent one or more, so that a mean is known to
@@ -228,7 +233,6 @@ def test_a_smoothed_likelihood_is_another_structure_and_says_so():
 @pytest.mark.slow
 @pytest.mark.parametrize(("scale", "alpha"), [(0.5, 1.0), (3.0, 1.0), (2.0, 0.3), (6.0, 3.0)])
 def test_posterior_of_a_binary_chain_is_the_exact_one(scale, alpha):
-    """Other noise and other concentrations are other data of one compiled model."""
     evidence = evidence_of(BINARY, 20, DiscreteLaplace(scale), 320)
     error, ratio, finished = errors(
         HyperDirichlet(evidence=evidence, concentration=alpha, total=20),

@@ -44,7 +44,7 @@ def formulation(model, law=LAPLACE, total=None, seed=0, records=80, **settings):
 
 def expected_density(engine, values):
     """Log-density of (position, log scale, total) from the formulas of the modules, without their code's maps."""
-    latent, data = engine.latent, engine.data()
+    latent = engine.latent
     log_scales, beta = values["log_scale"], values["coordinates"]
     total = float(values["total"]) if engine.total is None else engine.total
     mu = latent.plan.moments(beta)[1]
@@ -64,8 +64,7 @@ def expected_density(engine, values):
         low, high = np.log(engine.total_range)
         share = (math.log(total) - low) / (high - low)
         density += math.log(share) + math.log1p(-share)  # of the logistic position of a uniform log N
-    information, shares = data["whitening_information"], data["whitening_shares"]
-    return density, information, shares
+    return density
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -73,27 +72,27 @@ def expected_density(engine, values):
 def test_density_is_that_of_the_formulas_in_coordinates_of_the_tables(name, is_private):
     """log p(position) - log |d coordinates / d position| is the density of θ' and the position of N."""
     engine = formulation(MODELS[name], total=None if is_private else 80)
-    model = engine.model()
-    point = model.initial_point()
-    rng = np.random.default_rng(1)
-    log_density = model.compile_logp(mode="FAST_COMPILE")
-    names = ["coordinates", "log_scale", *(["total"] if is_private else [])]
-    symbols = model.replace_rvs_by_values([model[n] for n in names])
-    outputs = model.compile_fn(symbols, mode="FAST_COMPILE", inputs=model.value_vars)
+    density, rng = engine.density, np.random.default_rng(1)
+    stretched = density.size - len(engine.latent.effects_prior.orders)  # log scales are last
+
+    def values_at(position):
+        latent, _ = density.forward(position)
+        return {name: latent[place] for name, place in density.places.items()} | {
+            "total": latent[density.places["total"]][0]
+        }
+
+    def moved(position):
+        values = values_at(position)
+        place = [_place(engine, values["total"])] if is_private else []
+        return np.append(values["coordinates"], place)
+
     found, expected = [], []
     for _ in range(3):
-        here = {k: 0.7 * rng.normal(size=np.shape(v)) for k, v in point.items()}
-        values = dict(zip(names, outputs(here), strict=True))
-        jacobian = []
-        for k in range(here["position"].size):
-            up, down = here["position"].copy(), here["position"].copy()
-            up[k], down[k] = up[k] + 1e-5, down[k] - 1e-5
-            ends = [outputs({**here, "position": p}) for p in (up, down)]
-            moved = [np.append(e[0], _place(engine, e[2])) if is_private else e[0] for e in ends]
-            jacobian.append((moved[0] - moved[1]) / 2e-5)
-        volume = np.linalg.slogdet(np.array(jacobian))[1]
-        found.append(float(log_density(here)) - volume)
-        expected.append(expected_density(engine, values)[0])
+        here = 0.7 * rng.normal(size=density.size)
+        steps = 1e-5 * np.eye(density.size)[:stretched]
+        jacobian = np.array([(moved(here + step) - moved(here - step)) / 2e-5 for step in steps])
+        found.append(density.posterior(here)[0] - np.linalg.slogdet(jacobian)[1])
+        expected.append(expected_density(engine, values_at(here)))
     np.testing.assert_allclose(np.diff(found), np.diff(expected), atol=1e-5)
 
 
@@ -103,34 +102,11 @@ def _place(engine, total):
     return math.log(share) - math.log1p(-share)
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"scale": 0.7}, {"total": 80}], ids=["all learned", "fixed scale", "public"]
-)
-def test_gradient_is_the_derivative_of_the_density(settings):
-    engine = formulation(CYCLE, Gaussian(2.0), **settings)
-    model = engine.model()
-    log_density, slope = model.compile_logp(mode="FAST_COMPILE"), model.compile_dlogp(mode="FAST_COMPILE")
-    rng = np.random.default_rng(3)
-    here = {k: 0.7 * rng.normal(size=np.shape(v)) for k, v in model.initial_point().items()}
-    found, expected = slope(here), []
-    for name in (value.name for value in model.value_vars):
-        for k in range(here[name].size):
-            ends = []
-            for step in (1e-5, -1e-5):
-                moved = here[name].copy()
-                moved[k] += step
-                ends.append(float(log_density({**here, name: moved})))
-            expected.append((ends[0] - ends[1]) / 2e-5)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
 def test_position_is_standard_normal_where_the_noise_is_normal_and_small():
     """Curvature of the density at the preliminary mode, in whitened coordinates, is that of a standard normal."""
     engine = formulation(CYCLE, Gaussian(1.0), total=100_000, records=100_000, scale=1.0)
-    model = engine.model()
-    slope = model.compile_dlogp(mode="FAST_COMPILE")
-    unit = np.eye(engine.latent.effects.size)
-    hessian = np.array([slope({"position": -1e-3 * e}) - slope({"position": 1e-3 * e}) for e in unit]) / 2e-3
+    unit, slope = 1e-3 * np.eye(engine.density.size), engine.density.posterior
+    hessian = np.array([slope(-e)[1] - slope(e)[1] for e in unit]) / 2e-3
     values = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
     assert 0.7 < values.min() < values.max() < 1.4
 

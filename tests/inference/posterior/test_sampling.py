@@ -1,8 +1,8 @@
+import functools
 import os
 import signal
 import threading
 import warnings
-from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from inference.posterior.drawn import release_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.posterior import nutpie_sampler
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
@@ -24,7 +23,6 @@ from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 @pytest.fixture(scope="module")
 def release():
-    """One structure for the whole file: it is compiled once."""
     return release_of(specification({"a": ["x", "y", "z"]}, [("a",)]), law=DiscreteLaplace(3.0), total=200)
 
 
@@ -54,11 +52,10 @@ def test_the_seed_that_was_drawn_gives_the_posterior_again(release, fitted):
     assert again.stats["seed"] == drawn.stats["seed"] != other.stats["seed"]
 
 
-def test_a_second_fit_of_the_same_structure_compiles_nothing_and_takes_the_new_release(release, fitted):
+def test_a_second_fit_of_the_same_structure_takes_the_new_release(release, fitted):
     """Other counts, other noise scale and other prior; the integer law and its relative share a kernel."""
     other = release_of(release.specification, law=Laplace(0.5), seed=7, records=4000, total=4000)
     posterior = LatentCounts(concentration=0.8).fit(other, rng=1)
-    assert not posterior.stats["compiled"]
     counts = posterior.tree["posterior"]["counts[a]"]
     assert counts.mean(("chain", "draw")).values == pytest.approx(other.tables["a"], abs=3)
     assert np.allclose(counts.sum("a"), 4000)
@@ -152,15 +149,14 @@ def test_settings_that_a_sampler_refuses_are_named(release, fitted, settings, wo
 
 
 @pytest.mark.parametrize("setting", [{"bogus": 1}, {"max_treedepth": 10}, {"max_energy_error": "high"}])
-def test_a_setting_that_nutpie_does_not_have_is_refused_before_anything_is_compiled(
+def test_a_setting_that_nutpie_does_not_have_is_refused_before_anything_is_drawn(
     release, monkeypatch, setting
 ):
-    def compile_nothing(*_, **__):
-        raise InterruptedError("compiling")
+    def draw_nothing(*_, **__):
+        raise InterruptedError("drawing")
 
-    monkeypatch.setattr(nutpie_sampler, "_compiled", OrderedDict())
-    monkeypatch.setattr(nutpie, "compile_pymc_model", compile_nothing)
-    with pytest.raises(InterruptedError, match="compiling"):
+    monkeypatch.setattr(nutpie, "sample", functools.wraps(nutpie.sample)(draw_nothing))
+    with pytest.raises(InterruptedError, match="drawing"):
         LatentCounts().fit(release, rng=1, max_energy_error=500.0)
     with pytest.raises(ArgumentError, match=next(iter(setting))):
         LatentCounts().fit(release, rng=1, **setting)

@@ -1,0 +1,118 @@
+"""The compiled density of the hyper-Dirichlet formulation: see `density`.
+
+Positions: the rows' v (`row_weights`), then ξ of a private N, then those of the shapes' prior (`shape_prior`). Latent
+numbers: counts of the model's possible cells, N, and α of the same cells.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.inference.posterior.density import FORWARD, POSTERIOR
+from bayesprivmrf.inference.posterior.log_uniform import log_uniform
+from bayesprivmrf.inference.posterior.noisy_tables import log_likelihood
+from bayesprivmrf.inference.posterior.row_counts import row_counts, row_counts_pullback
+from bayesprivmrf.inference.posterior.row_weights import row_weights
+from bayesprivmrf.inference.posterior.shape_prior import ShapeTape, row_shapes, row_shapes_pullback
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.source_checksum import checksum
+
+__all__ = ["RowData", "visit_forest"]
+
+_SOURCES = (
+    *("forest_density", "laplace_kernel", "log_uniform", "noisy_tables", "row_counts", "shape_prior"),
+    "row_weights",
+)
+
+
+class RowData(NamedTuple):
+    """What the density needs besides the noisy tables, in the order in which it takes it.
+
+    Parameters
+    ----------
+    row_starts, source_starts, sources
+        Those of the junction forest.
+    order
+        Where each of the model's possible cells is in ``forest.cells``.
+    shapes
+        The tape of the shapes' prior.
+    shift, scale, log_scale, freedom, centre
+        Those of `row_weights_data`.
+    total
+        N where it is public; else the low and high end of log N, and c and w of its logistic position c + w ξ.
+    """
+
+    row_starts: IntArray
+    source_starts: IntArray
+    sources: IntArray
+    order: IntArray
+    shapes: ShapeTape
+    shift: FloatArray
+    scale: FloatArray
+    log_scale: FloatArray
+    freedom: FloatArray
+    centre: FloatArray
+    total: FloatArray
+
+
+@njit(nogil=True, error_model="numpy")
+def _visit(task, position, by_latent, by_prior, rows, noise):
+    row_starts, source_starts, sources, order, prior_tape = rows[:5]
+    cells, given = order.size, rows[10]
+    first = cells + (given.size > 1)  # of the positions of the shapes
+    total, prior, by_place, prior_by_place = given[0], 0.0, 0.0, 0.0
+    if given.size > 1:
+        log_total, prior, by_place, prior_by_place = log_uniform(
+            given[2] + given[3] * position[cells], given[0], given[1]
+        )
+        total, prior = math.exp(log_total), prior + math.log(given[3])
+    shapes, shapes_density = row_shapes(position[first:], prior_tape)
+    weights, log_density, slopes, prior_by_position, prior_by_shapes = row_weights(
+        position[:cells], shapes, row_starts, *rows[5:10]
+    )
+    prior += log_density + shapes_density
+    counts = row_counts(weights, total, shapes, row_starts, source_starts, sources)
+    latent = np.empty(2 * cells + 1)
+    latent[cells] = total
+    for k in range(cells):
+        latent[k], latent[cells + 1 + k] = counts[order[k]], shapes[order[k]]
+    if task == FORWARD:
+        return latent, prior, 0.0, np.empty(0)
+    likelihood = 0.0
+    if task == POSTERIOR:
+        likelihood, by_latent = log_likelihood(latent, *noise)
+    by_counts, gradient = np.empty(cells), np.empty(position.size)
+    for k in range(cells):
+        by_counts[order[k]] = by_latent[k]
+    by_weights, by_total, by_shapes = row_counts_pullback(
+        counts, by_counts, weights, total, shapes, row_starts, source_starts, sources
+    )
+    for k in range(cells):
+        by_shapes[order[k]] += by_latent[cells + 1 + k]
+    for i in range(cells):
+        gradient[i] = by_weights[i] * slopes[i] + by_prior * prior_by_position[i]
+        by_shapes[i] += by_prior * prior_by_shapes[i]
+    if given.size > 1:
+        by_log_total = (by_total + by_latent[cells]) * total
+        gradient[cells] = given[3] * (by_log_total * by_place + by_prior * prior_by_place)
+    gradient[first:] = row_shapes_pullback(position[first:], prior_tape, shapes, by_shapes, by_prior)
+    return latent, prior, likelihood, gradient
+
+
+def _entry_point(version: int) -> Any:
+    """The function above, kept by numba between processes under a key that the checksum is part of."""
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def visit(task, position, by_latent, by_prior, data):
+        assert version >= 0
+        return _visit(task, position, by_latent, by_prior, *data)
+
+    return visit
+
+
+visit_forest = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))

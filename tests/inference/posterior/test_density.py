@@ -1,0 +1,125 @@
+"""The compiled densities: exact derivatives, and the same numbers as the PyMC models that are shown."""
+
+import numpy as np
+import pytest
+from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
+
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+
+MODELS = {name: specification(*given) for name, given in AWKWARD.items() if name != "empty"}
+MODELS["structural zero"] = specification(
+    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "a")],
+    impossible=[(("a", 1), ("b", 2))],
+)
+TREE = specification(
+    {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]},
+    [("a", "b"), ("b", "c")],
+    [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
+)
+LAWS = {
+    "laplace": (Laplace(3.0),),
+    "small laplace": (DiscreteLaplace(0.7),),
+    "gaussian": (Gaussian(2.0),),
+    "mixed": (Laplace(0.8), Gaussian(2.0)),
+}
+
+
+def formulation(make, model, laws, *, total, records=80, seed=0, **settings):
+    """Of releases with one law each, of the same records; the records are public where the total is."""
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(model, records, rng, scale=0.5)
+    releases = [noisy_release(model, counts, law, rng, total=total) for law in laws]
+    return make(evidence=gather(releases), total=total, total_range=(5.0, 1e5), **settings)
+
+
+def with_exact_force(density):
+    density.data[-1][-1][0] = 1e-300
+    return density
+
+
+def differences(function, position, step=1e-6):
+    basis = step * np.eye(position.size)
+    return np.array([(function(position + e) - function(position - e)) / (2 * step) for e in basis])
+
+
+def require_exact(density, seed=1):
+    """The pullback of random derivatives, against differences of the forward answers."""
+    rng = np.random.default_rng(seed)
+    position = rng.uniform(-1, 1, density.size)
+    by_latent = rng.normal(size=density.latent_size) / np.maximum(1, np.abs(density.forward(position)[0]))
+
+    def combined(at):
+        latent, prior = density.forward(at)
+        return latent @ by_latent + 1.3 * prior
+
+    found = density.pullback(position, by_latent, 1.3)
+    np.testing.assert_allclose(found, differences(combined, position), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("total", [None, 80])
+@pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "zeros"])
+def test_derivatives_of_the_rows_density_are_exact(name, total):
+    model = TREE if name == "zeros" else MODELS[name]
+    require_exact(formulation(HyperDirichlet, model, LAWS["laplace"], total=total, concentration=0.7).density)
+
+
+@pytest.mark.parametrize("total", [None, 80])
+@pytest.mark.parametrize("scale", [None, 0.6])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_derivatives_of_the_effects_density_are_exact(name, total, scale):
+    require_exact(formulation(LogLinear, MODELS[name], LAWS["laplace"], total=total, scale=scale).density)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+@pytest.mark.parametrize("total", [None, 80])
+@pytest.mark.parametrize("laws", list(LAWS))
+@pytest.mark.parametrize("make", [HyperDirichlet, LogLinear])
+def test_the_pymc_model_has_the_same_density_and_gradient(make, laws, total, smoothing):
+    """At random positions, with the exact derivative of the kernel in place of the force."""
+    model = TREE if make is HyperDirichlet else MODELS["structural zero"]
+    engine = formulation(make, model, LAWS[laws], total=total, smoothing=smoothing)
+    density, shown, rng = with_exact_force(engine.density), engine.model(), np.random.default_rng(2)
+    log_density, slope = (f(mode="FAST_COMPILE") for f in (shown.compile_logp, shown.compile_dlogp))
+    for _ in range(3):
+        position = rng.uniform(-1, 1, density.size)
+        value, gradient = density.posterior(position)
+        np.testing.assert_allclose(log_density({"position": position}), value, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(slope({"position": position}), gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [HyperDirichlet, LogLinear])
+def test_the_force_differs_from_the_derivative_only_near_the_kinks(make):
+    """Within a width of noise scales of a noisy count; the value does not change."""
+    engine = formulation(make, TREE, LAWS["laplace"], total=80)
+    position = np.random.default_rng(3).uniform(-1, 1, engine.density.size)
+    value, force = engine.density.posterior(position)
+    width = engine.density.data[-1][-1][0]
+    exact_value, exact = with_exact_force(engine.density).posterior(position)
+    assert 0 < width < 0.5
+    assert value == exact_value
+    counts = engine.density.forward(position)[0][engine.density.places["counts"]]
+    noise = engine._noise
+    is_near = np.abs(noise.noisy - counts) < width * noise.scales
+    assert is_near.any() != np.allclose(force, exact)
+
+
+def test_expanded_draws_are_the_forward_answers_of_each_position():
+    density = formulation(LogLinear, MODELS["cycle"], LAWS["laplace"], total=None).density
+    positions = np.random.default_rng(4).normal(size=(2, 3, density.size))
+    drawn = density.expand(positions, ("log_scale", "counts", "total"))
+    assert list(drawn) == ["log_scale", "counts", "total"]
+    assert drawn["total"].shape == (2, 3)
+    latent, _ = density.forward(positions[1, 2])
+    for name, values in drawn.items():
+        np.testing.assert_array_equal(values[1, 2].ravel(), latent[density.places[name]])
+
+
+def test_positions_far_out_have_no_density_and_raise_nothing():
+    for make in (HyperDirichlet, LogLinear):
+        density = formulation(make, TREE, LAWS["laplace"], total=None).density
+        for size in (1e3, -1e3, 1e200, -1e200):
+            assert not density.posterior(np.full(density.size, size))[0] > 0
