@@ -14,13 +14,13 @@ from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import (
-    ImpossibleError,
     MarginalEngine,
     clamped,
     marginal_engine,
     marginal_of,
     sample,
 )
+from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions, given_error, share_given
 from bayesprivmrf.model.domain import Label, Variable

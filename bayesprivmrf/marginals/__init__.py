@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "Forecast",
-    "ImpossibleError",
     "MarginalEngine",
     "array_engine",
     "clamped",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["declared_independences", "mark_rests_on", "rests_on_text"]
 
 _DECLARED = "(declared, not measured)"
+_WIDEST = 48
+"""Characters above the index that leave a printed table of three columns whole."""
 
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
@@ -71,11 +73,12 @@ def rests_on_text(statements: Sequence[str]) -> str:
 
 
 def mark_rests_on(frame: pd.DataFrame, statements: Sequence[str]) -> pd.DataFrame:
-    """Say on what a table rests: all of it in ``attrs["rests_on"]``, the first statement where it is printed."""
+    """Say on what a table rests: all of it in ``attrs["rests_on"]``, in short above the index where it is printed."""
     frame.attrs["rests_on"] = rests_on_text(statements)
     if statements:
         more = f" and {len(statements) - 1} more" if len(statements) > 1 else ""
-        frame.columns.name = f"{statements[0]}{more} {_DECLARED}"
+        short = f"{statements[0]}{more} (declared)"
+        frame.columns.name = short if len(short) <= _WIDEST else "not measured together: attrs['rests_on']"
     return frame
 
 

@@ -17,9 +17,10 @@ from inference.test_solution import solution_of
 from marginals.models import AWKWARD as LAYOUTS
 from scipy.stats import norm
 
-from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import NoiseAwareMAP
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference import NoiseAwareMAP, Status
 from bayesprivmrf.inference.noise_aware.interval import standard_errors
+from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.marginals import array_engine, clamped, marginal_of, sample
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.independences import declared_independences
@@ -85,8 +86,6 @@ def test_conditionals_and_probabilities_are_those_of_enumeration(model):
 
 
 def test_draws_of_a_posterior_answer_as_their_own_enumeration(model):
-    if not model.size or model.domain.variables == ("a", "b", "c", "d"):  # not decomposable
-        pytest.skip("the prior of such a model is drawn by other code")
     posterior = drawn_posterior(release_of(model), 12)
     for asked, given in questions(model, 4, 6):
         each = [
@@ -277,15 +276,20 @@ def test_intervals_say_what_they_rest_on_where_they_are_printed():
     for ask in (posterior.interval, fitted.interval):
         apart, together = ask(["a", "c"]), ask(["a", "b"])
         assert apart.attrs["rests_on"] == "a ⟂ c | b (declared, not measured)"
-        assert "a ⟂ c | b (declared, not measured)" in str(apart)
+        assert "a ⟂ c | b (declared)" in str(apart)
         assert list(apart.columns) == ["estimate", "lower", "upper"]
         assert together.attrs["rests_on"] == ""
         assert "declared" not in str(together)
         assert ask(["a"], given={"c": 1}).attrs["rests_on"] == apart.attrs["rests_on"]
     assert "rests on a ⟂ c | b" in repr(posterior.probability({"a": 0, "c": 1}))
     assert "rests on" not in repr(posterior.probability({"a": 0, "b": "x"}))
+    long = specification({name * 20: [0, 1] for name in "abc"}, [("a" * 20, "b" * 20), ("b" * 20, "c" * 20)])
+    frame = drawn_posterior(release_of(long), 5).interval(["a" * 20, "c" * 20])
+    assert "not measured together: attrs['rests_on']" in str(frame)
     chain = specification(*CHAIN)
-    assert "and 2 more (declared" in str(drawn_posterior(release_of(chain), 5).interval(["a", "e"]))
+    assert "a ⟂ e | b and 2 more (declared)" in str(
+        drawn_posterior(release_of(chain), 5).interval(["a", "e"])
+    )
 
 
 def table_errors(model, solution, size, seed):
@@ -368,6 +372,24 @@ def test_balanced_records_are_more_even_than_independent_ones_and_repeat_by_seed
     )
 
 
+def test_balanced_records_of_a_learned_model_are_its_solutions_and_never_those_of_chains():
+    model = specification({v: [0, 1, 2] for v in range(30)}, [(a, b) for b in range(30) for a in range(b)])
+    wide = LearnedSolution(
+        specification=model,
+        potentials=model.tables(np.zeros(model.size)),
+        method="x",
+        status=Status.CONVERGED,
+    )
+    with pytest.raises(ModelTooLargeError):
+        wide.sample(5, rng=1, method="balanced")
+    own = solution_of(specification(*AWKWARD["tree"]))
+    learned = LearnedSolution(
+        specification=own.specification, potentials=own.potentials, method="x", status=Status.CONVERGED
+    )
+    drawn = learned.sample(60, rng=1, method="balanced")
+    assert drawn.equals(own.sample(60, rng=1, method="balanced"))
+
+
 def test_clamped_potentials_leave_what_agrees_as_it_is():
     theta = np.arange(10.0)
     found = clamped((2, 3), ((0, 1), (0,), (1,)), np.append(theta, 10.0), {0: 1})
@@ -384,3 +406,37 @@ def test_a_release_of_simulated_counts_is_answered_like_any_other():
     assert (frame["lower"] < frame["estimate"]).all()
     assert (frame["estimate"] < frame["upper"]).all()
     assert frame["estimate"].sum() == pytest.approx(1)
+
+
+def test_a_summary_has_what_decides_whether_a_posterior_is_used():
+    import json
+    from dataclasses import replace
+
+    model = specification(*AWKWARD["tree"])
+    posterior = drawn_posterior(release_of(model, total=None), 100, formulation="log-linear")
+    problem = "the chains have not mixed: R-hat 1.2; raise `draws`"
+    posterior = replace(
+        posterior,
+        stats={"r_hat": 1.2, "ess_bulk": 31.4, "ess_tail": 1234.5, "problems": [problem], "seconds": 2.0},
+    )
+    summary = posterior.summary(prob=0.5)
+    drawn = posterior.tree["posterior"]
+    assert summary["status"] == "converged"
+    assert summary["problems"] == [problem]
+    assert summary["r_hat"] == 1.2
+    assert summary["records"]["lower"] == pytest.approx(float(drawn["total"].quantile(0.25)))
+    assert summary["scale_of_order_2"]["upper"] == pytest.approx(
+        float(drawn["scale"].sel(order=2).quantile(0.75))
+    )
+    assert (summary["chains"], summary["draws"]) == (1, 100)
+    shown = repr(summary)
+    for text in ("PosteriorSummary", "have not mixed", "r hat", "1.2", "1,234", "scale of order 1"):
+        assert text in shown
+    assert len(shown.splitlines()) < 20
+    assert json.loads(json.dumps(summary)) == summary
+    known = drawn_posterior(release_of(model), 10).summary()
+    assert known["records"] == 200
+    assert known["problems"] == []
+    assert "none" in repr(known)
+    with pytest.raises(ArgumentError, match="`prob`"):
+        posterior.summary(90)

@@ -15,7 +15,7 @@ from bayesprivmrf.inference.evidence import Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.marginals import ImpossibleError
+from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable

@@ -20,7 +20,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.marginals import ImpossibleError, marginal_of
+from bayesprivmrf.marginals import marginal_of
+from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import given_error, share_given
 from bayesprivmrf.model.effects import Effects

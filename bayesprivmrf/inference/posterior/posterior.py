@@ -23,6 +23,7 @@ from bayesprivmrf.inference.posterior.quantities import (
     quantity_from,
     quantity_of,
 )
+from bayesprivmrf.inference.posterior.summary import PosteriorSummary, sampled_numbers
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
@@ -40,6 +41,7 @@ __all__ = ["Posterior"]
 
 THINNED = 1000
 """Draws, over all chains, at which a question that takes inference in each draw is answered."""
+_IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -58,8 +60,8 @@ class Posterior(Card):
     status
         How the sampling ended.
     stats
-        Diagnostics, seconds, the seed (``"generator"`` where one was given), the number of records, and the
-        formulation's settings.
+        Diagnostics, ``"problems"`` (what the warning said, a text each), seconds, the seed (``"generator"`` where
+        one was given), the number of records, and the formulation's settings.
     """
 
     tree: xr.DataTree
@@ -177,8 +179,8 @@ class Posterior(Card):
             `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
             as given. ``attrs["rests_on"]`` is empty where one clique holds all variables, those given among them.
             Otherwise it names the declared independences that the intervals rest on, such as ``"age ⟂ income | job
-            (declared, not measured)"``, of which the printed table says the first: no noise and no number of
-            records would show them to be wrong.
+            (declared, not measured)"``, and the printed table says so too: no noise and no number of records would
+            show them to be wrong.
 
         Raises
         ------
@@ -270,6 +272,40 @@ class Posterior(Card):
             posterior.quantity(odds_ratio)
         """
         return quantity_of(self._draws, function, prob, draws)
+
+    def summary(self, prob: float = 0.9) -> PosteriorSummary:
+        """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
+
+        Parameters
+        ----------
+        prob
+            Probability of the intervals.
+
+        Returns
+        -------
+        dict
+            Shown as a card. `status`; `problems`, each with its remedy; `records`, the number N, with `estimate`,
+            `lower` and `upper` where it is private; `formulation` and its settings; the prior's own numbers that
+            were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and
+            `ess_tail` of all that the sampler moved; `seconds`.
+        """
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        chains, draws = self._draws.shape
+        found = sampled_numbers(self.tree["posterior"].to_dataset(), prob)
+        settings = {name: self.stats[name] for name in _IN_SUMMARY if name in self.stats}
+        return PosteriorSummary(
+            {
+                **({"simulated": "the noise was seeded and protects nobody"} if self.is_simulated else {}),
+                "status": self.status.value,
+                "problems": list(self.stats.get("problems", ())),
+                "records": found.pop("total", None) or float(self._draws.finished.total.mean()),
+                "formulation": self._formulation.name,
+                **found,
+                "chains": chains,
+                "draws": draws,
+                **settings,
+            }
+        )
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.
@@ -375,6 +411,8 @@ class Posterior(Card):
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("status", self.status.value), ("model", repr(self.specification))]
         for name, value in self.stats.items():
+            if name == "problems":
+                value = "; ".join(value) or "none"
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
             facts.append((name.replace("_", " "), text))
         return facts
