@@ -54,11 +54,11 @@ def conditions(domain: Domain, given: Any, asked: Sequence[int]) -> dict[int, in
     return coded
 
 
-def given_error(domain: Domain, given: Mapping[int, int]) -> ModelError:
+def given_error(domain: Domain, given: Mapping[int, int], where: str = "this model") -> ModelError:
     """Error for states that are given and cannot occur together."""
     states = {domain.variables[v]: domain.states[v][code] for v, code in given.items()}
     return ModelError(
-        f"`given` must be able to occur, got {states!r}, which has probability 0 in this model; give other states."
+        f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
     )
 
 

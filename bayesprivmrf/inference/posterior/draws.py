@@ -149,7 +149,7 @@ class Draws:
         if table is not None:
             shares = share_given(table, len(query), given)
             if shares is None:
-                raise given_error(model.domain, given)
+                raise given_error(model.domain, given, "draws of this posterior")
             return shares
         cards, scopes = model.cardinalities, model.scopes
         try:
@@ -158,7 +158,7 @@ class Draws:
                 for at in self.pairs(most)
             ]
         except ImpossibleError:
-            raise given_error(model.domain, given) from None
+            raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
 
     def records(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
