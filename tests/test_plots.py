@@ -15,6 +15,7 @@ from bayesprivmrf.inference import Solution, Status, uniform_solution
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.plots import (
     calibration_ranks,
+    coupling_graph,
     edge_marginals,
     holdout_against_epsilon,
     marginal_forest,
@@ -198,6 +199,84 @@ def test_tables_inside_a_clique_and_measured_twice_are_drawn():
     for panel in (one, two):
         np.testing.assert_allclose(np.asarray(panel.collections[0].get_offsets())[:, 1], counts.mean(axis=0))
     assert two.get_title(loc="left").startswith("b 2")
+
+
+def test_many_tables_make_a_grid_that_a_screen_can_hold():
+    drawn = posterior(3)
+    groups = {
+        group: xr.Dataset(
+            {f"noisy_counts[a,b] {n}": drawn.tree[group]["noisy_counts[a,b]"] for n in range(1, 17)}
+        )
+        for group in ("observed_data", "posterior_predictive")
+    }
+    tree = xr.DataTree.from_dict({"posterior": drawn.tree["posterior"].to_dataset(), **groups})
+    figure = noisy_against_posterior(SimpleNamespace(tree=tree, specification=SPECIFICATION))
+    width, height = figure.get_size_inches()
+    assert width <= 14
+    assert height <= 11
+    assert len(figure.axes) == 16
+    assert len({round(panel.get_position().x0, 3) for panel in figure.axes}) == 4
+
+
+def test_short_intervals_are_not_hidden_by_their_points():
+    def short(seed, length):
+        def own(variables, prob):
+            centre = np.asarray(solution(seed).marginal(list(variables))).ravel()
+            return pd.DataFrame({"estimate": centre, "lower": centre - length, "upper": centre + length})
+
+        return SimpleNamespace(specification=SPECIFICATION, interval=own)
+
+    areas = []
+    for length in (0.1, 0.001):
+        (panel,) = marginal_forest({"one": short(0, length)}, ["a", "b"]).axes
+        areas.append(panel.collections[0].get_sizes()[0])
+    assert areas[1] < areas[0] / 4
+    methods = {"one": short(0, 0.001), "two": short(1, 0.002)}
+    (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True).axes
+    one, two = (np.asarray(points.get_offsets())[:, 0] for points in panel.collections)
+    np.testing.assert_allclose(one, 0, atol=1e-12)
+    difference = np.asarray(solution(1).marginal(["a", "b"]) - solution(0).marginal(["a", "b"])).ravel()
+    np.testing.assert_allclose(two, difference)
+    assert panel.get_xlabel() == "probability less one"
+    (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True, truth=solution(1)).axes
+    np.testing.assert_allclose(np.asarray(panel.collections[1].get_offsets())[:, 0], 0, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(panel.collections[2].get_offsets())[:, 0], 0, atol=1e-12)
+    assert panel.get_xlabel() == "probability less the truth"
+
+
+def test_a_learned_graph_has_edges_as_wide_as_their_couplings_are_strong():
+    import networkx as nx
+
+    whole = nx.Graph()
+    whole.add_nodes_from([0, ("t", 1), "c", "alone"])
+    whole.add_weighted_edges_from([(0, ("t", 1), 2.0), (0, "c", -1.0), (("t", 1), "c", 0.5)])
+
+    def graph(threshold):
+        kept = nx.Graph()
+        kept.add_nodes_from(whole)
+        kept.add_edges_from((a, b, e) for a, b, e in whole.edges(data=True) if abs(e["weight"]) > threshold)
+        return kept
+
+    figure = coupling_graph(SimpleNamespace(graph=graph))
+    (panel,) = figure.axes
+    positive, negative, nodes = panel.collections
+    assert len(nodes.get_offsets()) == 4
+    widths = positive.get_linewidths()
+    assert widths[0] == max(widths)
+    assert len(widths) == 2
+    assert widths[1] < negative.get_linewidths()[0] < widths[0]
+    texts = [text.get_text() for text in panel.texts]
+    assert {"0", "('t', 1)", "c", "alone", "2", "-1", "0.5"} == set(texts)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "positive, up to 2 nats",
+        "negative, up to 1 nats",
+    ]
+    (few,) = coupling_graph(SimpleNamespace(graph=graph), threshold=1.5).axes
+    assert len(few.collections[0].get_linewidths()) == 1
+    (none,) = coupling_graph(SimpleNamespace(graph=graph), threshold=9.0).axes
+    assert len(none.texts) == 4
+    with pytest.raises(ArgumentError, match="`learned` must be a learned model"):
+        coupling_graph(solution(0))
 
 
 def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():

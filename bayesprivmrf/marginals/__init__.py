@@ -7,7 +7,7 @@ vector, the tables one after the other in C order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +26,7 @@ __all__ = [
     "Forecast",
     "MarginalEngine",
     "array_engine",
+    "clamped",
     "forecast",
     "marginal_engine",
     "marginal_of",
@@ -117,10 +118,11 @@ def marginal_of(
     potentials: FloatArray,
     query: Iterable[int],
     *,
+    given: Mapping[int, int] | None = None,
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> FloatArray:
-    """The marginal of any set of variables, inside a factor or not.
+    """The marginal of any set of variables, inside a factor or not, by itself or given states of others.
 
     Parameters
     ----------
@@ -130,8 +132,15 @@ def marginal_of(
         Shape (size,), nats.
     query : iterable of int
         Variables, each once.
+    given : mapping of int to int
+        State of each variable that is given; each in some factor.
     kind, memory_limit
         Kind of engine and memory limit, as for `marginal_engine`.
+
+    Raises
+    ------
+    ImpossibleError
+        The states given have probability zero.
 
     Returns
     -------
@@ -149,8 +158,34 @@ def marginal_of(
     theta = np.asarray(potentials, dtype=np.float64)
     if theta.shape != (start,):
         raise ModelError(f"`potentials` must have shape ({start},), got {theta.shape}.")
+    if given:
+        theta = clamped(engine.cardinalities, engine.scopes[:-1], theta, given)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - start)]))
     return mu[start:].reshape([engine.cardinalities[v] for v in wanted])
+
+
+def clamped(
+    cardinalities: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    potentials: FloatArray,
+    states: Mapping[int, int],
+) -> FloatArray:
+    """Potentials under which no other state of some variables can occur; probabilities are then given theirs.
+
+    Examples
+    --------
+    >>> clamped([2, 2], [(0, 1)], np.zeros(4), {1: 0})
+    array([  0., -inf,   0., -inf])
+    """
+    kept = []
+    for scope in scopes:
+        mask = np.ones([cardinalities[v] for v in scope], dtype=bool)
+        for axis, variable in enumerate(scope):
+            if variable in states:
+                others = np.arange(cardinalities[variable]) != states[variable]
+                mask[(slice(None),) * axis + (others,)] = False
+        kept.append(mask.ravel())
+    return np.where(np.concatenate([np.ones(0, dtype=bool), *kept]), potentials, -np.inf)
 
 
 def sample(
@@ -160,9 +195,10 @@ def sample(
     size: int,
     rng: np.random.Generator,
     *,
+    is_balanced: bool = False,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> IntArray:
-    """Exact independent draws.
+    """Exact draws: independent, or balanced.
 
     Parameters
     ----------
@@ -174,6 +210,11 @@ def sample(
         Number of draws.
     rng : numpy.random.Generator
         Source of randomness.
+    is_balanced : bool
+        Whether the records of each separator's state are dealt to the states of the next variable as its
+        probabilities say, up to unbiased rounding to whole records. Each record is still drawn from the model,
+        but they are not independent: a factor's table is off by less than one record for each cell of the
+        elimination tree between it and the root, all its cells together, whatever the size.
     memory_limit : int
         Bytes that the conditional tables may take.
 
@@ -184,7 +225,8 @@ def sample(
     """
     from bayesprivmrf.marginals.sampling import draw
 
-    return draw(array_engine(Layout.build(cardinalities, scopes), memory_limit), potentials, size, rng)
+    engine = array_engine(Layout.build(cardinalities, scopes), memory_limit)
+    return draw(engine, potentials, size, rng, is_balanced=is_balanced)
 
 
 @lru_cache(maxsize=8)

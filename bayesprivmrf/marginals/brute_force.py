@@ -13,12 +13,16 @@ from bayesprivmrf.marginals.forecast import Forecast
 from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["BruteForceEngine", "impossible", "joint_forecast"]
+__all__ = ["BruteForceEngine", "ImpossibleError", "impossible", "joint_forecast"]
 
 
-def impossible() -> ModelError:
+class ImpossibleError(ModelError):
+    """No configuration has positive probability."""
+
+
+def impossible() -> ImpossibleError:
     """The error for a model in which no configuration has positive probability."""
-    return ModelError(
+    return ImpossibleError(
         "Every configuration is impossible: the potentials of minus infinity exclude all joint states. "
         "Allow at least one state of every clique that agrees with its neighbours."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
@@ -192,12 +193,18 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
     return model.tables(flat)
 
 
+@functools.cache
 def _pgmpy_classes() -> tuple[Any, Any]:
-    """Import DiscreteFactor and DiscreteMarkovNetwork (seconds) without the import's own deprecation notices."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pgmpy.factors.discrete import DiscreteFactor
-        from pgmpy.models import DiscreteMarkovNetwork
+    """Import DiscreteFactor and DiscreteMarkovNetwork (seconds).
+
+    ``from pgmpy.inference import VariableElimination``, the next line of many users, warns of a module of pgmpy that
+    nobody asked for: that warning, and no other, is silenced for the process.
+    """
+    from pgmpy.factors.discrete import DiscreteFactor
+    from pgmpy.models import DiscreteMarkovNetwork
+
+    about = r"`pgmpy\.estimators\.StructureScore` is deprecated"
+    warnings.filterwarnings("ignore", about, FutureWarning)
     return DiscreteFactor, DiscreteMarkovNetwork
 
 

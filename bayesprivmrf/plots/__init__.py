@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from bayesprivmrf.plots.accuracy import edge_marginals, holdout_against_epsilon
 from bayesprivmrf.plots.forest import marginal_forest
+from bayesprivmrf.plots.graph import coupling_graph
 from bayesprivmrf.plots.noisy_tables import noisy_against_posterior
 from bayesprivmrf.plots.ranks import calibration_ranks
 
 __all__ = [
     "calibration_ranks",
+    "coupling_graph",
     "edge_marginals",
     "holdout_against_epsilon",
     "marginal_forest",

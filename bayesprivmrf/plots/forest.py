@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,8 @@ _WIDTH = 6.8  # inches
 _SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side
 _SPREAD = 0.6  # of a row's height, between the first and the last method
 _ROW = 0.09  # inches a method within a row
+_SMALLEST, _LARGEST = 1.6, 4.25  # points, the diameter of a point
+_ACROSS = 330  # points, about the width of the panel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ def marginal_forest(
     truth: DiscreteMarkovNetwork | Solution | None = None,
     holdout: Any = None,
     prob: float = 0.9,
+    is_centred: bool = False,
 ) -> Figure:
     """Forest of the cells of one or several marginals: a point a method, an interval where it has one.
 
@@ -75,11 +78,15 @@ def marginal_forest(
         unprotected, so that the figure is no release.
     prob
         Probability of the intervals.
+    is_centred
+        Whether the truth is taken off every row, or, where none is given, the first method's estimate, so that
+        intervals can be seen that are short beside the probabilities, as those of many records are.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One row a cell, in C order of each marginal's variables; probabilities across.
+        One row a cell, in C order of each marginal's variables; probabilities across. The shorter the intervals,
+        the smaller the points, so that they do not cover them.
 
     Raises
     ------
@@ -99,14 +106,21 @@ def marginal_forest(
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout)
         marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
+    centre, axis = np.zeros(len(estimates[0].values)), "probability"
+    if is_centred:
+        centre = estimates[0].values if truth is None else marks[0][1]
+        axis += f" less {next(iter(methods)) if truth is None else 'the truth'}"
+    estimates = [replace(e, values=e.values - centre, bounds=e.bounds - centre[:, None]) for e in estimates]
     headings, rows, labels = _rows(domain, marginals)
     figure = new_figure(_WIDTH, 1.6 + (len(rows) + len(headings)) * max(_ROW * len(estimates), 0.2))
     panel = figure.subplots()
     _draw(panel, estimates, rows)
     for _, cells, mark in marks:
-        panel.scatter(cells, rows, s=70 if mark["marker"] == "|" else 30, linewidths=1.4, zorder=4, **mark)
+        panel.scatter(
+            cells - centre, rows, s=70 if mark["marker"] == "|" else 30, linewidths=1.4, zorder=4, **mark
+        )
     _label_rows(panel, headings, dict(zip(rows, labels, strict=True)))
-    panel.set_xlabel("probability")
+    panel.set_xlabel(axis)
     tidy(panel)
     panel.grid(visible=False, axis="y")
     handles = [*_handles(estimates), *(_mark(name, **mark) for name, _, mark in marks)]
@@ -146,7 +160,20 @@ def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> N
         ignore_aes=frozenset({"marker"}),
         width=1.6,
     )
-    collection.map(scatter_x, "estimate", y=dataset(places, "cell"), size=18, zorder=3)
+    collection.map(scatter_x, "estimate", y=dataset(places, "cell"), size=_area(estimates), zorder=3)
+
+
+def _area(estimates: Sequence[_Estimate]) -> float:
+    """Area of the points, points squared: half as wide as the middle interval is long, within what can be seen."""
+    bounds = np.concatenate([estimate.bounds for estimate in estimates])
+    lengths = np.diff(bounds[np.isfinite(bounds).all(axis=1)])
+    if not lengths.size:
+        return _LARGEST**2
+    drawn = np.concatenate([bounds.ravel(), *(estimate.values for estimate in estimates)])
+    length = (
+        0.5 * _ACROSS * float(np.median(lengths)) / max(float(np.nanmax(drawn) - np.nanmin(drawn)), 1e-300)
+    )
+    return float(np.clip(length, _SMALLEST, _LARGEST)) ** 2
 
 
 def _label_rows(panel: Axes, headings: Mapping[int, str], labels: Mapping[int, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ _REPLICATED = "#bdbdbd"
 _HEADING = str.maketrans({",": " × ", "[": None, "]": None})
 _MOST_LABELS = 30
 _MOST_CELLS = 1000
+_FEW = 4  # tables whose panels are large
+_WIDEST = 14.0  # inches
+_CELL = 0.16
+_MOST_COLUMNS = 4
 
 
 def noisy_against_posterior(
@@ -52,10 +57,10 @@ def noisy_against_posterior(
     Returns
     -------
     matplotlib.figure.Figure
-        A panel a table, a column a cell (C order), records up: a wide grey bar for a replicated noisy count, a
-        narrow one with a point for the latent true count, a cross for the count as released. The title says how
-        many released counts lie outside the grey bars: fewer than one minus `prob` of them where the model fits,
-        for the posterior has seen them. Cells declared impossible are left out.
+        A panel a table, in a grid about as wide as high; a column a cell (C order), records up: a wide grey bar for
+        a replicated noisy count, a narrow one with a point for the latent true count, a cross for the count as
+        released. The title says how many released counts lie outside the grey bars: fewer than one minus `prob` of
+        them where the model fits, for the posterior has seen them. Cells declared impossible are left out.
 
     Raises
     ------
@@ -78,10 +83,7 @@ def noisy_against_posterior(
     for name in names:  # a cell that cannot occur is 0 without noise
         observed[name] = observed[name].where((replicated[name].values != 0).any(axis=0))
     latent = {name: _flat(_true_counts(posterior, tree["observed_data"][name].dims)) for name in names}
-    widest = max(table.size for table in observed.values())
-    width = min(max(4.5, 0.16 * widest + 1.2), 14.0)
-    columns = 2 if width <= 7 else 1
-    figure, axes = panels(len(names), width=width, height=3.2, columns=columns, is_shared=False)
+    figure, axes, width = _grid(len(names), max(table.size for table in observed.values()))
     by_name = dict(zip(names, axes, strict=True))
     centres = {name: latent[name].mean("sample") * float(is_centred) for name in names}
     outside = _draw(
@@ -92,15 +94,28 @@ def noisy_against_posterior(
         prob,
     )
     for name, panel in by_name.items():
-        _label_cells(panel, observed[name])
+        _label_cells(panel, observed[name], min(_MOST_LABELS, (width - 0.8) / _CELL))
         cells = int(np.isfinite(observed[name]).sum())
         title = name.removeprefix("noisy_counts").translate(_HEADING)
         panel.set_title(f"{title}\n{outside[name]} of {cells} outside", fontsize=10, loc="left")
-        panel.set_ylabel("records less\nposterior mean" if is_centred else "records")
         tidy(panel)
         panel.grid(visible=False, axis="x")
+    figure.supylabel("records less posterior mean" if is_centred else "records", fontsize=10)
     figure.legend(handles=_handles(prob), loc="outside upper left", frameon=False, fontsize=9, ncols=3)
     return figure
+
+
+def _grid(tables: int, widest: int) -> tuple[Figure, list[Axes], float]:
+    """Panels, and the width of each: of a few tables as large as they need, of many in a grid that a screen holds."""
+    columns = min(math.ceil(math.sqrt(tables)), _MOST_COLUMNS)
+    width, height = max(4.5, _CELL * widest + 1.2), 3.2
+    if tables > _FEW:
+        width, height = max(3.4, width - 1.1), 2.6
+    elif width > _WIDEST / 2:
+        columns = 1
+    width = min(width, _WIDEST / columns)
+    figure, axes = panels(tables, width=width, height=height, columns=columns, is_shared=False)
+    return figure, axes, width
 
 
 def _draw(
@@ -144,8 +159,8 @@ def _draw(
     return outside
 
 
-def _label_cells(panel: Axes, table: xr.DataArray) -> None:
-    if table.size <= _MOST_LABELS:
+def _label_cells(panel: Axes, table: xr.DataArray, room: float) -> None:
+    if table.size <= room:
         panel.set_xticks(range(table.size), table.coords["label"].values.tolist(), rotation=90)
     else:
         panel.set_xlabel("cell, C order")

@@ -244,10 +244,14 @@ def _inference(network: Any, released: Any, solution: Any) -> list[Target]:
         *fits,
         Target(name="LatentCounts().fit", call=bpm.LatentCounts().fit, sure=("releases",), arguments={
             "releases": [released], **latent}),
-        Target(name="Solution.marginal", call=solution.marginal, arguments={"variables": ["a", "c"]}),
-        Target(name="Solution.sample", call=solution.sample, arguments={"size": 3, "rng": 1}),
+        Target(name="Solution.marginal", call=solution.marginal, arguments={
+            "variables": ["a", "c"], "given": {"b": 0}}),
+        Target(name="Solution.probability", call=solution.probability, arguments={
+            "states": {"a": "u", "c": True}, "given": {"b": 0}}),
+        Target(name="Solution.sample", call=solution.sample, arguments={
+            "size": 3, "rng": 1, "method": "balanced"}),
         Target(name="NoiseAwareSolution.interval", call=aware.interval, arguments={
-            "variables": ["a", "b"], "prob": 0.9}),
+            "variables": ["a", "b"], "prob": 0.9, "given": {"c": True}}),
         Target(name="compare", call=bpm.compare, arguments={
             "methods": {"x": solution}, "truth": solution, "holdout": frame(), "missing": None, "other": None}),
         Target(name="kl_divergence", call=bpm.kl_divergence, arguments={"truth": network, "estimate": solution}),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.marginals.brute_force import ImpossibleError
+from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.independences import declared_independences, mark_rests_on
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -37,7 +41,13 @@ class NoiseAwareSolution(Solution):
 
     mode: Mode = field(kw_only=True)
 
-    def interval(self, variables: Sequence[Variable], prob: float = 0.9) -> pd.DataFrame:
+    def interval(
+        self,
+        variables: Variable | Sequence[Variable],
+        prob: float = 0.9,
+        *,
+        given: Mapping[Variable, Label] | None = None,
+    ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of the joint states of some variables.
 
         Parameters
@@ -46,12 +56,16 @@ class NoiseAwareSolution(Solution):
             One or more declared variables, each once.
         prob
             Probability that each interval should hold, between 0 and 1.
+        given
+            States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
+            loopy inference, which has no such derivative.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
-            ``attrs["status"]`` is ``"approximate"``.
+            ``attrs["status"]`` is ``"approximate"``; ``attrs["rests_on"]`` names the declared independences that
+            the intervals rest on, as those of a `Posterior` do.
 
         Notes
         -----
@@ -69,7 +83,15 @@ class NoiseAwareSolution(Solution):
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
         names, query = model.positions_of(variables)
-        probabilities, errors = standard_errors(self.mode, query)
+        condition = conditions(model.domain, given, query)
+        if condition and self.inference != "exact":
+            raise ModelError(
+                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
+            )
+        try:
+            probabilities, errors = standard_errors(self.mode, query, condition)
+        except ImpossibleError:
+            raise given_error(model.domain, condition) from None
         reach = float(ndtri(0.5 + prob / 2)) * errors
         inside = (probabilities > 0) & (probabilities < 1)
         centre = logit(np.where(inside, probabilities, 0.5))
@@ -83,7 +105,7 @@ class NoiseAwareSolution(Solution):
             index=pd.MultiIndex.from_product(states, names=names),
         )
         frame.attrs["status"] = "approximate"
-        return frame
+        return mark_rests_on(frame, declared_independences(model, [*query, *condition]))
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]

@@ -5,18 +5,20 @@ the covariance :math:`C = (J'WJ + T^{-1})^{-1}`, W being the information of the 
 from those N people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, Σ the covariance of the model's
 statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
 potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
+Given states of other variables, p and the covariance are those of the distribution that is clamped to them, which
+has the same derivative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from bayesprivmrf.inference.mean_counts import with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.mode import Mode
-from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["standard_errors"]
@@ -25,7 +27,9 @@ _LOG_TOTAL = 1e-6
 """Prior precision of log N where the tables alone tell it."""
 
 
-def standard_errors(mode: Mode, query: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def standard_errors(
+    mode: Mode, query: Sequence[int], given: Mapping[int, int]
+) -> tuple[FloatArray, FloatArray]:
     """Probabilities of the joint states of some variables, and the standard error of each one's log-odds.
 
     Parameters
@@ -34,6 +38,8 @@ def standard_errors(mode: Mode, query: Sequence[int]) -> tuple[FloatArray, Float
         Where `noise_aware_mode` ended.
     query
         Positions of the variables.
+    given
+        States of other variables, on which the probabilities are conditional.
 
     Returns
     -------
@@ -43,8 +49,9 @@ def standard_errors(mode: Mode, query: Sequence[int]) -> tuple[FloatArray, Float
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
     start = engine.offsets[-2]
-    potentials = np.concatenate([means.potentials(mode.coordinates), np.zeros(engine.size - start)])
-    _, marginals, product = engine.linearize(potentials)
+    free = means.potentials(mode.coordinates)
+    held = clamped(model.cardinalities, model.scopes, free, given)
+    log_partition, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
     probabilities = marginals[start:]
     rows = np.empty((len(probabilities), means.effects.size))
     basis = np.zeros(engine.size)
@@ -52,7 +59,8 @@ def standard_errors(mode: Mode, query: Sequence[int]) -> tuple[FloatArray, Float
         basis[start + position] = 1.0
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
-    variances = _noise_variances(mode, rows) + _sampling_variances(mode, rows, probabilities)
+    share = float(np.exp(log_partition - means.engine.log_partition(free))) if given else 1.0
+    variances = _noise_variances(mode, rows) + _sampling_variances(mode, rows, probabilities, share)
     odds = probabilities * (1 - probabilities)
     errors = np.divide(np.sqrt(variances), odds, out=np.zeros_like(odds), where=odds > 0)
     return probabilities, errors
@@ -76,14 +84,15 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
 
 
-def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray) -> FloatArray:
+def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
     """Variance of each probability of the population given the N people, by NΣ + T⁻¹.
 
-    For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below.
+    For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below; N being
+    the people with the states given, a share of all.
     """
     means, total = mode.means, float(np.exp(mode.log_total))
     if not isinstance(mode.curvature, DenseCurvature):
-        return probabilities * (1 - probabilities) / total
+        return probabilities * (1 - probabilities) / (share * total)
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))
     columns = effects.potentials(np.eye(effects.size))

@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -79,12 +80,13 @@ class Diagnosis:
     population_acceptance: float | None = None
     population_unmoved: float | None = None
 
-    def as_stats(self) -> dict[str, float]:
-        """The numbers, for `Posterior.stats`; without those that the formulation does not have."""
+    def as_stats(self) -> dict[str, Any]:
+        """The numbers and problems, for `Posterior.stats`; without those that the formulation does not have."""
         names = ("r_hat", "ess_bulk", "ess_tail", "diverging", "saturated", "bfmi")
         optional = ("population_acceptance", "population_unmoved")
         numbers = {name: getattr(self, name) for name in (*names, *optional)}
-        return {name: value for name, value in numbers.items() if name in names or value is not None}
+        kept = {name: value for name, value in numbers.items() if name in names or value is not None}
+        return {**kept, "problems": list(self.problems)}
 
 
 def diagnose(

@@ -9,18 +9,21 @@ S(C) being what C shares with its parent in the junction forest; elsewhere from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_of
+from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.conditions import given_error, share_given
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -124,28 +127,57 @@ class Draws:
         model, flat = self.model, getattr(self.finished, kind)
         return None if parent(model.scopes, query) is None else model.project(flat, query)
 
-    def joint(self, query: Sequence[int], most: int) -> FloatArray:
+    def joint(self, query: Sequence[int], most: int, given: Mapping[int, int] | None = None) -> FloatArray:
         """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.
+
+        Parameters
+        ----------
+        query
+            Positions of the variables.
+        most
+            About how many draws there are at most where they are thinned.
+        given
+            States of other variables, on which the marginal is conditional.
 
         Returns
         -------
         ndarray
             Shape (chain, kept draws, K_v for v in query).
         """
-        table = self.table(query, "marginals")
+        model, given = self.model, given or {}
+        table = self.table([*query, *given], "marginals")
         if table is not None:
-            return table
-        model = self.model
-        kept = self.thinned(most)
-        return np.array(
-            [
-                [
-                    marginal_of(model.cardinalities, model.scopes, self.potentials(chain, int(draw)), query)
-                    for draw in kept
-                ]
-                for chain in range(self.shape[0])
+            shares = share_given(table, len(query), given)
+            if shares is None:
+                raise given_error(model.domain, given, "draws of this posterior")
+            return shares
+        cards, scopes = model.cardinalities, model.scopes
+        try:
+            tables = [
+                marginal_of(cards, scopes, self.potentials(*at), query, given=given)
+                for at in self.pairs(most)
             ]
-        )
+        except ImpossibleError:
+            raise given_error(model.domain, given, "draws of this posterior") from None
+        return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
+
+    def records(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
+        """Draws of how many records were in each joint state, or of its share among those with the states given."""
+        model = self.model
+        table = self.table([*query, *given], "counts")
+        if table is None:
+            names = [model.domain.variables[v] for v in (*query, *given)]
+            raise ModelError(
+                f"the counts of {names!r} are in no table: no clique holds these variables together; "
+                'ask of="population".'
+            )
+        shares = share_given(np.maximum(np.rint(table), 0.0), len(query), given)
+        if shares is None:
+            raise ModelError(
+                "the share among the records with the states in `given` must exist, and in some draws no record "
+                'has them; ask of="population", or for their number without `given`.'
+            )
+        return shares
 
     def _product_form(self, marginals: FloatArray) -> FloatArray:
         """Potentials of a decomposable model from its clique marginals; A is 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,11 +20,15 @@ from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.quantities import (
     Quantity,
     interval_frame,
+    quantity_from,
     quantity_of,
 )
+from bayesprivmrf.inference.posterior.summary import PosteriorSummary, sampled_numbers
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.independences import declared_independences, mark_rests_on, rests_on_text
 from bayesprivmrf.model.tables import labelled
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ __all__ = ["Posterior"]
 
 THINNED = 1000
 """Draws, over all chains, at which a question that takes inference in each draw is answered."""
+_IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -55,8 +60,8 @@ class Posterior(Card):
     status
         How the sampling ended.
     stats
-        Diagnostics, seconds, the seed (``"generator"`` where one was given), the number of records, and the
-        formulation's settings.
+        Diagnostics, ``"problems"`` (what the warning said, a text each), seconds, the seed (``"generator"`` where
+        one was given), the number of records, and the formulation's settings.
     """
 
     tree: xr.DataTree
@@ -127,18 +132,21 @@ class Posterior(Card):
         """Posterior means of the cliques' probability tables."""
         return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
 
-    def marginal(self, variables: Variable | Sequence[Variable]) -> xr.DataArray:
-        """Posterior mean of the joint marginal of any variables.
+    def marginal(
+        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+    ) -> xr.DataArray:
+        """Posterior mean of the joint marginal of any variables, or of the conditional given states of others.
 
-        Outside the cliques it takes inference in each draw, and is the mean over about 1000 of them.
+        Where no clique holds all of them it takes inference in each draw, and is the mean over about 1000 of them.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated.
+            A variable is unknown, or repeated; or what is given cannot occur.
         """
         names, query = self.specification.positions_of(variables)
-        mean = self._draws.joint(query, THINNED).mean(axis=(0, 1))
+        condition = conditions(self.specification.domain, given, query)
+        mean = self._draws.joint(query, THINNED, condition).mean(axis=(0, 1))
         return labelled(self.specification.domain, names, mean, "probability")
 
     def interval(
@@ -147,8 +155,9 @@ class Posterior(Card):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
+        given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Equal-tailed intervals of a joint marginal.
+        """Equal-tailed intervals of a joint marginal, or of a conditional.
 
         Parameters
         ----------
@@ -160,27 +169,82 @@ class Posterior(Card):
             ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
             it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
             variables that share a clique.
+        given
+            States of other variables, ``{variable: state}``. Of the population: the probability of each joint
+            state is conditional on them. Of the records: its share among the records that had those states.
 
         Returns
         -------
         pandas.DataFrame
             `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
-            as given.
+            as given. ``attrs["rests_on"]`` is empty where one clique holds all variables, those given among them.
+            Otherwise it names the declared independences that the intervals rest on, such as ``"age ⟂ income | job
+            (declared, not measured)"``, and the printed table says so too: no noise and no number of records would
+            show them to be wrong.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated; what is given cannot occur; or, of the records, no clique holds the
+            variables together, or a draw has no record with what is given.
         """
         one_of("of", of, ("population", "records"))
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        names, query = self.specification.positions_of(variables)
+        model = self.specification
+        names, query = model.positions_of(variables)
+        condition = conditions(model.domain, given, query)
         if of == "population":
-            drawn = self._draws.joint(query, THINNED)
+            drawn = self._draws.joint(query, THINNED, condition)
         else:
-            table = self._draws.table(query, "counts")
-            if table is None:
-                raise ModelError(
-                    f"the counts of {names!r} are in no table: no clique holds these variables together; "
-                    'ask of="population".'
-                )
-            drawn = np.maximum(np.rint(table), 0.0)
-        return interval_frame(self.specification.domain, names, drawn, prob, is_whole=of == "records")
+            drawn = self._draws.records(query, condition)
+        is_whole = of == "records" and not condition
+        frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
+        return mark_rests_on(frame, declared_independences(model, [*query, *condition]))
+
+    def probability(
+        self,
+        states: Mapping[Variable, Label],
+        prob: float = 0.9,
+        *,
+        given: Mapping[Variable, Label] | None = None,
+    ) -> Quantity:
+        """Draws and interval of the probability that some variables take the states named.
+
+        Where no clique holds all variables it takes inference in each of about 1000 draws.
+
+        Parameters
+        ----------
+        states
+            ``{variable: state}``, as many variables as one likes.
+        prob
+            Posterior probability of the interval.
+        given
+            States of other variables, on which the probability is conditional.
+
+        Returns
+        -------
+        Quantity
+            Its `rests_on` is what ``interval(...).attrs["rests_on"]`` is.
+
+        Raises
+        ------
+        ModelError
+            `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
+        """
+        model, draws = self.specification, self._draws
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        event = coded_states(model.domain, "states", states)
+        condition = conditions(model.domain, given, [*event])
+        rests_on = rests_on_text(declared_independences(model, [*event, *condition]))
+        if rests_on:
+            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
+            return replace(found, rests_on=rests_on)
+        if not event:
+            raise ModelError("`states` must name at least one variable, got none.")
+        import xarray as xr
+
+        cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+        return quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -208,6 +272,40 @@ class Posterior(Card):
             posterior.quantity(odds_ratio)
         """
         return quantity_of(self._draws, function, prob, draws)
+
+    def summary(self, prob: float = 0.9) -> PosteriorSummary:
+        """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
+
+        Parameters
+        ----------
+        prob
+            Probability of the intervals.
+
+        Returns
+        -------
+        dict
+            Shown as a card. `status`; `problems`, each with its remedy; `records`, the number N, with `estimate`,
+            `lower` and `upper` where it is private; `formulation` and its settings; the prior's own numbers that
+            were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and
+            `ess_tail` of all that the sampler moved; `seconds`.
+        """
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        chains, draws = self._draws.shape
+        found = sampled_numbers(self.tree["posterior"].to_dataset(), prob)
+        settings = {name: self.stats[name] for name in _IN_SUMMARY if name in self.stats}
+        return PosteriorSummary(
+            {
+                **({"simulated": "the noise was seeded and protects nobody"} if self.is_simulated else {}),
+                "status": self.status.value,
+                "problems": list(self.stats.get("problems", ())),
+                "records": found.pop("total", None) or float(self._draws.finished.total.mean()),
+                "formulation": self._formulation.name,
+                **found,
+                "chains": chains,
+                "draws": draws,
+                **settings,
+            }
+        )
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.
@@ -271,9 +369,18 @@ class Posterior(Card):
             for place in places
         ]
 
-    def sample(self, size: int, *, rng: int | np.random.Generator) -> pd.DataFrame:
-        """Independent records drawn from `solution`, the mean; `synthetic` draws what intervals can be made of."""
-        return self.solution.sample(size, rng=rng)
+    def sample(
+        self,
+        size: int,
+        *,
+        rng: int | np.random.Generator,
+        method: Literal["independent", "balanced"] = "independent",
+    ) -> pd.DataFrame:
+        """Records drawn from `solution`, the mean, as its `sample` draws them.
+
+        `synthetic` draws the data sets from which intervals can be made.
+        """
+        return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tree as a netCDF file, in place of one that is there; ``arviz.from_netcdf`` reads it back.
@@ -304,6 +411,8 @@ class Posterior(Card):
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("status", self.status.value), ("model", repr(self.specification))]
         for name, value in self.stats.items():
+            if name == "problems":
+                value = "; ".join(value) or "none"
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
             facts.append((name.replace("_", " "), text))
         return facts

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_of"]
+__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_from", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,6 +36,9 @@ class Quantity:
         Equal-tailed interval.
     prob
         Probability of the interval.
+    rests_on
+        Declared independences that it rests on and no table measures, where that is known: see
+        `Posterior.probability`.
     """
 
     draws: xr.DataArray
@@ -43,12 +46,14 @@ class Quantity:
     lower: xr.DataArray
     upper: xr.DataArray
     prob: float
+    rests_on: str = ""
 
     def __repr__(self) -> str:
         if self.estimate.ndim == 0:
+            mark = self.rests_on and f"; rests on {self.rests_on}"
             return (
                 f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
-                f"{float(self.lower):.4g} to {float(self.upper):.4g})"
+                f"{float(self.lower):.4g} to {float(self.upper):.4g}{mark})"
             )
         return f"Quantity(shape {self.estimate.shape}, {self.prob:.0%} interval)"
 
@@ -81,7 +86,11 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
     if template is not None:
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
-    drawn = xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
+    return quantity_from(xr.DataArray(array, dims=("chain", "draw", *own), coords=coords), prob)
+
+
+def quantity_from(drawn: xr.DataArray, prob: float, rests_on: str = "") -> Quantity:
+    """Mean and equal-tailed interval of draws, dims chain and draw first."""
     tail = 0.5 * (1 - prob)
     return Quantity(
         draws=drawn,
@@ -89,6 +98,7 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
         lower=drawn.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
         upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
         prob=prob,
+        rests_on=rests_on,
     )
 
 

@@ -150,7 +150,13 @@ class LearnedNetwork(Released, LearnedParameters):
         stated = self.details.get("status")
         return Status(stated) if stated in Status else Status.APPROXIMATE
 
-    def sample(self, size: int, *old: Any, rng: int | np.random.Generator | None = None) -> pd.DataFrame:
+    def sample(
+        self,
+        size: int,
+        *old: Any,
+        rng: int | np.random.Generator | None = None,
+        method: Literal["independent", "balanced"] = "independent",
+    ) -> pd.DataFrame:
         """Draw records from the model: exactly where it is narrow enough, else by Gibbs sampling.
 
         Parameters
@@ -161,6 +167,9 @@ class LearnedNetwork(Released, LearnedParameters):
             The seed by position, as in earlier versions; deprecated.
         rng
             Seed or generator.
+        method
+            ``"independent"``, or ``"balanced"``, with little sampling noise: see `bayesprivmrf.Solution.sample`.
+            A model too wide for exact draws has no balanced ones.
 
         Returns
         -------
@@ -173,7 +182,7 @@ class LearnedNetwork(Released, LearnedParameters):
                 "give the seed by name, `sample(size, rng=...)`; the next version refuses it by position."
             )
             warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return self.solution.sample(size, rng=generator(rng))
+        return self.solution.sample(size, rng=generator(rng), method=method)
 
     def interval(
         self,

@@ -40,7 +40,9 @@ class LearnedSolution(Solution):
             draws = gibbs_draws(cards, scopes, flat, size, generator)
             return draws.codes, draws.mixing.trusted
 
-    def _codes(self, size: int, generator: np.random.Generator) -> np.ndarray:
+    def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
+        if is_balanced:  # refused where the model is too wide: chains draw no such records
+            return super()._codes(size, generator, is_balanced)
         codes, is_trusted = self.codes(size, generator)
         if not is_trusted:
             warn_of_chains()

@@ -273,6 +273,7 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
     diagnosis = diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
     assert diagnosis.status is status
     assert diagnosis.as_stats()["population_unmoved"] == 0.5
+    assert diagnosis.as_stats()["problems"] == list(diagnosis.problems)
     if acceptance is None:
         assert "population_acceptance" not in diagnosis.as_stats()
     else:

@@ -1,0 +1,47 @@
+"""A posterior in one screen: how it ended, what is wrong with it, the records, and the prior's own numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.cards import Card
+from bayesprivmrf.inference.posterior.quantities import equal_tailed
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["PosteriorSummary", "sampled_numbers"]
+
+
+class PosteriorSummary(Card, dict[str, Any]):
+    """Values that JSON can hold, shown as a card: `Posterior.summary` names them."""
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [(name.replace("_", " "), _shown(value)) for name, value in self.items()]
+
+
+def sampled_numbers(posterior: xr.Dataset, prob: float) -> dict[str, dict[str, float]]:
+    """Mean and equal-tailed interval of every sampled number that is in no table: N, and what the prior learned."""
+    found = {}
+    for name, array in posterior.data_vars.items():
+        if "[" in str(name):  # a table
+            continue
+        numbers = equal_tailed(array.values, prob)
+        for cell in np.ndindex(array.shape[2:]):
+            of = "".join(f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True))
+            own = [float(number[cell]) for number in numbers]
+            found[f"{name}{of}"] = dict(zip(("estimate", "lower", "upper"), own, strict=True))
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        estimate, lower, upper = map(_shown, value.values())
+        return f"{estimate} ({lower} to {upper})"
+    if isinstance(value, list):
+        return "; ".join(value) or "none"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,97 @@
+r"""What the joint law of variables rests on where no clique holds them all: independences that were declared.
+
+Two variables that meet in no clique are independent given any set of variables that separates them in the graph of
+the cliques, because that is what the declaration says; no table holds them together, so that no measurement could
+contradict it. The separators of a pair are listed along the graph, each the border of what lies behind the one
+before: the joint law of the ends of a chain rests on every independence between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from bayesprivmrf.model.specification import ModelSpecification
+from bayesprivmrf.model.tables import parent
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+__all__ = ["declared_independences", "mark_rests_on", "rests_on_text"]
+
+_DECLARED = "(declared, not measured)"
+_WIDEST = 48
+"""Characters above the index that leave a printed table of three columns whole."""
+
+
+def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
+    """Statements on which the joint law of variable positions rests; none where one clique holds them all.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.model import Domain
+    >>> states = {"age": [0, 1], "job": [0, 1], "income": [0, 1]}
+    >>> cliques = (("age", "job"), ("job", "income"))
+    >>> model = ModelSpecification(domain=Domain.from_states(states), cliques=cliques)
+    >>> declared_independences(model, [0, 2])
+    ('age ⟂ income | job',)
+    """
+    if parent(model.scopes, variables) is not None:
+        return ()
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(model.cardinalities)))
+    for scope in model.scopes:
+        graph.add_edges_from(combinations(scope, 2))
+    names = [str(variable) for variable in model.domain.variables]
+
+    def listed(positions: Sequence[int]) -> str:
+        return ", ".join(names[v] for v in sorted(positions))
+
+    apart = [pair for pair in combinations(variables, 2) if not graph.has_edge(*pair)]
+    whole = nx.find_cliques(graph.subgraph(variables))
+    return (
+        *(
+            f"{names[a]} ⟂ {names[b]}{(separator and f' | {listed(separator)}') or ''}"
+            for a, b in apart
+            for separator in _separators(graph, a, b)
+        ),
+        *(
+            f"no interaction of {listed(together)} all together"
+            for together in whole
+            if parent(model.scopes, together) is None
+        ),
+    )
+
+
+def rests_on_text(statements: Sequence[str]) -> str:
+    """All statements in one text, which says that nothing measured them; empty without any."""
+    return f"{'; '.join(statements)} {_DECLARED}" if statements else ""
+
+
+def mark_rests_on(frame: pd.DataFrame, statements: Sequence[str]) -> pd.DataFrame:
+    """Say on what a table rests: all of it in ``attrs["rests_on"]``, in short above the index where it is printed."""
+    frame.attrs["rests_on"] = rests_on_text(statements)
+    if statements:
+        more = f" and {len(statements) - 1} more" if len(statements) > 1 else ""
+        short = f"{statements[0]}{more} (declared)"
+        frame.columns.name = short if len(short) <= _WIDEST else "not measured together: attrs['rests_on']"
+    return frame
+
+
+def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:
+    """Minimal separators of two nodes, from the one nearest to the first; one without nodes where no path is."""
+    import networkx as nx
+
+    near, border = {a}, set(graph[a])
+    while b not in border:
+        behind = nx.node_connected_component(graph.subgraph(set(graph) - near - border), b)
+        separator = [v for v in border if not behind.isdisjoint(graph[v])]
+        yield separator
+        if not separator:
+            return
+        near = set(graph) - behind
+        border = {v for s in separator for v in graph[s]} & behind

@@ -1,0 +1,96 @@
+"""The graph of a learned model, its edges by the strength of the couplings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.plots.style import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bayesprivmrf.learning import LearnedNetwork
+
+__all__ = ["coupling_graph"]
+
+_MOST_NAMES = 80
+_MOST_WEIGHTS = 20
+_THINNEST, _WIDEST = 0.4, 5.0  # points
+_UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
+
+
+def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure:
+    """Graph of a learned model: the wider an edge, the stronger the coupling.
+
+    Parameters
+    ----------
+    learned
+        A learned model, or anything else whose ``graph(threshold)`` is a networkx graph with ``weight`` on its edges.
+    threshold
+        Nats, at least 0: weaker couplings are left out. All variables stay.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Positive
+        weights are solid lines, negative ones dashed; up to twenty edges carry their weight, and up to eighty
+        variables their names.
+
+    Raises
+    ------
+    ArgumentError
+        `learned` has no graph, or `threshold` is negative or not a finite number.
+    """
+    import networkx as nx
+
+    if not hasattr(learned, "graph"):
+        raise ArgumentError(
+            f"`learned` must be a learned model, such as SelectMeasure releases, got {type(learned).__name__}."
+        )
+    graph = learned.graph(threshold)
+    places = nx.circular_layout(graph)
+    side = min(4.5 + 0.12 * len(graph), 12.0)
+    figure = new_figure(side, side)
+    panel = figure.subplots()
+    panel.set_axis_off()
+    panel.set_aspect("equal")
+    panel.margins(0.15)
+    _draw_edges(panel, graph, places)
+    nx.draw_networkx_nodes(graph, places, ax=panel, node_size=25, node_color="black")
+    if len(graph) <= _MOST_NAMES:
+        for variable, (x, y) in places.items():
+            side_of_it = "left" if x > _UPRIGHT else "right" if x < -_UPRIGHT else "center"
+            panel.text(1.06 * x, 1.06 * y, str(variable), fontsize=9, ha=side_of_it, va="center")
+    return figure
+
+
+def _draw_edges(panel: Any, graph: Any, places: Any) -> None:
+    """Positive and negative couplings, as wide as they are strong, with a legend that says how strong that is."""
+    import networkx as nx
+
+    edges = list(graph.edges(data="weight"))
+    largest = max((abs(weight) for *_, weight in edges), default=0.0)
+    for sign, colour, style in ((1, COLOURS[0], "solid"), (-1, COLOURS[1], "dashed")):
+        own = {(a, b): abs(weight) for a, b, weight in edges if sign * weight > 0}
+        if own:
+            widths = [_THINNEST + (_WIDEST - _THINNEST) * size / largest for size in own.values()]
+            nx.draw_networkx_edges(
+                graph,
+                places,
+                ax=panel,
+                edgelist=[*own],
+                width=widths,
+                edge_color=colour,
+                style=style,
+                alpha=0.8,
+            )
+            label = f"{'positive' if sign > 0 else 'negative'}, up to {max(own.values()):.3g} nats"
+            panel.plot([], [], color=colour, linestyle=style, label=label)
+    if edges:
+        panel.figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
+    if 0 < len(edges) <= _MOST_WEIGHTS:
+        weights = {(a, b): f"{weight:.2g}" for a, b, weight in edges}
+        nx.draw_networkx_edge_labels(
+            graph, places, weights, ax=panel, font_size=8, rotate=False, label_pos=0.4
+        )
