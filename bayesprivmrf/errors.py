@@ -12,6 +12,7 @@ __all__ = [
     "ConsistencyWarning",
     "DataError",
     "DeclarationWarning",
+    "ForecastWarning",
     "ForeignFileError",
     "GuaranteeWarning",
     "ModelError",
@@ -71,6 +72,10 @@ class ConsistencyWarning(UserWarning):
 
 class DeclarationWarning(UserWarning):
     """A network holds something that is not taken for part of its declaration."""
+
+
+class ForecastWarning(UserWarning):
+    """A computation is forecast to take minutes."""
 
 
 class GuaranteeWarning(UserWarning):

@@ -21,6 +21,7 @@ from bayesprivmrf.cli.compare import NOTE, Comparison, _figure
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
+from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.privacy import DiscreteLaplace
@@ -513,6 +514,73 @@ def test_compare_draws_and_prints_a_seed_and_says_that_it_is_no_release(toy, cap
     picture = (toy / "found" / "comparison.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert NOTE.encode() in picture
+
+
+def test_compare_marks_the_best_of_each_epsilon_and_ends_with_one_sentence_of_advice(toy, capsys):
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "0.05", "9", "--seed", "3")
+    rows = {
+        (row["epsilon"], row["method"]): row["holdout_log_likelihood"]
+        for row in json.loads(run(capsys, *arguments, *QUICK, "--json")[1])["results"]
+    }
+    code, out, err = run(capsys, *arguments, *QUICK)
+    assert code == 0
+    assert "to go" not in err  # no progress where nobody watches
+    named = {"naive-mle": "naive MLE", "cgm": "CGM"}
+    for epsilon in (0.05, 9.0):
+        best = max(rows[epsilon, name] for name in named)
+        for name, written in named.items():
+            (line,) = [
+                line for line in out.splitlines() if line.startswith(written) and f" {epsilon:g} " in line
+            ]
+            assert ("*" in line) is (round(rows[epsilon, name], 3) == round(best, 3))
+            assert f"{rows[None, 'mle'] - rows[epsilon, name]:.3f}" in line  # what the noise costs
+    best = max(named, key=lambda name: rows[0.05, name] + rows[9.0, name])
+    advice = out.strip().splitlines()[-1]
+    assert advice.startswith(f"Advice: {named[best]} ")
+    assert advice.count(".") == 1
+
+
+def test_compare_quickly_leaves_out_what_samples(toy, capsys):
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--quick")
+    found = json.loads(run(capsys, *arguments, "--json")[1])["results"]
+    assert [row["method"] for row in found] == ["uniform", "mle", "naive-mle", "cgm", "noise-aware"]
+    with pytest.raises(SystemExit) as caught:
+        main((*arguments, "--methods", "cgm", "posterior"))
+    assert caught.value.code == 2
+    assert "leaves out posterior" in capsys.readouterr().err
+
+
+def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
+    from bayesprivmrf.cli import engines
+
+    mark, built = tmp_path / "folder" / "built", tmp_path / "log"
+    line = f"open({str(built)!r}, 'a').write('x')"
+    monkeypatch.setattr(engines, "_mark", lambda: mark)
+    mark.parent.mkdir()
+    monkeypatch.setattr(engines, "_STAGES", ((line, "raise SystemExit(1)"), (line,)))
+    engines.build_engines()
+    assert not mark.exists()  # a build failed: the next run tries again
+    monkeypatch.setattr(engines, "_STAGES", ((line,), (line,)))
+    engines.build_engines()
+    assert mark.exists()
+    assert capsys.readouterr().err.count("building the engines once") == 2
+    engines.build_engines()
+    assert capsys.readouterr().err == ""
+    assert built.read_text() == "xxxx"
+
+
+def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
+    from bayesprivmrf.cli import engines
+    from bayesprivmrf.marginals import compiled
+
+    mark = engines._mark()
+    assert mark is not None
+    assert mark.parent.samefile(compiled.collect.stats.cache_path)
+    entries = (compiled.prepare, compiled.collect, compiled.distribute, compiled.tangent)
+    compiled.build("prepare", "collect", "distribute", "tangent")
+    built = [list(entry.signatures) for entry in entries]
+    marginal_engine((2, 3), ((0, 1),)).linearize(np.zeros(6))[2](np.ones(6))
+    assert [list(entry.signatures) for entry in entries] == built  # what is built is what the engine calls
 
 
 def test_the_figure_of_an_evaluation_says_what_it_is():

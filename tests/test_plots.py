@@ -103,6 +103,25 @@ def test_lines_join_the_means_and_levels_are_named():
     assert panel.get_xscale() == "log"
 
 
+def test_what_is_lost_of_a_reference_is_on_a_logarithmic_axis_that_the_uniform_model_does_not_set():
+    results = pd.DataFrame(
+        {
+            "method": ["exact", "uniform", "x", "x", "y", "y"],
+            "epsilon": [math.nan, math.nan, 0.1, 1.0, 0.1, 1.0],
+            "holdout_log_likelihood": [-2.0, -50.0, -4.0, -2.1, -3.0, -1.9],
+        }
+    )
+    (panel,) = holdout_against_epsilon(results, reference="exact").axes
+    np.testing.assert_allclose(panel.lines[0].get_ydata(), [2.0, 0.1])
+    np.testing.assert_allclose(panel.lines[1].get_ydata(), [1.0, -0.1])
+    assert panel.lines[2].get_ydata()[0] == 0.0
+    assert panel.get_yscale() == "symlog"
+    assert [text.get_text() for text in panel.texts] == ["exact"]
+    assert panel.get_ylim()[1] < 10
+    with pytest.raises(ArgumentError, match="one of \\['exact', 'uniform'\\], got 'x'"):
+        holdout_against_epsilon(results, reference="x")
+
+
 def test_methods_at_one_epsilon_do_not_cover_each_other():
     results = pd.DataFrame(
         {"method": ["x", "y", "z"], "epsilon": [1.0] * 3, "holdout_log_likelihood": [-2.0, -2.0, -2.0]}

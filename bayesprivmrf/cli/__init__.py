@@ -101,11 +101,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _keep_own_warnings() -> None:
     """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
-    from bayesprivmrf.errors import DeclarationWarning, NoiseWarning, SamplingWarning
+    from bayesprivmrf.errors import DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning
 
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    for category in (DeclarationWarning, NoiseWarning, SamplingWarning):
+    for category in (DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning):
         warnings.simplefilter("always", category)
 
 

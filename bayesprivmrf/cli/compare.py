@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import secrets
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cli.methods import fitted, in_order, label, offers_loopy
+from bayesprivmrf.cli.engines import build_engines
+from bayesprivmrf.cli.methods import fitted, in_order, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
-from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, SamplingWarning
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ForecastWarning,
+    ModelTooLargeError,
+    NoiseWarning,
+    SamplingWarning,
+)
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.model import ModelSpecification
 
@@ -38,6 +47,13 @@ COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seco
 SAMPLING = {"chains": 4, "progress_bar": False}
 TOO_LARGE = "too large"
 _TRAINING_SHARE = 0.75
+_SAID = (ForecastWarning, NoiseWarning, SamplingWarning)
+_FIRST_GUESS = {True: 10.0, False: 0.3}
+"""Seconds that a method is forecast to take before it was seen to; True for one that samples."""
+_LEGEND = (
+    "Held-out log-likelihood in nats a record: higher is better. Lost: against the non-private MLE. "
+    "*: best at its epsilon, to the digits shown."
+)
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 
@@ -71,6 +87,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
+    build_engines()
     comparison = evaluate(
         specification,
         data,
@@ -101,7 +118,8 @@ def run(options: argparse.Namespace) -> None:
         f"{comparison.train:,} records to learn from, {comparison.test:,} held out, seed {seed}.\n{NOTE}\n"
     )
     print(_table(comparison.results))
-    print("\nHeld-out log-likelihood in nats a record: higher is better.")
+    print(f"\n{_LEGEND}")
+    print(_advice(comparison.results))
     if folder is not None:
         remark(f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}.")
 
@@ -115,7 +133,7 @@ def evaluate(
     adjacency: Adjacency,
     inference: Literal["exact", "loopy"] = "exact",
     methods: Sequence[str] | None = None,
-    draws: int = 500,
+    draws: int = 1000,
 ) -> Comparison:
     """Score methods on a quarter of the records that they did not see.
 
@@ -135,8 +153,7 @@ def evaluate(
     methods
         Names of methods; all by default.
     draws
-        Number of draws of each of the posterior's 4 chains, after as many to adapt. Fewer than the library's
-        default: a predictive score needs fewer draws than the ends of intervals.
+        Number of draws of each of the posterior's 4 chains, after as many to adapt.
     """
     import pandas as pd
 
@@ -161,28 +178,23 @@ def evaluate(
         tables.append(scored)
 
     guarantees: list[dict[str, Any]] = []
-    with progress() as bar:
-        steps = 2 + len(estimators) * len(mechanisms)
-        task = bar.add_task("preparing (compiles once an installation)", total=steps)
+    with _bars(estimators, len(mechanisms)) as advance:
         uniform = uniform_solution(specification)
         compare({"uniform": uniform}, holdout=test)  # first: what it prepares is in nobody's seconds
         if "uniform" in methods:
             score(None, "uniform", uniform)
-        bar.update(task, advance=1, description=label("mle"))
         exact = ExactStatistics().release(specification, train)
         if "mle" in methods:
             score(None, "mle", NaiveMLE(inference=inference).fit(exact))
-        bar.advance(task)
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
                 release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
             (sampling,) = stream.spawn(1)
             for name in estimators:
-                bar.update(task, description=f"{label(name)}, epsilon {mechanism.epsilon:g}")
-                rng = np.random.default_rng(sampling)
+                begin, rng = time.monotonic(), np.random.default_rng(sampling)
                 with _warnings_of(f"{label(name)} at epsilon {mechanism.epsilon:g}"):
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, inference, rng, draws))
-                bar.advance(task)
+                advance(name, time.monotonic() - begin)
             if release.guarantee is not None:
                 guarantees.append({**release.guarantee.as_dict(), "simulated": release.provenance.simulated})
     return Comparison(
@@ -191,6 +203,29 @@ def evaluate(
         train=len(train),
         test=len(test),
     )
+
+
+@contextmanager
+def _bars(estimators: Sequence[str], fits: int) -> Iterator[Callable[[str, float], None]]:
+    """A bar a method and the seconds to go; gives what to call after a fit, with the seconds that it took."""
+    forecasts = {name: _FIRST_GUESS[takes(name, "draws")] for name in estimators}
+    left = dict.fromkeys(estimators, fits)
+    with progress(has_forecast=True) as bar:
+        tasks = {name: bar.add_task(label(name), total=fits) for name in estimators}
+
+        def forecast() -> None:
+            until = time.monotonic() + sum(forecasts[name] * left[name] for name in estimators)
+            for position, task in enumerate(tasks.values(), start=1):
+                bar.update(task, until=until if position == len(tasks) else math.nan)
+
+        def advance(name: str, seconds: float) -> None:
+            forecasts[name] = seconds
+            left[name] -= 1
+            bar.advance(tasks[name])
+            forecast()
+
+        forecast()
+        yield advance
 
 
 def _fitted_if_it_fits(
@@ -220,11 +255,11 @@ def _fitted_if_it_fits(
 def _warnings_of(where: str) -> Iterator[None]:
     """Say of every warning where it arose, once; others were shown with the exact tables."""
     with warnings.catch_warnings(record=True) as caught:
-        for category in (NoiseWarning, SamplingWarning):
+        for category in _SAID:
             warnings.simplefilter("always", category)
         yield
     for text, category in {(str(warning.message), warning.category): None for warning in caught}:
-        if issubclass(category, NoiseWarning | SamplingWarning):
+        if issubclass(category, _SAID):
             warnings.warn(f"{where}: {text}", category, stacklevel=2)
 
 
@@ -255,15 +290,45 @@ def _table(results: pd.DataFrame) -> str:
         [
             label(row["method"]),
             number(float(row["epsilon"])),
-            *(
-                f"{row[column]:.{decimals}f}" if math.isfinite(row[column]) else "-"
-                for column, decimals in (("holdout_log_likelihood", 3), ("seconds", 2))
-            ),
+            _decimals(row["holdout_log_likelihood"], 3) + (" *" if row["is_best"] else "  "),
+            _decimals(row["lost"], 3),
+            _decimals(row["seconds"], 2),
             row["status"],
         ]
-        for row in results.to_dict(orient="records")
+        for row in _judged(results).to_dict(orient="records")
     ]
-    return aligned(["method", "epsilon", "held-out", "seconds", "status"], rows)
+    return aligned(["method", "epsilon", "held-out  ", "lost", "seconds", "status"], rows)
+
+
+def _decimals(value: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
+
+
+def _judged(results: pd.DataFrame) -> pd.DataFrame:
+    """Rows with what is lost of the non-private score, nats (NaN where there is none), and whether it is least."""
+    score = results["holdout_log_likelihood"].astype(float)
+    best = score.groupby(results["epsilon"]).transform("max")  # NaN in rows without epsilon
+    lost = score[results["method"] == "mle"].mean() - score
+    return results.assign(lost=lost, is_best=score.round(3) >= best.round(3))
+
+
+def _advice(results: pd.DataFrame) -> str:
+    """One sentence: which method loses least on average over the budgets, and what it has no answer to."""
+    private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
+    if private.empty:
+        return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
+    scores: dict[str, list[float]] = {}
+    for row in private.to_dict(orient="records"):
+        scores.setdefault(row["method"], []).append(row["holdout_log_likelihood"])
+    most = max(len(own) for own in scores.values())
+    best = max(
+        (name for name in scores if len(scores[name]) == most), key=lambda name: float(np.mean(scores[name]))
+    )
+    found = f"Advice: {label(best)} predicts best over these budgets"
+    if best == "posterior":
+        return f"{found}, and its intervals account for the noise."
+    point = f"{found}, so take it for a point estimate"
+    return f"{point}, and the posterior where you need intervals that account for the noise."
 
 
 def _json(described: dict[str, Any], comparison: Comparison) -> str:
@@ -288,7 +353,9 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
 def _figure(comparison: Comparison) -> Figure:
     from bayesprivmrf.plots import holdout_against_epsilon
 
-    table = comparison.results
-    figure = holdout_against_epsilon(table.assign(method=[label(method) for method in table["method"]]))
+    table = comparison.results.assign(method=[label(method) for method in comparison.results["method"]])
+    scored = table[np.isfinite(table["holdout_log_likelihood"])]
+    has_reference = label("mle") in set(scored["method"])
+    figure = holdout_against_epsilon(table, reference=label("mle") if has_reference else None)
     figure.text(0.01, -0.02, NOTE, fontsize=7, verticalalignment="top")
     return figure

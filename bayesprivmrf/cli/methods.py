@@ -58,6 +58,8 @@ def offers_loopy(name: str) -> bool:
 
 def takes(name: str, argument: str) -> bool:
     """Whether the estimator's `fit` takes an argument, as one that samples takes `rng`, `draws` and `chains`."""
+    if name in _REFERENCES:
+        return False
     known = inspect.signature(estimator(name).fit).parameters
     return argument in known or any(each.kind is each.VAR_KEYWORD for each in known.values())
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,12 +179,32 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """Bar on standard error, only where that is a terminal, gone when done."""
+def progress(*, has_forecast: bool = False) -> Iterator[Progress]:
+    """Bars on standard error, only where that is a terminal, gone when done.
+
+    With a forecast, a task's field `until` is the time, by `time.monotonic`, when all will be done; it is shown in
+    seconds to go, unless it is NaN.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    if has_forecast:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _to_go())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
+
+
+def _to_go() -> Any:
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class ToGo(ProgressColumn):
+        """Seconds to the forecast end."""
+
+        def render(self, task: Any) -> Text:
+            left = task.fields.get("until", math.nan) - time.monotonic()
+            return Text("" if math.isnan(left) else f"about {max(left, 1):.0f} s to go")
+
+    return ToGo()

@@ -45,6 +45,11 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
     options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
     if (options.data is None) != (options.model is None):
         parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    if options.quick:
+        sampling = [name for name in options.methods or () if takes(name, "draws")]
+        if sampling:
+            parser.error(f"argument --quick: leaves out {sampling[0]}, which --methods asks for")
+        options.methods = [name for name in options.methods or known_methods() if not takes(name, "draws")]
     never_loopy = [name for name in options.methods or () if name not in in_order(None, options.inference)]
     if never_loopy:
         parser.error(f"argument --methods: {never_loopy[0]} takes no --inference loopy")
@@ -116,13 +121,16 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=known_methods(),
         nargs="+",
         action="extend",
-        help="which methods, by default all; without the posterior the command takes seconds",
+        help="which methods, by default all",
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="all methods but the posterior: the command takes seconds"
     )
     command.add_argument(
         "--draws",
         type=_number,
-        default=500,
-        help="draws of each of the posterior's 4 chains, after as many to warm up; 500 by default",
+        default=1000,
+        help="draws of each of the posterior's 4 chains, after as many to warm up; 1000 by default",
     )
     _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])

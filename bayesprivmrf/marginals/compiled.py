@@ -7,7 +7,6 @@ key under which numba keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numba import njit
 from bayesprivmrf.marginals import kernels, tangents
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["CHECKSUM", "collect", "distribute", "prepare", "tangent"]
+__all__ = ["CHECKSUM", "build", "collect", "distribute", "prepare", "tangent"]
 
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
@@ -32,7 +31,7 @@ CHECKSUM = checksum(
 """Checksum of the compiled sources; constant where there are no source files."""
 
 
-def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
+def _entry_points(checksum: int) -> tuple[Any, ...]:
     @njit(cache=True, nogil=True)
     def prepare(theta, offsets, work, exponentiate):
         assert checksum >= 0
@@ -59,16 +58,21 @@ def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
 prepare, collect, distribute, tangent = _entry_points(CHECKSUM)
 
 
-def _load() -> None:
-    """Start numba's run time and load what marginals need, on a model without variables.
+def build(*names: str) -> None:
+    """Compile entry points, or load those that were kept, by a call on a model without variables.
 
-    About 0.3 s once a process, here where the engine is loaded and not inside the first inference.
+    It starts numba's run time too. Loading takes about 0.3 s once a process, here where the engine is loaded and
+    not inside the first inference.
     """
     code, maps = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
-    support, floats = np.zeros(0, dtype=np.uint8), np.zeros(1)
-    prepare(floats, np.array([0, 1], dtype=np.int64), floats, True)
-    collect(code, 0, maps, floats, floats, support, 0, kernels.LINEAR)
-    distribute(code, 0, maps, floats, floats, 0, kernels.LINEAR, floats)
-
-
-_load()
+    support, floats, linear = np.zeros(0, dtype=np.uint8), np.zeros(1), kernels.LINEAR
+    bounds, rooms = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)
+    plan = (code, 0, maps, floats, floats)
+    calls: dict[str, tuple[Any, ...]] = {
+        "prepare": (floats, bounds, floats, True),
+        "collect": (*plan, support, 0, linear),
+        "distribute": (*plan, 0, linear, floats),
+        "tangent": (*plan, floats, rooms, linear, floats, bounds, floats, np.zeros(1), np.zeros(1)),
+    }
+    for name in names:
+        globals()[name](*calls[name])

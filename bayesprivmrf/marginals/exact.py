@@ -20,6 +20,8 @@ from bayesprivmrf.marginals.protocol import FloatArray
 
 __all__ = ["CompiledEngine", "SweepArrays"]
 
+compiled.build("prepare", "collect", "distribute")
+
 EXPONENTIALS_IN_NUMPY = 2048
 """Cells from which NumPy's vectorised exponential beats a call a cell."""
 

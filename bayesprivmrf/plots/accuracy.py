@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["edge_marginals", "holdout_against_epsilon"]
 
 _STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
+_SMALL_STEP = 0.03
+_LINEAR = 0.01
+"""Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's noise."""
 
 
 def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
@@ -80,8 +83,8 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     return figure
 
 
-def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
-    """Held-out log-likelihood against epsilon, a line a method.
+def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
+    """Held-out log-likelihood against epsilon, or what is lost of a reference's, a line a method.
 
     Parameters
     ----------
@@ -89,6 +92,10 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
         One row a method and epsilon: columns `method`, `epsilon` and `holdout_log_likelihood` (nats a record).
         A method that has no epsilon (NaN), such as a non-private one, is a dashed level. Several rows of one
         method and epsilon are repetitions: their mean is joined, each is dotted in.
+    reference
+        The method without epsilon, such as the non-private one, whose score the others are taken from. The nats lost
+        are on a logarithmic axis, which tells methods apart that are close to it; around 0, where a method does as
+        well or better, the axis is linear. Other methods without epsilon are left out.
 
     Returns
     -------
@@ -99,15 +106,25 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     Raises
     ------
     ArgumentError
-        A column is missing, or no row has a finite epsilon and score.
+        A column is missing, no row has a finite epsilon and score, or the reference has no score.
     """
     lines, levels = _scores(results)
+    if reference is not None:
+        if reference not in levels:
+            raise ArgumentError(
+                f"`reference` must be a method without epsilon that has a score, one of {sorted(levels)}, got "
+                f"{reference!r}."
+            )
+        level = float(np.mean(levels[reference]))
+        levels = {reference: [0.0]}
+        lines = {name: {e: [level - s for s in own] for e, own in at.items()} for name, at in lines.items()}
     epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
     figure, (panel,) = panels(1, width=6.2)
+    step = _STEP_ASIDE if len(epsilons) == 1 else 0.0 if reference is None else _SMALL_STEP
     for position, (name, points) in enumerate(lines.items()):
         colour, mark = COLOURS[position % len(COLOURS)], MARKS[position % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
-        aside = 1.0 if len(epsilons) > 1 else 10 ** (_STEP_ASIDE * (position - (len(lines) - 1) / 2))
+        aside = 10 ** (step * (position - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
         panel.plot(places, means, color=colour, marker=mark, markersize=6, label=name)
         for epsilon, scores in points.items():
@@ -125,6 +142,9 @@ def holdout_against_epsilon(results: pd.DataFrame) -> Figure:
     panel.minorticks_off()
     panel.set_xlabel("ε")
     panel.set_ylabel("held-out log-likelihood\n(nats a record)")
+    if reference is not None:
+        panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
+        panel.set_ylabel(f"nats a record lost against\n{reference} (lower is better)")
     panel.margins(x=0.12, y=0.1)
     panel.legend(frameon=False, fontsize=9, loc="best")
     tidy(panel)

@@ -475,7 +475,8 @@ def _plots(solution: Any) -> list[Target]:
         Target(name="edge_marginals", call=plots.edge_marginals, arguments={
             "reference": solution, "solutions": {"x": solution}}),
         Target(name="holdout_against_epsilon", call=plots.holdout_against_epsilon, arguments={
-            "results": pd.DataFrame({"epsilon": [1.0], "method": ["x"], "holdout_log_likelihood": [-1.0]})}),
+            "results": pd.DataFrame({"epsilon": [1.0], "method": ["x"], "holdout_log_likelihood": [-1.0]}),
+            "reference": None}),
         Target(name="marginal_forest", call=plots.marginal_forest, arguments={
             "methods": {"x": solution}, "variables": ["a"], "truth": None, "holdout": frame(), "prob": 0.9}),
         Target(name="noisy_against_posterior", call=plots.noisy_against_posterior, sure=("posterior",), arguments={

@@ -7,10 +7,11 @@ from inference.conftest import noisy_release, probabilities, simulated_counts, s
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware import forecast
 from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
@@ -41,6 +42,34 @@ def likelihood(y, scale, is_laplace):
         is_laplace=np.full(cells, is_laplace),
         share=np.ones(cells),
     )
+
+
+# a forecast
+
+
+def test_what_takes_longer_than_a_minute_says_so_with_a_forecast(monkeypatch):
+    rng = np.random.default_rng(1)
+    release = noisy_release(CYCLE, simulated_counts(CYCLE, 1_000, rng)[0], DiscreteLaplace(1.0), rng)
+    NoiseAwareMAP().fit(release)  # in silence
+    ticks = iter(range(0, 1_000_000, 30))
+    monkeypatch.setattr(forecast.time, "thread_time", lambda: next(ticks))
+    size = Effects.of(CYCLE.cardinalities, CYCLE.scopes).size
+    minutes = 30 * (forecast.DENSE_EVALUATIONS + forecast.DENSE_ROUNDS * (size + 1)) // 60
+    with pytest.warns(
+        ForecastWarning, match=f"{size} coordinates is forecast to take about {minutes:,} minutes"
+    ):
+        NoiseAwareMAP().fit(release)
+
+
+def test_the_forecast_counts_what_a_search_with_sampled_curvature_does(monkeypatch):
+    table = specification({"a": range(45), "b": range(45)}, [("a", "b")])
+    rng = np.random.default_rng(1)
+    release = noisy_release(table, simulated_counts(table, 2_000, rng)[0], DiscreteLaplace(1.0), rng)
+    products, times = [], SampledCurvature._times
+    monkeypatch.setattr(SampledCurvature, "_times", lambda *given: products.append(1) or times(*given))
+    solution = NoiseAwareMAP().fit(release)
+    assert forecast.EVALUATIONS / 5 < solution.stats["evaluations"] < 5 * forecast.EVALUATIONS
+    assert forecast.PRODUCTS / 5 < len(products) < 5 * forecast.PRODUCTS
 
 
 # likelihood

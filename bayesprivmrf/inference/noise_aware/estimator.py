@@ -175,6 +175,11 @@ class NoiseAwareMAP:
         NoiseAwareSolution
             `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was come
             by.
+
+        Warns
+        -----
+        ForecastWarning
+            The search is forecast to take longer than a minute, as on a table of a million cells.
         """
         begin = time.perf_counter()
         evidence = gather(releases)

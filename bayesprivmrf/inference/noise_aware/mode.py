@@ -37,6 +37,7 @@ from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import (
     DENSE_LIMIT,
@@ -175,6 +176,7 @@ class _Search:
     def run(self) -> Mode:
         uniform = np.zeros(self.means.size)
         uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
+        warn_if_slow(self.objective, uniform)
         given = _WIDE if self.settings.scale is None else self.settings.scale
         scales = np.full(len(self.prior.orders), np.log(given))
         start = self._better_start(uniform, scales)

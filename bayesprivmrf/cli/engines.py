@@ -1,0 +1,65 @@
+"""Compiled engines, built once an installation: as many at a time as there are cores.
+
+numba compiles under a lock, so that threads would wait for each other; each engine has a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bayesprivmrf
+from bayesprivmrf.cli.output import remark
+from bayesprivmrf.source_checksum import checksum
+
+__all__ = ["build_engines"]
+
+_STAGES = (
+    tuple(
+        f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
+        for name in ("tangent", "collect", "distribute")  # the slowest first
+    ),
+)
+"""What builds the engines; those of a stage may call those of the stages before it."""
+
+
+def build_engines() -> None:
+    """Build what exact marginals need, and say so, unless numba keeps it already.
+
+    A build that fails is left to the first call of what it builds, where the error has its place.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    mark = _mark()
+    if mark is None or mark.exists():
+        return
+    remark("building the engines once (about 20 s) ...")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        is_built = [all(pool.map(_is_built, stage)) for stage in _STAGES]
+    if all(is_built):
+        try:
+            mark.touch()
+        except OSError:
+            return
+
+
+def _is_built(source: str) -> bool:
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 (ours)
+
+
+def _mark() -> Path | None:
+    """File that says that these engines are kept: of these sources, by this numba, for this processor."""
+    import llvmlite.binding
+    import numba
+
+    from bayesprivmrf.marginals import compiled
+
+    folder = compiled.collect.stats.cache_path
+    if folder is None:
+        return None
+    sources = sorted(str(path) for path in Path(bayesprivmrf.__file__).parent.rglob("*.py"))
+    made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
+    return Path(folder) / f"engines-{checksum(*sources):08x}-{made_for}.built"
