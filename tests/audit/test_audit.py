@@ -21,7 +21,7 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,

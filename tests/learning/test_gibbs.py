@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from bayesprivmrf.chains.gibbs import Chains, gibbs_draws, ising_of
+from bayesprivmrf.chains import Chains, gibbs_draws
+from bayesprivmrf.chains.gibbs import ising_of
 from bayesprivmrf.marginals import marginal_engine
 
 MODELS = {

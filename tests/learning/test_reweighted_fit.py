@@ -14,7 +14,7 @@ from bayesprivmrf.learning.select_measure import map as select_measure
 from bayesprivmrf.learning.select_measure.reweighted_fit import reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 
 reweighted_fit_module = importlib.import_module("bayesprivmrf.learning.select_measure.reweighted_fit")
 

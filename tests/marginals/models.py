@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals import Layout
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.brute_force import BruteForceEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
 
 AWKWARD = {

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from marginals.models import AWKWARD, assert_agree, brute, exact_engines
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.marginals import Layout, MarginalEngine, marginal_engine
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
 
 EXECUTORS = tuple(exact_engines(AWKWARD["one variable"]))

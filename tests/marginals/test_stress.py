@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals import Layout, marginal_engine
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
 
 

@@ -16,10 +16,9 @@ import polars as pl
 import pytest
 
 from bayesprivmrf.errors import DataError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism, base
-from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.mechanisms import StatisticsMechanism, base, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 
 DOMAIN = Domain.from_states({"a": ["u", "v"], 0: [7, 5, 6], "c": [True, False]})

@@ -27,13 +27,10 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import IsingNetwork
-from bayesprivmrf.network.estimate import NetworkEstimate
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.noise.secure import noise_source
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.network import IsingNetwork, NetworkEstimate, PerturbedEstimator
+from bayesprivmrf.noise import noise_source
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee, perturbation_constants
 from bayesprivmrf.privacy.objective_perturbation import TANH_SLOPE
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 NODES = ["z", "b", 0, 7, -3, "a", 1]
 

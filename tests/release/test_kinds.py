@@ -16,8 +16,7 @@ from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.mechanisms import Mechanism, registry
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
-from bayesprivmrf.release import Provenance, Released
-from bayesprivmrf.release.base import RELEASE_KINDS
+from bayesprivmrf.release import RELEASE_KINDS, Provenance, Released
 
 FILES = Path(__file__).parents[1] / "golden" / "files"
 GUARANTEE = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
