@@ -39,6 +39,17 @@ def brute(model: Model) -> BruteForceEngine:
     return BruteForceEngine(layout=Layout.build(*model))
 
 
+def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
+    """Probability of each joint state, an axis a variable, by the definition."""
+    layout = Layout.build(*model)
+    energy = np.zeros(layout.cardinalities)
+    for scope, table in zip(layout.scopes, layout.tables(theta), strict=True):
+        states = np.indices(layout.cardinalities)
+        energy += table[tuple(states[v] for v in scope)]
+    weights = np.exp(energy - energy.max())
+    return weights / weights.sum()
+
+
 def exact_engines(model: Model) -> dict[str, ArrayEngine | CompiledEngine]:
     """Every executor of the exact plan, each forced."""
     tree = BucketTree.build(Layout.build(*model))

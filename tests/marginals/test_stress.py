@@ -118,15 +118,15 @@ def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) ->
     """Whether the same sweeps without the check would have given a finite, wrong answer."""
     from bayesprivmrf.marginals import compiled, kernels
 
-    program = engine._program
+    program, bounds, _, _, free = engine.arrays()
     work, scales = np.empty(program.workspace), np.empty(program.steps)
-    tops, _ = compiled.prepare(theta, engine._bounds, work, True)
+    tops, _ = compiled.prepare(theta, bounds, work, True)
     nowhere = np.zeros(max(program.messages, 1), dtype=np.uint8)  # no entry is looked at
     with np.errstate(all="ignore"):
         rest, _ = compiled.collect(
             program.code, program.steps, program.maps, work, scales, nowhere, program.cells, kernels.LINEAR
         )
-    found = tops + rest + engine._free
+    found = tops + rest + free
     if not np.isfinite(found):
         return False
     unchecked = np.ones(program.cells + program.messages)

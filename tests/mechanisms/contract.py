@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from notebook import html_of
 
 from bayesprivmrf.errors import DataError, PrivacyError
 from bayesprivmrf.mechanisms import StatisticsMechanism, base, promised_loss
@@ -224,7 +225,7 @@ class TablesContract:
                 release = released(self.make(), MODEL, sample(size, seed), Replay(), ledger=account)
             assert release.total is None
             release.save(tmp_path / "a.release")
-            shown = (repr(release), release._repr_html_(), repr(vars(release)), repr(release.provenance))
+            shown = (repr(release), html_of(release), repr(vars(release)), repr(release.provenance))
             told = [str(warning.message) for warning in caught]
             seen.append(((tmp_path / "a.release").read_bytes(), *shown, told, repr(account.spent), release))
         assert seen[0] == seen[1] == seen[2]

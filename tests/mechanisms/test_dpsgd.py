@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from notebook import html_of
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
@@ -187,7 +188,7 @@ def test_a_release_depends_on_the_data_through_noise_alone():
             (
                 release.potentials.flat.tobytes(),
                 repr(release),
-                release._repr_html_(),
+                html_of(release),
                 repr(vars(release)),
                 repr(account.spent),
             )
