@@ -1,26 +1,5 @@
 """Public knowledge, before any data: variables, states, cliques and the tables they index."""
 
-from bayesprivmrf.model.consistency import consistent_projection, minimum_norm_potentials
-from bayesprivmrf.model.domain import Domain
-from bayesprivmrf.model.effects import Effects, contrasts
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.pgmpy_networks import declare
-from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import CliqueTables, FloatArray, cells_within, expand, parent, project
+import lazy_loader
 
-__all__ = [
-    "CliqueTables",
-    "Domain",
-    "Effects",
-    "FloatArray",
-    "ModelSpecification",
-    "Monomials",
-    "cells_within",
-    "consistent_projection",
-    "contrasts",
-    "declare",
-    "expand",
-    "minimum_norm_potentials",
-    "parent",
-    "project",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
