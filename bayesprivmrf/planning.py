@@ -15,7 +15,7 @@ from bayesprivmrf.privacy import NoiseLaw
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesprivmrf.audit.worst_case import Choices, Sums
+    from bayesprivmrf.audit import Choices, Sums
 
 __all__ = [
     "LARGEST_HIDDEN",

@@ -38,7 +38,7 @@ from calibration_cells import CELLS, Cell
 from rich.progress import track
 from scipy import stats
 
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 

@@ -22,10 +22,9 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
-from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
+from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions, choose_atoms
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
-from bayesprivmrf.noise.secure import SecureNoise
+from bayesprivmrf.noise import SecureNoise
 from bayesprivmrf.threads import one_blas_thread
 
 WIDTH = 1.0

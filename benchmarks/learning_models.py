@@ -18,9 +18,9 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
 import bayesprivmrf as bpm
-from bayesprivmrf.chains.gibbs import gibbs_draws
+from bayesprivmrf.chains import gibbs_draws
 from bayesprivmrf.inference import NaiveMLE
-from bayesprivmrf.learning.select_measure.fit import is_narrow
+from bayesprivmrf.learning.select_measure import is_narrow
 from bayesprivmrf.mechanisms import ExactStatistics
 
 RESULTS = Path(__file__).parent / "results"

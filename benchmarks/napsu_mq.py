@@ -18,8 +18,7 @@ import scipy.linalg
 import scipy.optimize
 
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects, ModelSpecification
 
 if TYPE_CHECKING:
     from samplers import Problem

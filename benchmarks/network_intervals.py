@@ -23,12 +23,11 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.network import EstimateLaw, IsingNetwork
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
 from bayesprivmrf.network.estimate_likelihood import likelihood
 from bayesprivmrf.network.intervals import accepted_values, interval
 from bayesprivmrf.network.law_simulation import public_grid
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
+from bayesprivmrf.privacy import PerturbationConstants, perturbation_constants
 
 CACHE = Path(__file__).parent / "results" / "cache" / "network-intervals"
 BETAS = (0.0, 0.5, 1.0, 1.5, 2.0)

@@ -30,8 +30,7 @@ from models import chain, erdos_renyi
 from quality import GRAPHS, RECORDS, RESULTS, STATES, Truth
 from rich.progress import track
 
-from bayesprivmrf.inference import CGM, NaiveMLE
-from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
+from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace

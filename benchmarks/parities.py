@@ -30,13 +30,11 @@ import pandas as pd
 from separator_fem import SeparatorFEM, best_by_enumeration, best_by_program
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.parities.fit import default_ridges, fit_parities
-from bayesprivmrf.learning.parities.sums import parity_sums, walsh_hadamard
+from bayesprivmrf.learning.parities import default_ridges, fit_parities, parity_sums, walsh_hadamard
 from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.selection import selection_scale
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, selection_scale
 
 CACHE = Path(__file__).parent / "results" / "cache" / "parities"
 REPLACE = Adjacency.REPLACE_ONE

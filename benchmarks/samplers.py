@@ -34,8 +34,7 @@ from models import chain, grid
 from napsu_mq import napsu_run
 
 from bayesprivmrf.marginals import sample
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Domain, Effects, ModelSpecification
 from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.release import NoisyStatistics
 

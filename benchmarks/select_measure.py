@@ -24,11 +24,9 @@ import numpy as np
 import pandas as pd
 from learning_models import IsingPopulation
 
-from bayesprivmrf.learning.select_measure import fit as pair_fit
-from bayesprivmrf.learning.select_measure import map as fits
-from bayesprivmrf.learning.select_measure.measurement import (
-    Measured,
+from bayesprivmrf.learning.select_measure import (
     MeasurementPlan,
+    PairTargets,
     all_pairs,
     dependence_scores,
     pair_sums,
@@ -38,11 +36,12 @@ from bayesprivmrf.learning.select_measure.measurement import (
     select_and_measure,
     singles_sensitivity,
 )
-from bayesprivmrf.learning.select_measure.targets import PairTargets
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.selection import selection_scale
+from bayesprivmrf.learning.select_measure import fit as pair_fit
+from bayesprivmrf.learning.select_measure import map as fits
+from bayesprivmrf.learning.select_measure.measurement import Measured
+from bayesprivmrf.mechanisms import discrete_gaussian_laws
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, selection_scale
 
 CELLS = (
     ("3-regular", 50, 3_000, 0.1),

@@ -30,10 +30,10 @@ from typing import Literal
 
 import numpy as np
 
-from bayesprivmrf.learning.parities.sums import walsh_hadamard
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.learning.parities import walsh_hadamard
+from bayesprivmrf.model import FloatArray, Monomials
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise import NoiseSource
 
 __all__ = ["SeparatorFEM", "best_by_enumeration", "best_by_program"]
 

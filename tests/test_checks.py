@@ -12,7 +12,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms as m
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.noise.laws import DiscreteLaplace
+from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 HUGE = 10**400

@@ -23,9 +23,8 @@ from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries
-from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.privacy import DiscreteLaplace
-from bayesprivmrf.records import read_records, recode
+from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release
 
 MODEL = """

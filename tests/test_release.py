@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
+from notebook import html_of
 
 from bayesprivmrf import load_release
 from bayesprivmrf.errors import (
@@ -316,8 +317,8 @@ def test_foreign_tables_that_do_not_fit_are_refused(tables, noise, error, messag
 def test_representations_carry_the_privacy_sentence_and_mark_simulations():
     real = release()
     assert GUARANTEE.sentence() in repr(real)
-    assert "<table>" in real._repr_html_()
+    assert "<table>" in html_of(real)
     simulated = release(provenance=Provenance(mechanism="LaplaceStatistics", simulated=True))
     assert "protects nobody" in repr(simulated)
-    assert "protects nobody" in simulated._repr_html_()
+    assert "protects nobody" in html_of(simulated)
     assert "protects nobody" in simulated.privacy_statement()

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from bayesprivmrf.errors import BayesPrivMRFError, DataError, ModelError
-from bayesprivmrf.model.declaration_file import read_declaration
-from bayesprivmrf.records import read_records, recode
+from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records, load_fair_survey
 
 MODEL = """

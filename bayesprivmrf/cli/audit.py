@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.audit import AuditResult, audit
+from bayesprivmrf.audit import AuditResult, Choices, Sums, audit, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
-from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost, exceeds
+from bayesprivmrf.audit.worst_case import exceeds
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, json_text, number
 from bayesprivmrf.errors import (
@@ -27,7 +27,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
-from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import load_release
 

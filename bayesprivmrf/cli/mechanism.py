@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.release.base import RELEASE_KINDS
+from bayesprivmrf.release import RELEASE_KINDS
 
 __all__ = ["chosen_mechanism"]
 

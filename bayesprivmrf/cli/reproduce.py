@@ -14,7 +14,7 @@ from bayesprivmrf.reproduce.registry import FIGURES
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from bayesprivmrf.reproduce.run import Made
+    from bayesprivmrf.reproduce import Made
 
 __all__ = ["ALL", "run"]
 
@@ -36,9 +36,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
-    from bayesprivmrf.reproduce import prising
-    from bayesprivmrf.reproduce.run import lacking, reproduce
-    from bayesprivmrf.reproduce.sources import find_networks
+    from bayesprivmrf.reproduce import find_networks, lacking, prising, reproduce
 
     published = find_networks(options.data or [])
     scale = prising.QUICK if options.quick else prising.FULL

@@ -1,4 +1,5 @@
 from .cgm import CGM
+from .evidence import Evidence, gather
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
@@ -8,6 +9,7 @@ from .solution import Solution, Status, uniform_solution
 
 __all__ = [
     "CGM",
+    "Evidence",
     "LatentCounts",
     "NaiveMLE",
     "NoiseAwareMAP",
@@ -15,5 +17,6 @@ __all__ = [
     "Solution",
     "Status",
     "combine_estimates",
+    "gather",
     "uniform_solution",
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
     "Forecast",
+    "Layout",
     "MarginalEngine",
     "array_engine",
     "clamped",

@@ -23,7 +23,9 @@ __all__ = [
     "vector_tangent_product",
 ]
 
-OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
+# Python calls the entry points alone: what is inside compiles sooner without wrappers
+INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", **INNER}
 BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 
 

@@ -4,6 +4,7 @@
 """
 
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.mechanisms.dpsgd import DPSGD
 from bayesprivmrf.mechanisms.dpsgd_search import DPSGDSearch
 from bayesprivmrf.mechanisms.exact import ExactStatistics
@@ -33,4 +34,7 @@ __all__ = [
     "Stamp",
     "StatisticsMechanism",
     "available_mechanisms",
+    "discrete_gaussian_laws",
+    "discrete_laplace_laws",
+    "promised_loss",
 ]

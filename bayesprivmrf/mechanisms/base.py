@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DeclarationWarning, PrivacyError
-from bayesprivmrf.noise.secure import NoiseSource, noise_source
+from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Provenance, Released

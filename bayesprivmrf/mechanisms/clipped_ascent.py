@@ -11,13 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
-    RATE_BITS,
-    Ascent,
-    AscentPath,
-    cells_of,
-    drawn_noises,
-)
+from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
@@ -26,10 +20,15 @@ from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
-from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, require_fine_lattice
+from bayesprivmrf.privacy import (
+    Adjacency,
+    CalibratedNoise,
+    DiscreteGaussian,
+    PrivacyGuarantee,
+    require_fine_lattice,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from bayesprivmrf.checks import at_least, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
-    RATE_BITS,
-    SMALLEST_CLIP,
-    Ascent,
-    GradientLattice,
-)
+from bayesprivmrf.learning.gradient_ascent import RATE_BITS, SMALLEST_CLIP, Ascent, GradientLattice
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import about
-from bayesprivmrf.privacy import DiscreteGaussian
-from bayesprivmrf.privacy.subsampled_gaussian import Schedule, calibrated_noise
+from bayesprivmrf.privacy import DiscreteGaussian, Schedule, calibrated_noise
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork

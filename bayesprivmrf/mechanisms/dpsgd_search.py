@@ -16,8 +16,8 @@ from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.settings import FrozenMapping
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.noise.secure import NoiseSource
-from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, calibrated_noise, promised_epsilon
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import CalibratedNoise, calibrated_noise, promised_epsilon
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork

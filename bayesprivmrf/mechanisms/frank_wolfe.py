@@ -8,28 +8,29 @@ from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
-from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
-from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
-from bayesprivmrf.learning.frank_wolfe.pairwise import (
+from bayesprivmrf.learning.frank_wolfe import (
+    LARGEST_STEPS,
+    MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
+    PaperIsing,
+    PaperPairs,
+    PaperRegressions,
+    Target,
 )
-from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs, PaperRegressions
-from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.monomial_plan import learned_monomials, monomial_map
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure
-from bayesprivmrf.privacy.parities import squared_l2_sensitivity
+from bayesprivmrf.privacy import Adjacency, Exposure, squared_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["PrivateFrankWolfe"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.audit.worst_case import Sums
+from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
@@ -21,7 +21,7 @@ from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_rec
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
     Outlay,

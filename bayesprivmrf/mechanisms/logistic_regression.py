@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.frank_wolfe.logistic import SparseLogistic
+from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 
 __all__ = ["PrivateLogisticRegression"]

@@ -6,15 +6,14 @@ from typing import Any
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning import LearnedMonomials
-from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions, Target
+from bayesprivmrf.learning.frank_wolfe import MonomialsByRegressions, Target
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.secure import NoiseSource
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import Adjacency, parity_l2_sensitivity
 
 __all__ = ["learned_monomials", "monomial_map"]
 

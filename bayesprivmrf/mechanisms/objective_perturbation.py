@@ -12,18 +12,17 @@ import numpy as np
 from bayesprivmrf.checks import finite_pair, one_of, positive_finite, probability, truth
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.noise.secure import NoiseSource
-from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.privacy.objective_perturbation import Calibration, CouplingNorms
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import Adjacency, CouplingNorms, PrivacyGuarantee, perturbation_constants
+from bayesprivmrf.privacy.objective_perturbation import Calibration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesprivmrf.network.estimate import NetworkEstimate
+    from bayesprivmrf.network import NetworkEstimate, PerturbedEstimator
     from bayesprivmrf.network.estimate_law import EstimateLaw
     from bayesprivmrf.network.ising import IsingNetwork
-    from bayesprivmrf.network.perturbed_score import PerturbedEstimator, PerturbedScore
+    from bayesprivmrf.network.perturbed_score import PerturbedScore
 
 __all__ = ["ObjectivePerturbation"]
 
@@ -179,8 +178,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         )
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
+        from bayesprivmrf.network import PerturbedEstimator
         from bayesprivmrf.network.ising import IsingNetwork
-        from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 
         if not isinstance(network, IsingNetwork):
             raise ModelError(
@@ -210,7 +209,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def _randomise(
         self, plan: PerturbationPlan, exact: PerturbedScore, source: NoiseSource, stamp: Stamp
     ) -> NetworkEstimate:
-        from bayesprivmrf.network.estimate import NetworkEstimate
+        from bayesprivmrf.network import NetworkEstimate
 
         constants = plan.estimator.constants
         noise = source.add(np.zeros(1, dtype=np.int64), constants.noise)

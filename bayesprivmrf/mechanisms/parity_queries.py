@@ -8,23 +8,29 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
+from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw, NoNoise
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
-from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    NoiseLaw,
+    NoNoise,
+    parity_l2_sensitivity,
+    selection_scale,
+    squared_l2_sensitivity,
+)
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["ParityQueries"]
 

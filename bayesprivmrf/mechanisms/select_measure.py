@@ -10,26 +10,24 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.select_measure.map import (
+from bayesprivmrf.learning.select_measure import (
+    STEPS,
     CouplingsByMeasurement,
     FittedCouplings,
-    details_of,
-    noise_share,
-    smallest_chosen,
-    smallest_measured,
-)
-from bayesprivmrf.learning.select_measure.measurement import (
-    STEPS,
     MeasurementPlan,
     all_pairs,
+    details_of,
+    noise_share,
     pairs_sensitivity,
     score_range,
     select_and_measure,
     singles_sensitivity,
+    smallest_chosen,
+    smallest_measured,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
@@ -39,9 +37,10 @@ from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
-from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, selection_scale
+from bayesprivmrf.privacy import selection_scale
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["SelectMeasure"]

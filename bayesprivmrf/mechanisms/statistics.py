@@ -26,7 +26,8 @@ from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise.secure import NoiseSource, require_releasable
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.noise.secure import require_releasable
 from bayesprivmrf.planning import drowned_tables, noise_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics

@@ -1,8 +1,5 @@
 """Public knowledge, before any data: variables, states, cliques and the tables they index."""
 
-from bayesprivmrf.model.domain import Domain
-from bayesprivmrf.model.pgmpy_networks import declare
-from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import CliqueTables
+import lazy_loader
 
-__all__ = ["CliqueTables", "Domain", "ModelSpecification", "declare"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,8 +1,9 @@
 from .datasets import NetworkData, icpsr_22140, political_blogs, simulated_blogs
 from .estimate import NetworkEstimate
 from .estimate_law import EstimateLaw
-from .intervals import BetaInterval
+from .intervals import BetaInterval, quantile_curves
 from .ising import IsingNetwork, Mixing, Simulation
+from .perturbed_score import PerturbedEstimator
 from .pseudo_likelihood import PseudoLikelihood
 
 __all__ = [
@@ -12,9 +13,11 @@ __all__ = [
     "Mixing",
     "NetworkData",
     "NetworkEstimate",
+    "PerturbedEstimator",
     "PseudoLikelihood",
     "Simulation",
     "icpsr_22140",
     "political_blogs",
+    "quantile_curves",
     "simulated_blogs",
 ]

@@ -1,6 +1,6 @@
 """What is promised: guarantees and noise laws. No data and no sampling here."""
 
-from bayesprivmrf.noise.laws import (
+from bayesprivmrf.noise import (
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -9,17 +9,46 @@ from bayesprivmrf.noise.laws import (
     NoNoise,
     noise_from_dict,
 )
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
+from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
+from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
+from bayesprivmrf.privacy.selection import selection_rho, selection_scale
+from bayesprivmrf.privacy.subsampled_gaussian import (
+    CalibratedNoise,
+    Schedule,
+    calibrated_noise,
+    promised_epsilon,
+    require_fine_lattice,
+    spent_epsilon,
+)
 
 __all__ = [
     "Adjacency",
+    "CalibratedNoise",
+    "CouplingNorms",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "Exposure",
     "Gaussian",
     "Laplace",
     "NoNoise",
     "NoiseLaw",
+    "PerturbationConstants",
     "PrivacyGuarantee",
+    "Schedule",
+    "calibrated_noise",
     "compose",
     "noise_from_dict",
+    "parity_l2_sensitivity",
+    "perturbation_constants",
+    "promised_epsilon",
+    "require_fine_lattice",
+    "selection_rho",
+    "selection_scale",
+    "spent_epsilon",
+    "squared_l2_sensitivity",
+    "step_rho",
+    "step_scale",
 ]

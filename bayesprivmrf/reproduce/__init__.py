@@ -4,6 +4,6 @@ Everything here is an evaluation: it simulates outcomes, or reads real ones unpr
 writes. `registry` names the figures without loading anything, `run.reproduce` makes one.
 """
 
-from bayesprivmrf.reproduce.registry import FIGURES
+import lazy_loader
 
-__all__ = ["FIGURES"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.audit import Choices, Sums, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import neighbours
-from bayesprivmrf.audit.worst_case import Choices, Sums, audit_draws, exact_cost
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.mechanisms import (
@@ -23,7 +23,7 @@ from bayesprivmrf.mechanisms import (
     registry,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise
+from bayesprivmrf.noise import NoiseSource, SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, Laplace, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 

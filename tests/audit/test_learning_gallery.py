@@ -15,16 +15,24 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
+from bayesprivmrf.learning.frank_wolfe import PaperIsing
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing
-from bayesprivmrf.learning.select_measure.measurement import STEPS, pairs_sensitivity, score_range
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
-from bayesprivmrf.privacy.selection import selection_scale
-from bayesprivmrf.privacy.subsampled_gaussian import CalibratedNoise, Schedule, spent_epsilon
+from bayesprivmrf.learning.select_measure import STEPS, pairs_sensitivity, score_range
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import (
+    Adjacency,
+    CalibratedNoise,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exposure,
+    PrivacyGuarantee,
+    Schedule,
+    parity_l2_sensitivity,
+    selection_scale,
+    spent_epsilon,
+    step_scale,
+)
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from learning.test_parities_private import source, triple_sums
 
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model import FloatArray, Monomials
 
 _PATH = Path(__file__).parents[2] / "benchmarks" / "separator_fem.py"
 _SPEC = importlib.util.spec_from_file_location("separator_fem", _PATH)

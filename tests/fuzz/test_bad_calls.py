@@ -13,7 +13,7 @@ from bayesprivmrf import noise, plots
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.mechanisms import base
 from bayesprivmrf.network import EstimateLaw, IsingNetwork
-from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise import noise_source
 
 from .calls import bad_calls
 

@@ -11,10 +11,9 @@ from inference.conftest import (
 from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, NaiveMLE, Status
+from bayesprivmrf.inference import CGM, NaiveMLE, Status, gather
 from bayesprivmrf.inference.discrepancy import expected_residual
 from bayesprivmrf.inference.e_step import dual_e_step, nonlinear_belief_propagation
-from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 

@@ -14,8 +14,7 @@ from inference.conftest import (
 from scipy.optimize import minimize
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, NaiveMLE, Status
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import CGM, NaiveMLE, Status, gather
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.projection import project_on_simplex, pseudo_marginals
 from bayesprivmrf.privacy import Gaussian, Laplace

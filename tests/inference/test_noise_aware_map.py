@@ -8,14 +8,12 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
-from bayesprivmrf.inference import NaiveMLE, Status
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware import forecast
 from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
-from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.noise_aware.interval import _noise_variances
 from bayesprivmrf.inference.noise_aware.likelihood import (
     NoiseLikelihood,
@@ -24,7 +22,7 @@ from bayesprivmrf.inference.noise_aware.likelihood import (
 )
 from bayesprivmrf.inference.noise_aware.mode import Settings, _Search, noise_aware_mode
 from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 

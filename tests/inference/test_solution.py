@@ -10,6 +10,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from notebook import html_of
 from scipy.stats import chi2
 
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -139,7 +140,7 @@ def test_representations_tell_method_status_and_numbers():
         solution = estimator.fit(release)
         assert solution.method in repr(solution)
         assert solution.status.value in repr(solution)
-        assert "evaluations" in solution._repr_html_()
+        assert "evaluations" in html_of(solution)
 
 
 def test_a_solution_from_simulated_noise_says_so_when_printed():
@@ -154,7 +155,7 @@ def test_a_solution_from_simulated_noise_says_so_when_printed():
         assert not estimator.fit(real).is_simulated
         both = estimator.fit([real, simulated])
         assert "protects nobody" in repr(both)
-        assert "protects nobody" in both._repr_html_()
+        assert "protects nobody" in html_of(both)
         assert "protects nobody" not in repr(estimator.fit(real))
 
 

@@ -13,12 +13,12 @@ from scipy.stats import binom
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.learning.select_measure.measurement import select_and_measure
-from bayesprivmrf.learning.select_measure.targets import PairTargets, least_statistic
+from bayesprivmrf.learning.intervals import replicates_of
+from bayesprivmrf.learning.select_measure import PairTargets, select_and_measure
+from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 from bayesprivmrf.model import Domain
-from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.release import Provenance
 

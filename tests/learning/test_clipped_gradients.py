@@ -11,22 +11,18 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.audit import audit
+from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, GradientLattice, cells_of, drawn_noises
 from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
     LARGEST_POTENTIAL,
     LARGEST_SUM,
     MARGINAL_BITS,
-    RATE_BITS,
-    Ascent,
     ExactSum,
-    GradientLattice,
-    cells_of,
     draw_each,
-    drawn_noises,
     largest_curvature,
 )
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian
 
 LEVEL = 1e-4

@@ -12,13 +12,13 @@ from scipy.special import logsumexp
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, Atoms, Design, LogisticRegressions, choose_atoms
 from bayesprivmrf.learning.frank_wolfe import atoms as atoms_module
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms, sign_table
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS, frank_wolfe
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
+from bayesprivmrf.learning.frank_wolfe.atoms import sign_table
+from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
+from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
 LEVEL = 1e-4
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE

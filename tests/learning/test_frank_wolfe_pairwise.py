@@ -11,14 +11,21 @@ from scipy import stats
 from scipy.special import softmax
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs, PairwiseBySoftmax, default_steps
-from bayesprivmrf.learning.frank_wolfe.paper import PaperIsing, PaperPairs
+from bayesprivmrf.learning.frank_wolfe import (
+    Atoms,
+    Design,
+    LogisticRegressions,
+    PairwiseByPairs,
+    PairwiseBySoftmax,
+    PaperIsing,
+    PaperPairs,
+    choose_atoms,
+)
+from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
+from bayesprivmrf.learning.frank_wolfe.pairwise import default_steps
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 STATES = (2, 3, 4)

@@ -11,8 +11,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise, LearnedPotentials
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Provenance
 

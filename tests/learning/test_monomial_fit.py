@@ -10,11 +10,11 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.parities.fit import default_ridges, fit_parities
+from bayesprivmrf.learning.parities import Spectrum, default_ridges, fit_parities
 from bayesprivmrf.learning.parities.mode import posterior_mode
-from bayesprivmrf.learning.parities.moments import Elimination, Spectrum, parity_moments
+from bayesprivmrf.learning.parities.moments import Elimination, parity_moments
 from bayesprivmrf.mechanisms import ParityQueries
-from bayesprivmrf.model.monomials import Monomials
+from bayesprivmrf.model import Monomials
 
 
 def by_enumeration(family: Monomials, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

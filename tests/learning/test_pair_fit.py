@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.select_measure.fit import closed_form, fit_means, is_narrow
-from bayesprivmrf.learning.select_measure.measurement import MeasurementPlan, select_and_measure
-from bayesprivmrf.learning.select_measure.targets import PairTargets
+from bayesprivmrf.learning.select_measure import MeasurementPlan, PairTargets, is_narrow, select_and_measure
+from bayesprivmrf.learning.select_measure.fit import closed_form, fit_means
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.model import Effects
+from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian
 
 

@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+from bayesprivmrf.learning.parities import noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
+from bayesprivmrf.model import Domain, ModelSpecification, Monomials
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy import parities as sensitivity
-from bayesprivmrf.privacy.parities import (
-    largest_flips,
-    odd_intersections,
-    parity_l2_sensitivity,
-    squared_l2_sensitivity,
-)
+from bayesprivmrf.privacy.parities import largest_flips, odd_intersections
 
 CHAIN = ((0, 1, 2), (2, 3), (3, 4, 5))
 

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
-from bayesprivmrf.learning.parities.multiplicative_weights import MultiplicativeWeights
-from bayesprivmrf.learning.parities.sums import parity_sums, walsh_hadamard
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, promised_loss
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoNoise
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
+from bayesprivmrf.learning.parities import MultiplicativeWeights, parity_sums, walsh_hadamard
+from bayesprivmrf.mechanisms import discrete_gaussian_laws, promised_loss
+from bayesprivmrf.model import FloatArray, Monomials
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    NoNoise,
+    parity_l2_sensitivity,
+    squared_l2_sensitivity,
+)
 
 
 def source(seed: int) -> SimulatedNoise:

@@ -7,15 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
+from bayesprivmrf.learning.frank_wolfe import (
+    Atoms,
+    Design,
+    LogisticRegressions,
+    MonomialsByRegressions,
+    PairwiseByPairs,
+)
 from bayesprivmrf.learning.frank_wolfe import monomials as regressions_module
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
-from bayesprivmrf.learning.frank_wolfe.monomials import MonomialsByRegressions
-from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, NoNoise
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, Exposure, NoNoise, step_rho, step_scale
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

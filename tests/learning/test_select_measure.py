@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning.select_measure.measurement import (
+from bayesprivmrf.learning.select_measure import (
     STEPS,
     MeasurementPlan,
     dependence_scores,
@@ -21,9 +21,8 @@ from bayesprivmrf.learning.select_measure.measurement import (
     select_and_measure,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
-from bayesprivmrf.privacy.selection import selection_rho, selection_scale
+from bayesprivmrf.noise import SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_rho, selection_scale
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.marginals import Layout
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.brute_force import BruteForceEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
 
 AWKWARD = {
@@ -37,6 +37,17 @@ Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 def brute(model: Model) -> BruteForceEngine:
     return BruteForceEngine(layout=Layout.build(*model))
+
+
+def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
+    """Probability of each joint state, an axis a variable, by the definition."""
+    layout = Layout.build(*model)
+    energy = np.zeros(layout.cardinalities)
+    for scope, table in zip(layout.scopes, layout.tables(theta), strict=True):
+        states = np.indices(layout.cardinalities)
+        energy += table[tuple(states[v] for v in scope)]
+    weights = np.exp(energy - energy.max())
+    return weights / weights.sum()
 
 
 def exact_engines(model: Model) -> dict[str, ArrayEngine | CompiledEngine]:

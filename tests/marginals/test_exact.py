@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from marginals.models import AWKWARD, assert_agree, brute, exact_engines
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.marginals import Layout, MarginalEngine, marginal_engine
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import plan_steps
 
 EXECUTORS = tuple(exact_engines(AWKWARD["one variable"]))
@@ -156,13 +155,9 @@ def test_read_only_and_strided_potentials_are_accepted_and_left_alone():
 def test_plain_numpy_stands_in_where_numba_cannot_keep_code(monkeypatch):
     import sys
 
-    import bayesprivmrf.marginals as marginals
-
     monkeypatch.setitem(sys.modules, "bayesprivmrf.marginals.exact", None)
     model = ((2, 3, 5), ((0, 1), (1, 2), (2,)))  # in no other test, so not planned yet
-    marginals._planned.cache_clear()
     engine = marginal_engine(*model)
-    marginals._planned.cache_clear()
     assert isinstance(engine, ArrayEngine)
     theta = np.random.default_rng(2).normal(size=engine.size)
     assert_agree(engine, brute(model), theta, theta)

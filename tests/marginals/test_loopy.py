@@ -8,8 +8,7 @@ import pytest
 from marginals.models import AWKWARD, brute
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals import Layout, marginal_engine
 from bayesprivmrf.marginals.loopy import LoopyEngine
 
 FORESTS = ("empty model", "no variables, an empty scope", "one variable", "one variable in no scope", "one state",

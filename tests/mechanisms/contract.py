@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from notebook import html_of
 
 from bayesprivmrf.errors import DataError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism, base
-from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.mechanisms import StatisticsMechanism, base, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise.secure import NoiseSource
+from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 
 DOMAIN = Domain.from_states({"a": ["u", "v"], 0: [7, 5, 6], "c": [True, False]})
@@ -225,7 +225,7 @@ class TablesContract:
                 release = released(self.make(), MODEL, sample(size, seed), Replay(), ledger=account)
             assert release.total is None
             release.save(tmp_path / "a.release")
-            shown = (repr(release), release._repr_html_(), repr(vars(release)), repr(release.provenance))
+            shown = (repr(release), html_of(release), repr(vars(release)), repr(release.provenance))
             told = [str(warning.message) for warning in caught]
             seen.append(((tmp_path / "a.release").read_bytes(), *shown, told, repr(account.spent), release))
         assert seen[0] == seen[1] == seen[2]

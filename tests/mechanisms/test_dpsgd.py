@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from notebook import html_of
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
@@ -28,14 +29,8 @@ from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, clipped_ascent
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.noise.secure import NoiseSource, SecureNoise, SimulatedNoise
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.subsampled_gaussian import (
-    CalibratedNoise,
-    Schedule,
-    calibrated_noise,
-    promised_epsilon,
-)
+from bayesprivmrf.noise import NoiseSource, SecureNoise, SimulatedNoise
+from bayesprivmrf.privacy import Adjacency, CalibratedNoise, Schedule, calibrated_noise, promised_epsilon
 
 from .contract import Account, Undrawn, released
 
@@ -193,7 +188,7 @@ def test_a_release_depends_on_the_data_through_noise_alone():
             (
                 release.potentials.flat.tobytes(),
                 repr(release),
-                release._repr_html_(),
+                html_of(release),
                 repr(vars(release)),
                 repr(account.spent),
             )
@@ -492,7 +487,7 @@ def test_potentials_that_are_not_finite_are_refused(spoil):
 def test_potentials_are_in_the_gauge_of_smallest_norm():
     release = DPSGD(**QUICK).release(network(), frame(100), rng=3)
     model = release.model
-    from bayesprivmrf.model.consistency import minimum_norm_potentials
+    from bayesprivmrf.model import minimum_norm_potentials
 
     again = minimum_norm_potentials(model.cardinalities, model.scopes, release.potentials.flat)
     np.testing.assert_allclose(release.potentials.flat, again, atol=1e-9)

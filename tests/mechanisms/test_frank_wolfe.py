@@ -21,10 +21,8 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression, base
-from bayesprivmrf.noise.secure import noise_source
-from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho
+from bayesprivmrf.noise import NoiseSource, noise_source
+from bayesprivmrf.privacy import Adjacency, Exposure, step_rho
 
 NAMES = ("z", 0, "a", 7)
 

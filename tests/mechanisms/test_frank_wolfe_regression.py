@@ -10,9 +10,8 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho
+from bayesprivmrf.mechanisms import PrivateLogisticRegression
+from bayesprivmrf.privacy import Adjacency, Exposure, step_rho
 
 STATES = {0: ["n", "y"], "k": [3, 1, 2], "ill": ["no", "yes"], "idle": ["a", "b"], "one": ["ever"]}
 

@@ -13,11 +13,8 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedMonomials
-from bayesprivmrf.mechanisms import PrivateFrankWolfe
-from bayesprivmrf.mechanisms.calibration import promised_loss
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import step_rho
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, promised_loss
+from bayesprivmrf.privacy import Adjacency, parity_l2_sensitivity, step_rho
 
 NAMES = ("z", 0, "a", 7)
 

@@ -12,7 +12,7 @@ import pytest
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
-from bayesprivmrf.audit.worst_case import Choices, Sums
+from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
@@ -23,14 +23,13 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
-from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.learning.parities.fit import fit_parities
+from bayesprivmrf.learning.intervals import replicates_of
+from bayesprivmrf.learning.parities import fit_parities
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms import ParityQueries
-from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.mechanisms import ParityQueries, promised_loss
 from bayesprivmrf.mechanisms.parity_queries import MOST_ROUNDS
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.privacy.selection import selection_rho
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.privacy import selection_rho
 
 METHODS = ["gaussian", "pmw", "auto"]
 NAMES = ("z", 0, "a", 7)  # neither sorted nor all text

@@ -14,15 +14,10 @@ from silence import no_noise_warning
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.select_measure.measurement import (
-    pairs_sensitivity,
-    score_range,
-    singles_sensitivity,
-)
-from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.calibration import promised_loss
+from bayesprivmrf.learning.select_measure import pairs_sensitivity, score_range, singles_sensitivity
+from bayesprivmrf.mechanisms import SelectMeasure, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.privacy.selection import selection_rho
+from bayesprivmrf.privacy import selection_rho
 from bayesprivmrf.release import Provenance
 
 ADJACENCIES = ["add-or-remove-one", "replace-one"]

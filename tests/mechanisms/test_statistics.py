@@ -27,8 +27,10 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
     available_mechanisms,
     calibration,
+    discrete_gaussian_laws,
+    discrete_laplace_laws,
+    promised_loss,
 )
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import (
     Adjacency,

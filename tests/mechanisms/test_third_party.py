@@ -16,9 +16,9 @@ from bayesprivmrf.mechanisms import (
     SelectMeasure,
     StatisticsMechanism,
     available_mechanisms,
+    discrete_laplace_laws,
     registry,
 )
-from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 from .contract import MODEL, Account, TablesContract

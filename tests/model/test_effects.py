@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model import Effects, contrasts
 from bayesprivmrf.model import effects as effects_module
-from bayesprivmrf.model.effects import Effects, contrasts
 
 MODELS = {
     "tree": ((2, 3, 2), ((0, 1), (2, 1))),

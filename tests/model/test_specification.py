@@ -5,7 +5,7 @@ import pytest
 
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, declare
-from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.records import read_declaration
 
 
 def specification(states, cliques, **rest):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.tables import cells_within, expand, parent, project
+from bayesprivmrf.model import Domain, ModelSpecification, cells_within, expand, parent, project
 
 CARDINALITIES = (2, 3, 1, 4)
 

@@ -8,11 +8,10 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
-from bayesprivmrf.network import EstimateLaw, IsingNetwork
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
 from bayesprivmrf.network.beta_posterior import _sampled, posterior
 from bayesprivmrf.network.estimate_likelihood import likelihood
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
+from bayesprivmrf.privacy import perturbation_constants
 
 from .estimate_laws import normal_law
 

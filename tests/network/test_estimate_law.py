@@ -10,10 +10,9 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, IsingNetwork
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
 from bayesprivmrf.network.law_simulation import public_grid
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
+from bayesprivmrf.privacy import perturbation_constants
 
 from .graphs import configurations, law, small_networks
 

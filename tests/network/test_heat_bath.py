@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from bayesprivmrf.chains import Mixing
 from bayesprivmrf.chains.heat_bath import HeatBath
-from bayesprivmrf.chains.mixing import Mixing, split_rhat
+from bayesprivmrf.chains.mixing import split_rhat
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import IsingNetwork
 from network.graphs import chi_square, small_networks

@@ -11,11 +11,9 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, IsingNetwork
-from bayesprivmrf.network.intervals import accepted_values, interval, quantile_curves
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy import DiscreteLaplace
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator, quantile_curves
+from bayesprivmrf.network.intervals import accepted_values, interval
+from bayesprivmrf.privacy import DiscreteLaplace, perturbation_constants
 
 from .estimate_laws import normal_law, written_law
 

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from notebook import html_of
 from scipy import sparse
 from scipy.optimize import brentq
 
@@ -27,13 +28,10 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import IsingNetwork
-from bayesprivmrf.network.estimate import NetworkEstimate
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.noise.secure import noise_source
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.network import IsingNetwork, NetworkEstimate, PerturbedEstimator
+from bayesprivmrf.noise import noise_source
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee, perturbation_constants
 from bayesprivmrf.privacy.objective_perturbation import TANH_SLOPE
-from bayesprivmrf.privacy.score_lattice import perturbation_constants
 
 NODES = ["z", "b", 0, 7, -3, "a", 1]
 
@@ -155,7 +153,7 @@ def test_the_guarantee_names_the_unit_and_the_release_says_so():
     pure = ObjectivePerturbation(epsilon=2.0).release(network, spins)
     assert pure.guarantee == PrivacyGuarantee(epsilon=2.0, adjacency="replace-one", unit="node's outcome")
     assert isinstance(pure.constants.noise, DiscreteLaplace)
-    for text in (repr(pure), pure._repr_html_()):
+    for text in (repr(pure), html_of(pure)):
         assert "one node&#x27;s outcome" in text or "one node's outcome" in text
         assert "200 nodes" in text
         assert "SIMULATED" not in text.upper()

@@ -13,8 +13,14 @@ from scipy import sparse
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, IsingNetwork, PseudoLikelihood, political_blogs, simulated_blogs
-from bayesprivmrf.network.intervals import quantile_curves
+from bayesprivmrf.network import (
+    EstimateLaw,
+    IsingNetwork,
+    PseudoLikelihood,
+    political_blogs,
+    quantile_curves,
+    simulated_blogs,
+)
 
 NETWORK = IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
 SPINS = np.array([1, -1, 1, 1], dtype=np.int8)

@@ -12,13 +12,18 @@ import pytest
 from scipy import integrate, sparse, stats
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.mechanisms.calibration import promised_loss
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, score_lattice
+from bayesprivmrf.mechanisms import promised_loss
+from bayesprivmrf.network import PerturbedEstimator
+from bayesprivmrf.privacy import (
+    CouplingNorms,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    perturbation_constants,
+    score_lattice,
+)
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
     TANH_SLOPE,
-    CouplingNorms,
     gaussian_multiple,
     least_curvature,
     paper_curvature,
@@ -27,7 +32,7 @@ from bayesprivmrf.privacy.objective_perturbation import (
     split_budget,
     two_sided_delta,
 )
-from bayesprivmrf.privacy.score_lattice import discrete_two_sided_delta, perturbation_constants
+from bayesprivmrf.privacy.score_lattice import discrete_two_sided_delta
 
 BETAS = np.concatenate([np.linspace(-3, 3, 25), [0.12, 0.37, 0.81, 1.2, 4.5, 9.0]])
 

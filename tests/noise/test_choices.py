@@ -11,10 +11,10 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.noise import SecureNoise, SimulatedNoise
 from bayesprivmrf.noise.choices import gumbel
-from bayesprivmrf.noise.secure import SecureNoise
-from bayesprivmrf.noise.source import SimulatedNoise
-from bayesprivmrf.privacy.selection import ROUNDING, selection_rho, selection_scale
+from bayesprivmrf.privacy import selection_rho, selection_scale
+from bayesprivmrf.privacy.selection import ROUNDING
 
 LEVEL = 1e-4
 

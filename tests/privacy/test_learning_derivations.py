@@ -12,35 +12,35 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.audit.worst_case import Choices, Sums
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
-from bayesprivmrf.learning.frank_wolfe.node_regressions import (
-    UNIT,
+from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.learning.frank_wolfe import (
+    Atoms,
     Design,
     LogisticRegressions,
-    NodeRegressions,
+    PairwiseByPairs,
+    PairwiseBySoftmax,
+    PaperPairs,
 )
-from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs, PairwiseBySoftmax
-from bayesprivmrf.learning.frank_wolfe.paper import PaperPairs
-from bayesprivmrf.learning.select_measure.measurement import (
-    pairs_sensitivity,
-    score_range,
-    singles_sensitivity,
-)
+from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, NodeRegressions
+from bayesprivmrf.learning.select_measure import pairs_sensitivity, score_range, singles_sensitivity
 from bayesprivmrf.mechanisms import (
     ParityQueries,
     PrivateFrankWolfe,
     PrivateLogisticRegression,
     SelectMeasure,
     base,
+    promised_loss,
 )
-from bayesprivmrf.mechanisms.calibration import promised_loss
-from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity
-from bayesprivmrf.privacy.selection import selection_rho
+from bayesprivmrf.model import Monomials
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import (
+    Adjacency,
+    Exposure,
+    parity_l2_sensitivity,
+    selection_rho,
+    step_rho,
+    step_scale,
+)
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -14,18 +14,16 @@ from scipy import stats
 
 from bayesprivmrf.audit import gaussian_epsilon
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
-from bayesprivmrf.privacy import DiscreteGaussian
-from bayesprivmrf.privacy.subsampled_gaussian import (
-    DELTA_SLACK,
-    SLACK,
+from bayesprivmrf.privacy import (
     CalibratedNoise,
+    DiscreteGaussian,
     Schedule,
     calibrated_noise,
-    discretisation_loss,
     promised_epsilon,
     require_fine_lattice,
     spent_epsilon,
 )
+from bayesprivmrf.privacy.subsampled_gaussian import DELTA_SLACK, SLACK, discretisation_loss
 
 NO_COUNT = 2.0**20
 """A multiplier at which the number of records costs next to nothing."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from notebook import html_of
 
 from bayesprivmrf import load_release
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ReleaseFileError
@@ -37,7 +38,7 @@ def attempt(path: Path, again: Path) -> None:
     except ReleaseFileError:
         return
     repr(release)
-    release._repr_html_()
+    html_of(release)
     release.privacy_statement()
     release.save(again, overwrite=True, **({"allow_unprotected": True} if release.is_exact else {}))
 

@@ -10,16 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesprivmrf.chains import heat_bath
-from bayesprivmrf.chains.heat_bath import simulate
+from bayesprivmrf.chains import heat_bath, simulate
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, DataError
-from bayesprivmrf.reproduce import FIGURES, prising
+from bayesprivmrf.reproduce import FIGURES, ErdosRenyi, SimulationCell, find_networks, prising, reproduce
 from bayesprivmrf.reproduce.cells import cell_path, compute, kept_rows
-from bayesprivmrf.reproduce.experiments import COLUMNS, SimulationCell
+from bayesprivmrf.reproduce.experiments import COLUMNS
 from bayesprivmrf.reproduce.prising import QUICK, cells_of
-from bayesprivmrf.reproduce.run import NOTE_REAL, NOTE_SIMULATED, reproduce
-from bayesprivmrf.reproduce.sources import ErdosRenyi, find_networks
+from bayesprivmrf.reproduce.run import NOTE_REAL, NOTE_SIMULATED
 
 TINY = replace(
     QUICK,

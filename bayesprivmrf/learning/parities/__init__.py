@@ -1,1 +1,5 @@
 """Parities of binary variables: how they are measured, and the models fitted to them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,19 @@
+from .curves import PrivacyLoss, gaussian_epsilon, privacy_loss
+from .empirical import AuditResult, audit
+from .tables import audit_noise
+from .whole import audit_releases
+from .worst_case import Choices, Sums, audit_draws, exact_cost
+
+__all__ = [
+    "AuditResult",
+    "Choices",
+    "PrivacyLoss",
+    "Sums",
+    "audit",
+    "audit_draws",
+    "audit_noise",
+    "audit_releases",
+    "exact_cost",
+    "gaussian_epsilon",
+    "privacy_loss",
+]

@@ -1,0 +1,12 @@
+from .gibbs import Chains, gibbs_draws, mixing_of
+from .heat_bath import Moves, simulate
+from .mixing import Mixing
+
+__all__ = [
+    "Chains",
+    "Mixing",
+    "Moves",
+    "gibbs_draws",
+    "mixing_of",
+    "simulate",
+]

@@ -1,0 +1,5 @@
+from .replicates import replicates_of
+
+__all__ = [
+    "replicates_of",
+]

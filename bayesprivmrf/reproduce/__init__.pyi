@@ -1,0 +1,14 @@
+from .experiments import SimulationCell
+from .registry import FIGURES
+from .run import Made, lacking, reproduce
+from .sources import ErdosRenyi, find_networks
+
+__all__ = [
+    "FIGURES",
+    "ErdosRenyi",
+    "Made",
+    "SimulationCell",
+    "find_networks",
+    "lacking",
+    "reproduce",
+]
