@@ -70,9 +70,8 @@ class ExactRecords(HyperDirichlet):
         """The number of records that chains start with."""
         if self.total is not None:
             return round(self.total)
-        estimate = self.evidence.estimated_total if self.evidence.has_total else 1.0
         low, high = self.total_range
-        return int(min(max(round(estimate), math.ceil(low), 1), math.floor(high)))
+        return int(min(max(round(self.evidence.total), math.ceil(low), 1), math.floor(high)))
 
     @property
     def births(self) -> int:
@@ -100,26 +99,19 @@ class ExactRecords(HyperDirichlet):
         begin = time.perf_counter()
         seeds = np.random.SeedSequence(seed).spawn(chains)
         states = [_Chain.at_start(self, np.random.default_rng(child)) for child in seeds]
-        thin, kept = 1, [_Kept.none(self)] * chains
-        workers = ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1))
-        try:
-            list(workers.map(lambda state: state.run(tune, 1), states))
-            while True:
-                more = draws - kept[0].total.size
-                new = list(workers.map(_Chain.run, states, [more] * chains, [thin] * chains))
+        thin, kept, stopped = 1, [_Kept.none(self)] * chains, False
+        with ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers:
+            _, stopped = _together(workers, states, tune, 1)
+            while not stopped:
+                new, stopped = _together(workers, states, draws - kept[0].total.size, thin)
                 kept = [_Kept.joined(*pair) for pair in zip(kept, new, strict=True)]
                 spent = time.perf_counter() - begin
                 judged = [np.stack([one.counts for one in kept]), np.stack([one.total for one in kept])]
-                if draws < FEWEST or is_mixed(judged) or 3 * spent > time_limit:
+                if stopped or draws < FEWEST or 3 * spent > time_limit or is_mixed(judged):
                     break
                 thin, kept = 2 * thin, [one.thinned() for one in kept]
-        except KeyboardInterrupt:
-            for state in states:
-                state.stopped.set()
-            shortest = min(one.total.size for one in kept)
-            kept = [one.cut(shortest) for one in kept]
-        finally:
-            workers.shutdown()
+        shortest = min(one.total.size for one in kept)
+        kept = [one.cut(shortest) for one in kept]
         values = {name: np.stack([getattr(one, name) for one in kept]) for name in _KEPT}
         values["counts"] = values["counts"][..., np.argsort(self.forest.cells)]
         return Sampled(
@@ -145,7 +137,8 @@ class ExactRecords(HyperDirichlet):
         """Log kernel of the noise, shape (chain, draw), nats."""
         measured, tape = self._measured, self._tape
         sums = np.zeros((*counts.shape[:-1], measured.targets.size))
-        np.add.at(sums, (..., measured.sums), counts[..., measured.sources])
+        for source, place in zip(measured.sources, measured.sums, strict=True):
+            sums[..., place] += counts[..., source]
         ratio = np.abs(tape.noisy - sums) / tape.widths
         return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
 
@@ -180,6 +173,21 @@ class _Kept:
 
 
 _KEPT = ("counts", "log_rows", "total", "shape_position")
+
+
+def _together(
+    workers: ThreadPoolExecutor, states: list[_Chain], draws: int, thin: int
+) -> tuple[list[_Kept], bool]:
+    """What every chain keeps of its next sweeps; where they are interrupted, what it had until then."""
+    futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
+    try:
+        for future in futures:
+            future.result()
+    except KeyboardInterrupt:
+        stopped = True
+        for state in states:
+            state.stopped.set()
+    return [future.result() for future in futures], stopped
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -170,7 +170,8 @@ class LatentCounts:
         evidence = gather(releases)
         _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
-        formulation = self._formulation(evidence, chains * draws)
+        is_plain = sampler == "nutpie" and not settings.keys() - {"cores"}
+        formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
@@ -228,8 +229,11 @@ class LatentCounts:
             ),
         )
 
-    def _formulation(self, evidence: Evidence, draws: int) -> Formulation:
-        """The formulation asked for, or the first that fits; its size is forecast before anything is made."""
+    def _formulation(self, evidence: Evidence, draws: int, *, is_plain: bool = True) -> Formulation:
+        """The formulation asked for, or the first that fits; its size is forecast before anything is made.
+
+        Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
+        """
         model = evidence.specification
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
         name = self.formulation
@@ -254,6 +258,11 @@ class LatentCounts:
             raise ArgumentError(
                 "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
             )
+        if name == "exact" and not is_plain:
+            raise ArgumentError(
+                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but `cores`, or "
+                "take formulation='hyper-dirichlet'."
+            )
         require_room(evidence, draws, name)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
@@ -268,8 +277,8 @@ class LatentCounts:
                 "total_range": self.total_range,
             }
             exact = ExactRecords(**given)
-            is_cheap = self.smoothing == 0 and exact.seconds_a_sweep <= _EXACT_SECONDS
-            if name == "exact" or (self.formulation == "auto" and is_cheap):
+            may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
+            if name == "exact" or (may_be and exact.seconds_a_sweep <= _EXACT_SECONDS):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
         from bayesprivmrf.inference.posterior.log_linear import LogLinear

@@ -126,8 +126,8 @@ class ShapePrior:
             clique_cells=clique_cells,
             clique_groups=np.array(clique_groups, np.int64),
             group_starts=np.array(group_starts, np.int64),
-            factor_starts=np.cumsum([0, *map(len, factors)], dtype=np.int64),
-            factors=np.concatenate([np.zeros(0, np.int64), *map(np.int64, factors)]).astype(np.int64),
+            factor_starts=np.cumsum([0] + [len(own) for own in factors], dtype=np.int64),
+            factors=np.array([place for own in factors for place in own], dtype=np.int64),
             log_sizes=np.array(log_sizes),
         )
 

@@ -12,7 +12,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, shapes_pullback
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
 
@@ -129,7 +129,7 @@ def test_derivatives_of_the_shapes_are_exact():
     prior = ShapePrior(forest=forest)
     rng = np.random.default_rng(2)
     position, weights = rng.standard_normal(prior.size), rng.standard_normal(forest.cells.size)
-    found = shapes_pullback(position, prior.tape, prior.shapes(position), weights)
+    found = row_shapes_pullback(position, prior.tape, prior.shapes(position), weights, 0.0)
     for k in range(prior.size):
         step = np.zeros(prior.size)
         step[k] = 1e-6

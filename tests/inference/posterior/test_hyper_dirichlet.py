@@ -80,7 +80,9 @@ def test_marginals_of_prior_draws_agree_between_cliques_and_effects_give_them_ba
 
 def test_prior_draws_have_dirichlet_rows_and_records_of_their_own_marginals():
     """Root and rows of 4,000 draws: means and variances within five Monte Carlo standard errors."""
-    formulation = HyperDirichlet(evidence=evidence_of(UNEQUAL, 30, DiscreteLaplace(1.0), 1), total=30)
+    formulation = HyperDirichlet(
+        evidence=evidence_of(UNEQUAL, 30, DiscreteLaplace(1.0), 1), concentration=1.0, total=30
+    )
     drawn = formulation.prior_draws(4000, np.random.default_rng(3))
     root, child = np.split(drawn.marginals[0], [8], axis=1)
     assert root.mean(axis=0) == pytest.approx(1 / 8, abs=0.01)

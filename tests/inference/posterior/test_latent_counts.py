@@ -82,7 +82,7 @@ def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
 
 def test_the_formulation_is_chosen_by_the_graph_alone(release):
     cycle = gather(release_of(specification(*AWKWARD["cycle"])))
-    assert LatentCounts()._formulation(gather(release), 10).name == "hyper-Dirichlet"
+    assert LatentCounts()._formulation(gather(release), 10).name in ("exact", "hyper-Dirichlet")
     assert LatentCounts(formulation="log-linear")._formulation(gather(release), 10).name == "log-linear"
     assert LatentCounts()._formulation(cycle, 10).name == "log-linear"
     with pytest.raises(ModelError, match="log-linear"):
