@@ -108,6 +108,7 @@ class CompiledEngine(Engine):
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """A(θ), μ and v → Σv."""
+        compiled.build("tangent")
         state = self._collect(potentials)
         mu = self._distribute(state)
         program = self._program

@@ -33,6 +33,7 @@ __all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_pa
 
 CHECKSUM = checksum(__file__, start=compiled.CHECKSUM)
 """Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
+compiled.build("prepare", "collect", "distribute", "tangent")
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,
     compiled.distribute,

@@ -137,7 +137,7 @@ class LatentCounts:
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
-            ``"nutpie"``, which compiles a structure once a process; or ``"pymc"``, PyMC's own NUTS.
+            ``"nutpie"``, or ``"pymc"``: PyMC's own NUTS on `Posterior.pymc_model`.
         draws, tune, chains
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit

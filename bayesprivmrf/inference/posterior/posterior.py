@@ -89,10 +89,9 @@ class Posterior(Card):
     def pymc_model(self) -> pm.Model:
         """A fresh PyMC model of this release, to read, to extend and to sample in one's own way.
 
-        Under Laplace noise the gradient that PyTensor finds is not the log density's: its kinks are rounded off
-        into a force that NUTS and other Hamiltonian samplers can follow, and their draws are right because they
-        are weighed by the density itself. ``pm.find_MAP``, ADVI and Laplace approximations trust the gradient
-        and are not right here; `NoiseAwareMAP` has the mode.
+        Its log density is the one that `fit` samples. Under Laplace noise that has a kink at every noisy count, where
+        the derivative jumps. In `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the
+        same density, so that it takes longer steps.
         """
         return self._formulation.model()
 

@@ -1,6 +1,7 @@
 """The compiled densities: exact derivatives, and the same numbers as the PyMC models that are shown."""
 
 import numpy as np
+import pymc as pm
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 
@@ -89,6 +90,21 @@ def test_the_pymc_model_has_the_same_density_and_gradient(make, laws, total, smo
         value, gradient = density.posterior(position)
         np.testing.assert_allclose(log_density({"position": position}), value, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(slope({"position": position}), gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [HyperDirichlet, LogLinear])
+def test_an_extended_pymc_model_has_the_gradient_of_its_density(make):
+    """An outside source on a table, on N and, where it is learned, on the scale."""
+    engine = formulation(make, TREE, LAWS["gaussian"], total=None)
+    with engine.model() as shown:
+        term = (shown["counts[a,b]"][1, 1] - 3) ** 2 + shown["total"].log()
+        if make is LogLinear:
+            term = term + shown["log_scale"].sum() ** 2
+        pm.Potential("outside", -term / 50)
+    log_density, slope = (f(mode="FAST_COMPILE") for f in (shown.compile_logp, shown.compile_dlogp))
+    position = np.random.default_rng(6).uniform(-1, 1, engine.density.size)
+    expected = differences(lambda at: float(log_density({"position": at})), position)
+    np.testing.assert_allclose(slope({"position": position}), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [HyperDirichlet, LogLinear])
