@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba
 import numpy as np
 from numba import cfunc, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from bayesprivmrf.addresses import carray, pointer
 from bayesprivmrf.marginals import kernels, tangents
 from bayesprivmrf.source_checksum import checksum
 
@@ -31,8 +29,6 @@ __all__ = ["CHECKSUM", "build", "collect", "distribute", "prepare", "tangent"]
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
 _SIGNATURE = types.void(types.intp)
-carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
-
 
 CHECKSUM = checksum(
     __file__,
@@ -44,22 +40,10 @@ CHECKSUM = checksum(
 """Checksum of the compiled sources; constant where there are no source files."""
 
 
-def _as_pointer(typingctx: Any, address: Any) -> Any:
-    """An address as a pointer."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.intp), codegen
-
-
-_pointer: Any = intrinsic(_as_pointer)
-
-
 @njit(nogil=True)
 def _array(given, k, kind):
     """Array whose address and size are the numbers k and k + 1 of those given."""
-    return carray(_pointer(given[k]), given[k + 1], kind)
+    return carray(pointer(given[k]), given[k + 1], kind)
 
 
 @njit(nogil=True)
@@ -80,7 +64,7 @@ def _functions(checksum: int) -> dict[str, Any]:
 
     def collect(where):
         assert checksum >= 0
-        given = carray(_pointer(where), 15, whole)
+        given = carray(pointer(where), 15, whole)
         rest, is_trusted = _collect(
             _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
             _array(given, 7, real), _array(given, 9, byte), given[11], given[12],
@@ -90,7 +74,7 @@ def _functions(checksum: int) -> dict[str, Any]:
 
     def distribute(where):
         assert checksum >= 0
-        given = carray(_pointer(where), 13, whole)
+        given = carray(pointer(where), 13, whole)
         _distribute(
             _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
             _array(given, 7, real), given[9], given[10], _array(given, 11, real),
@@ -98,7 +82,7 @@ def _functions(checksum: int) -> dict[str, Any]:
 
     def tangent(where):
         assert checksum >= 0
-        given = carray(_pointer(where), 24, whole)
+        given = carray(pointer(where), 24, whole)
         _tangent(
             _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
             _array(given, 7, real), _array(given, 9, real), _array(given, 11, whole), given[13],

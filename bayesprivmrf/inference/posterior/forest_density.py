@@ -7,13 +7,23 @@ numbers: counts of the model's possible cells, N, and α of the same cells.
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
-from bayesprivmrf.inference.posterior.density import FORWARD, POSTERIOR
+from bayesprivmrf import addresses
+from bayesprivmrf.addresses import carray, pointer, vector_at
+from bayesprivmrf.inference.posterior.density import (
+    FIRST,
+    FORWARD,
+    POSTERIOR,
+    PULLBACK,
+    compiled_visit,
+    finished,
+)
 from bayesprivmrf.inference.posterior.log_uniform import log_uniform
 from bayesprivmrf.inference.posterior.noisy_tables import log_likelihood
 from bayesprivmrf.inference.posterior.row_counts import row_counts, row_counts_pullback
@@ -22,10 +32,20 @@ from bayesprivmrf.inference.posterior.shape_prior import ShapeTape, row_shapes, 
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["RowData", "visit_forest"]
+__all__ = ["KINDS", "RowData", "visit_forest"]
 
+KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
+"""The arrays of `RowData` and of the noise, as `Density` checks them."""
 _SOURCES = (
-    *("forest_density", "laplace_kernel", "log_uniform", "noisy_tables", "row_counts", "shape_prior"),
+    *(
+        "density",
+        "forest_density",
+        "laplace_kernel",
+        "log_uniform",
+        "noisy_tables",
+        "row_counts",
+        "shape_prior",
+    ),
     "row_weights",
 )
 
@@ -104,15 +124,38 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     return latent, prior, likelihood, gradient
 
 
-def _entry_point(version: int) -> Any:
-    """The function above, kept by numba between processes under a key that the checksum is part of."""
+def _c_function(version: int) -> Any:
+    """The C function: see `density`."""
+    real, whole = types.float64, types.int64
 
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def visit(task, position, by_latent, by_prior, data):
+    def visit(size, position, gradient, value, where):
         assert version >= 0
-        return _visit(task, position, by_latent, by_prior, *data)
+        given = carray(where, (1 + 3 * (FIRST + 25),), whole)
+        task, own = given[0], given[1:]
+        point = carray(position, (size,), real)
+        prior = ShapeTape(
+            vector_at(own, 6, real), vector_at(own, 7, whole), vector_at(own, 8, whole), vector_at(own, 9, whole),
+            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real),
+        )  # fmt: skip
+        rows = (
+            vector_at(own, 2, whole), vector_at(own, 3, whole), vector_at(own, 4, whole), vector_at(own, 5, whole),
+            prior, vector_at(own, 13, real), vector_at(own, 14, real), vector_at(own, 15, real),
+            vector_at(own, 16, real), vector_at(own, 17, real), vector_at(own, 18, real),
+        )  # fmt: skip
+        noise = (
+            vector_at(own, 19, whole), vector_at(own, 20, whole), vector_at(own, 21, real), vector_at(own, 22, real),
+            vector_at(own, 23, real), vector_at(own, 24, real), vector_at(own, 25, real), vector_at(own, 26, real),
+        )  # fmt: skip
+        out = carray(value, (1,), real)
+        by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), real)
+        found = _visit(task, point, by_latent, out[0] if task == PULLBACK else 1.0, rows, noise)
+        return finished(found, task, given, carray(gradient, (size,), real), out)
 
     return visit
 
 
-visit_forest = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
+@cache
+def visit_forest() -> Any:
+    """The compiled density, loaded from disk or compiled."""
+    sources = (str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)
+    return compiled_visit(_c_function, checksum(*sources, addresses.__file__))

@@ -29,7 +29,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.density import Density
-from bayesprivmrf.inference.posterior.forest_density import RowData, visit_forest
+from bayesprivmrf.inference.posterior.forest_density import KINDS, RowData, visit_forest
 from bayesprivmrf.inference.posterior.forest_draws import (
     draw_log_rows,
     draw_tables,
@@ -132,6 +132,7 @@ class HyperDirichlet:
         cells = self.forest.cells.size
         return Density(
             visit=visit_forest,
+            kinds=KINDS,
             data=(tuple(self._rows), tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
             shapes={"counts": (cells,), "total": (), "shapes": (cells,)},

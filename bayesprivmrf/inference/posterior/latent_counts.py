@@ -260,8 +260,8 @@ class LatentCounts:
             )
         if name == "exact" and not is_plain:
             raise ArgumentError(
-                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but `cores`, or "
-                "take formulation='hyper-dirichlet'."
+                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
+                "`cores`, or take formulation='hyper-dirichlet'."
             )
         require_room(evidence, draws, name)
         # a public total has no error; tables without noise, which have none either, are refused before

@@ -22,7 +22,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.density import Density
-from bayesprivmrf.inference.posterior.effects_density import visit_effects
+from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
@@ -147,6 +147,7 @@ class LogLinear:
         latent, cells, stretching = self.latent, self._measured.cells, self.preliminary.data()
         return Density(
             visit=visit_effects,
+            kinds=KINDS,
             data=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.tape), tuple(self._noise)),
             size=stretching.mode.size + stretching.root.shape[0],
             shapes={

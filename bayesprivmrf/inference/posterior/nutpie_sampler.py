@@ -1,7 +1,7 @@
 """NUTS by nutpie, of a compiled density: nothing is compiled for a network.
 
-Only positions are stored; what follows from them is computed afterwards. Chains run in nutpie's own threads, and the
-density lets go of Python's lock.
+Only positions are stored; what follows from them is computed afterwards. Chains run in nutpie's own threads, which
+call the density as a C function, without Python.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numba import cfunc, types
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.density import Density
@@ -99,22 +101,42 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
 
 
 def _nutpie_model(density: Density) -> Any:
-    """The density for nutpie; its first call here loads the compiled code. Chains start around position zero."""
-    from nutpie.compiled_pyfunc import from_pyfunc
+    """The density for nutpie, as one that nutpie compiled itself; chains start around position zero."""
+    from nutpie.compile_pymc import CompiledPyMCModel
 
     def start(seed: int) -> np.ndarray:
         return np.random.default_rng(seed).uniform(-1.0, 1.0, density.size)
 
-    density.posterior(np.zeros(density.size))
-    return from_pyfunc(
-        density.size,
-        lambda: density.posterior,
-        lambda *_: lambda position: {"position": position},
-        [np.dtype(float)],
-        [(density.size,)],
-        ["position"],
-        make_initial_point_fn=start,
-    )
+    given: dict[str, Any] = {
+        "compiled_logp_func": density.visit(),
+        "compiled_expand_func": _copy(),
+        "initial_point_func": start,
+        "user_data": density.given,
+        "n_expanded": density.size,
+        "shape_info": (["position"], [slice(0, density.size)], [(density.size,)]),
+        "_n_dim": density.size,
+        "_shapes": {"position": (density.size,)},
+        "_coords": {},
+        "dims": {},
+        "shared_data": {},
+        "shared_var_keys": {},
+        **dict.fromkeys(("logp_func", "expand_func")),
+    }
+    return CompiledPyMCModel(**given)
+
+
+@cache
+def _copy() -> Any:
+    """The C function by which nutpie is told what to store: positions as they are."""
+    real = types.CPointer(types.double)
+
+    @cfunc(types.int64(types.uint64, types.uint64, real, real, types.voidptr), cache=True)
+    def copy(size, stored, position, out, given):
+        for i in range(size):
+            out[i] = position[i]
+        return 0
+
+    return copy
 
 
 def _read_arrow(trace: Any, draws: int, size: int) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:

@@ -1,0 +1,37 @@
+"""Arrays by their addresses, for compiled functions that C code calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["carray", "pointer", "table_at", "vector_at"]
+
+carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _as_pointer(typingctx: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.intp), codegen
+
+
+pointer: Any = intrinsic(_as_pointer)
+"""An address as a pointer."""
+
+
+@njit(nogil=True)
+def vector_at(given, k, kind):
+    """Array of one axis: its address and length are the first two of three numbers at 3k."""
+    return carray(pointer(given[3 * k]), (given[3 * k + 1],), kind)
+
+
+@njit(nogil=True)
+def table_at(given, k, kind):
+    """Array of two axes: its address and lengths are the three numbers at 3k."""
+    return carray(pointer(given[3 * k]), (given[3 * k + 1], given[3 * k + 2]), kind)
