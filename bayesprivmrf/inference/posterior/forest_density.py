@@ -27,7 +27,11 @@ from bayesprivmrf.inference.posterior.density import (
 from bayesprivmrf.inference.posterior.log_uniform import log_uniform
 from bayesprivmrf.inference.posterior.noisy_tables import log_likelihood
 from bayesprivmrf.inference.posterior.row_counts import row_counts, row_counts_pullback
-from bayesprivmrf.inference.posterior.row_weights import row_weights
+from bayesprivmrf.inference.posterior.row_weights import (
+    row_coordinates,
+    row_coordinates_pullback,
+    row_weights,
+)
 from bayesprivmrf.inference.posterior.shape_prior import ShapeTape, row_shapes, row_shapes_pullback
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
@@ -92,10 +96,13 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
         )
         total, prior = math.exp(log_total), prior + math.log(given[3])
     shapes, shapes_density = row_shapes(position[first:], prior_tape)
-    weights, log_density, slopes, prior_by_position, prior_by_shapes = row_weights(
-        position[:cells], shapes, row_starts, *rows[5:10]
+    shift, scale, log_scale, freedom, centre = rows[5:10]
+    floor = prior_tape.fixed
+    origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, centre)
+    weights, log_density, slopes, prior_by_u, prior_by_shapes = row_weights(
+        origin + np.sqrt(share) * position[:cells], shapes, row_starts, scale, log_scale, freedom, centre
     )
-    prior += log_density + shapes_density
+    prior += log_density + log_jacobian + shapes_density
     counts = row_counts(weights, total, shapes, row_starts, source_starts, sources)
     latent = np.empty(2 * cells + 1)
     latent[cells] = total
@@ -114,9 +121,12 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     )
     for k in range(cells):
         by_shapes[order[k]] += by_latent[cells + 1 + k]
-    for i in range(cells):
-        gradient[i] = by_weights[i] * slopes[i] + by_prior * prior_by_position[i]
-        by_shapes[i] += by_prior * prior_by_shapes[i]
+    by_rows, by_their_shapes = row_coordinates_pullback(
+        by_weights * slopes + by_prior * prior_by_u, by_prior, position[:cells], shapes, floor, row_starts, shift,
+        share, target,
+    )  # fmt: skip
+    gradient[:cells] = by_rows
+    by_shapes += by_prior * prior_by_shapes + by_their_shapes
     if given.size > 1:
         by_log_total = (by_total + by_latent[cells]) * total
         gradient[cells] = given[3] * (by_log_total * by_place + by_prior * prior_by_place)

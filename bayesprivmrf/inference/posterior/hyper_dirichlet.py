@@ -45,7 +45,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
     observe_noisy_counts,
     target_acceptance,
 )
-from bayesprivmrf.inference.posterior.row_weights import inverse_softened, row_weights_data
+from bayesprivmrf.inference.posterior.row_weights import inverse_softened, row_coordinates, row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.model.tables import FloatArray
 
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     import pymc as pm
 
 __all__ = ["HyperDirichlet"]
+
+_ACCEPTANCE = 0.8
+"""Mean acceptance probability with learned shapes: by a longer step some trajectories are lost where A is large."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +127,7 @@ class HyperDirichlet:
     @property
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned."""
-        return target_acceptance(self.evidence, self.smoothing)
+        return _ACCEPTANCE if self.prior.size else target_acceptance(self.evidence, self.smoothing)
 
     @property
     def density(self) -> Density:
@@ -250,10 +253,15 @@ class HyperDirichlet:
         """Draws of the prior in the sampler's coordinates, shape (size, positions)."""
         forest, data = self.forest, self._rows
         shape_positions = rng.standard_normal((size, self.prior.size))
-        log_rows = draw_log_rows(forest, self.prior.shapes(shape_positions).T, rng).T
+        shapes = self.prior.shapes(shape_positions)
+        log_rows = draw_log_rows(forest, shapes.T, rng).T
         log_sums = np.log(rng.gamma(data.freedom, data.centre / data.freedom, (size, data.freedom.size)))
         log_weights = log_rows + np.repeat(log_sums, forest.row_sizes, axis=1) - data.log_scale
-        rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape) - data.shift
+        rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape)
+        for row, own in zip(rows, shapes, strict=True):
+            given = own, data.shapes.fixed, forest.row_starts, data.shift, data.scale, data.centre
+            origin, share, _, _ = row_coordinates(*given)
+            row[:] = (row - origin) / np.sqrt(share)
         if self.total is not None:
             return np.concatenate([rows, shape_positions], axis=1)
         places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]

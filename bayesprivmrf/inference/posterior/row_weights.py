@@ -19,9 +19,15 @@ logarithm has a long tail, and itself has an edge. The weight of a cell is there
 .. math:: g_i = σ_i S(u_i), \qquad S(u) = u Φ(u) + φ(u) = \int_{-\infty}^u Φ,
 
 which is :math:`σ_i u_i` where it is large, and whose derivative is the normal distribution function: a flat density
-of g above zero has a Gaussian left tail in u. The sampler moves v = u - shift, of which the release puts every entry
-near zero to within about one. None of shift, σ, κ and G_0 changes the law of r, so they may be read off the noisy
-tables.
+of g above zero has a Gaussian left tail in u. The release puts u near a shift to within about one. Where the shapes
+are learned, :math:`e_i = α_i - α_0` of them beyond a floor, large ones put g near :math:`G_0 α_i / A` to within
+:math:`G_0 \sqrt{α_i} / A`, however little the release says. So the sampler moves v,
+
+.. math:: u_i = w_i\, \mathrm{shift}_i + (1 - w_i) \frac{G_0 α_i}{A σ_i} + \sqrt{w_i}\, v_i, \qquad
+          w_i = \Bigl(1 + σ_i^2 e_i \frac{A^2}{G_0^2 α_i^2}\Bigr)^{-1},
+
+which is near zero to within about one at every α; the Jacobian is :math:`\prod \sqrt{w_i}`. None of shift, σ, κ and
+G_0 changes the law of r, so they may be read off the noisy tables.
 """
 
 from __future__ import annotations
@@ -35,7 +41,15 @@ from scipy.special import ndtr
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["digamma", "inverse_softened", "row_weights", "row_weights_data", "softened"]
+__all__ = [
+    "digamma",
+    "inverse_softened",
+    "row_coordinates",
+    "row_coordinates_pullback",
+    "row_weights",
+    "row_weights_data",
+    "softened",
+]
 
 _LARGEST_FREEDOM = 1e10
 """Bound of κ, beyond which κ (log G - G) loses digits."""
@@ -115,19 +129,62 @@ def softened(u):
 
 
 @njit(nogil=True, error_model="numpy")
-def row_weights(position, shapes, row_starts, shift, scale, log_scale, freedom, centre):
-    """Weights and log density at v; the weights' slopes, and the log density's derivatives by v and by α."""
-    weights, slopes = np.empty_like(position), np.empty_like(position)
-    by_position, by_shapes = np.empty_like(position), np.empty_like(position)
+def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
+    """What makes u of v: its value at v = 0, w, the targets :math:`G_0 α / (A σ)`, and half the sum of log w."""
+    origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
+    log_jacobian = 0.0
+    for row in range(row_starts.size - 1):
+        start, stop = row_starts[row], row_starts[row + 1]
+        mass = 0.0
+        for i in range(start, stop):
+            mass += shapes[i]
+        for i in range(start, stop):
+            target[i] = centre[row] * shapes[i] / (mass * scale[i])
+            share[i] = 1.0 / (1.0 + (shapes[i] - floor[i]) / (target[i] * target[i]))
+            origin[i] = share[i] * shift[i] + (1.0 - share[i]) * target[i]
+            log_jacobian += 0.5 * math.log(share[i])
+    return origin, share, target, log_jacobian
+
+
+@njit(nogil=True, error_model="numpy")
+def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_starts, shift, share, target):
+    """Derivatives by v and by α, from those by u and by the log density."""
+    by_position, by_shapes = np.empty_like(by_u), np.zeros_like(by_u)
+    for row in range(row_starts.size - 1):
+        start, stop = row_starts[row], row_starts[row + 1]
+        mass, pull = 0.0, 0.0
+        for i in range(start, stop):
+            mass += shapes[i]
+        for i in range(start, stop):
+            root = math.sqrt(share[i])
+            by_position[i] = by_u[i] * root
+            by_share = (
+                by_u[i] * (shift[i] - target[i] + 0.5 * position[i] / root) + 0.5 * by_density / share[i]
+            )
+            excess, square = shapes[i] - floor[i], target[i] * target[i]
+            by_ratio = -by_share * share[i] * share[i]  # of the excess over the target's square
+            by_target = by_u[i] * (1.0 - share[i]) - by_ratio * 2.0 * excess / (square * target[i])
+            by_shapes[i] += by_ratio / square + by_target * target[i] / shapes[i]
+            pull += by_target * target[i] / mass
+        for i in range(start, stop):
+            by_shapes[i] -= pull
+    return by_position, by_shapes
+
+
+@njit(nogil=True, error_model="numpy")
+def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
+    """Weights and log density at u; the weights' slopes, and the log density's derivatives by u and by α."""
+    weights, slopes = np.empty_like(u), np.empty_like(u)
+    by_u, by_shapes = np.empty_like(u), np.empty_like(u)
     log_density, alpha, log_gamma, psi = 0.0, 0.0, 0.0, 0.0
     for row in range(row_starts.size - 1):
         start, stop = row_starts[row], row_starts[row + 1]
         mass, whole = 0.0, 0.0
         for i in range(start, stop):
-            soft, log_soft, soft_slope, log_normal, normal_slope = softened(shift[i] + position[i])
+            soft, log_soft, soft_slope, log_normal, normal_slope = softened(u[i])
             weights[i] = scale[i] * soft
             slopes[i] = weights[i] * soft_slope
-            by_position[i] = (shapes[i] - 1.0) * soft_slope + normal_slope
+            by_u[i] = (shapes[i] - 1.0) * soft_slope + normal_slope
             by_shapes[i] = log_soft + log_scale[i] - math.log(centre[row])
             log_density += log_normal - log_soft + shapes[i] * by_shapes[i]
             whole += weights[i]
@@ -141,9 +198,9 @@ def row_weights(position, shapes, row_starts, shift, scale, log_scale, freedom, 
             if shapes[i] != alpha:  # neighbours often share theirs
                 alpha, log_gamma, psi = shapes[i], math.lgamma(shapes[i]), digamma(shapes[i])
             log_density -= log_gamma
-            by_position[i] += factor * slopes[i]
+            by_u[i] += factor * slopes[i]
             by_shapes[i] += psi_mass - psi - log_whole
-    return weights, log_density, slopes, by_position, by_shapes
+    return weights, log_density, slopes, by_u, by_shapes
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -48,7 +48,9 @@ class Sampled:
     stats: Mapping[str, Any]
 
     def thinned(self, every: int) -> Sampled:
-        """Every so-manieth draw."""
+        """Every so-manieth draw, counted from the first."""
+        if every == 1:
+            return self
         kept = slice(every - 1, None, every)
         return replace(
             self,

@@ -9,7 +9,7 @@ the margins m. Where A_C is small, a row's probabilities are mostly next to zero
 where it is large, all rows of a table are alike and the clique's variables nearly independent of the separator,
 with any margins. So both are likely that a uniform prior rules out. In standard normal positions z,
 
-.. math:: \log A_C = 0 + 1.5\, z_0 + z_C, \qquad m_{C,v} = \operatorname{softmax}(z_{C,v}),
+.. math:: \log A_C = ℓ - \log(1 + e^ℓ / 100), \quad ℓ = 1.5\, z_0 + z_C, \qquad m_{C,v} = \operatorname{softmax}(z_{C,v}),
 
 z_0 being what the tables of a model have in common. α = 1, the uniform row, is near the centre of the prior.
 
@@ -42,6 +42,8 @@ SPREAD_IN_COMMON = 1.5
 """Prior standard deviation of what the tables' log A have in common."""
 SPREAD_BETWEEN_TABLES = 1.0
 """Prior standard deviation of each table's own part of log A."""
+LARGEST = 100.0
+"""Bound of A, at which rows differ by a tenth: more cannot be told from it, and would be a funnel to the sampler."""
 
 
 class ShapeTape(NamedTuple):
@@ -158,7 +160,7 @@ def clique_shapes(clique, position, tape, shapes):
         shapes[start:stop] = tape.fixed[start:stop]
         return
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
-    level += tape.log_sizes[clique]
+    level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
     for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
         level -= _log_whole(group, position, tape)
     for cell in range(start, stop):
@@ -192,8 +194,10 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
             whole += part
             for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
                 result[tape.factors[k]] += part
-        result[0] += SPREAD_IN_COMMON * whole
-        result[1 + clique] += SPREAD_BETWEEN_TABLES * whole
+        free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
+        by_free = whole / (1.0 + math.exp(free) / LARGEST)
+        result[0] += SPREAD_IN_COMMON * by_free
+        result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
             log_whole = _log_whole(group, position, tape)
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):

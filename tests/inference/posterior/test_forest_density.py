@@ -135,7 +135,8 @@ def rows_at(v, shapes=SHAPES):
     precisions = np.where(np.arange(counts.size) % 3, 0.25, 0.0)
     precisions[:4] = 25.0
     data = row_weights_data(UNEQUAL, SHAPES, counts, precisions)
-    return row_weights(v, shapes, UNEQUAL.row_starts, *data), data
+    shift, *rest = data
+    return row_weights(shift + v, shapes, UNEQUAL.row_starts, *rest), data
 
 
 def test_the_density_of_the_positions_is_that_of_dirichlet_rows_and_gamma_sums():

@@ -133,7 +133,7 @@ def test_what_would_not_fit_is_refused_before_anything_is_made(monkeypatch):
 def test_without_variables_the_posterior_is_the_prior():
     posterior = LatentCounts().fit(release_of(specification({}, []), total=None), rng=1, draws=50, chains=2)
     assert posterior.tree["posterior"].sizes["draw"] == 50
-    assert posterior.stats["formulation"] == "hyper-Dirichlet"
+    assert posterior.stats["sampler"] == "exact"
 
 
 def fit(model, **settings):
