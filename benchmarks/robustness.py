@@ -48,10 +48,11 @@ from bayesprivmrf.release import NoisyStatistics
 RESULTS = Path(__file__).parent / "results"
 CACHE = RESULTS / "cache" / "robustness"
 PRIORS = {
-    "learned": LatentCounts(),
     "α = 1": LatentCounts(concentration=1.0),
+    "α = .5": LatentCounts(concentration=0.5),
     "α = .2": LatentCounts(concentration=0.2),
     "log-linear": LatentCounts(formulation="log-linear"),
+    "learned": LatentCounts(),
 }
 REPLICATIONS, QUICK, TRIANGULATED = 25, 2, 2
 FIT_SECONDS = 8.0
@@ -86,13 +87,14 @@ def posterior_of(
 
 def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, float]:
     """Share of the 90 % intervals that hold what they are for."""
-    model, held = truth.model, []
+    model = truth.model
+    held: list[Any] = []
     for clique, true in zip(model.cliques, truth.tables, strict=True):
         frame = posterior.interval(list(clique), prob=LEVEL)
         frame["holds"] = (frame["lower"] <= true) & (true <= frame["upper"])
         held.append(frame)
-    rows = pd.concat(held)
-    own = rows["prior"].astype(bool) if "prior" in rows else pd.Series(False, rows.index)
+    rows: Any = pd.concat(held)
+    own = np.asarray(rows["prior"] if "prior" in rows else np.zeros(len(rows)), dtype=bool)
     found = posterior._draws.finished
     ends = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
     low, high = np.quantile(found.counts.reshape(-1, counts.size), ends, axis=0)
@@ -186,19 +188,23 @@ def edge_divergences(
     return found
 
 
-def counted(part: pd.DataFrame) -> pd.DataFrame:
+def groups(frame: pd.DataFrame, *columns: str) -> Any:
+    return frame.groupby(list(columns), sort=False)
+
+
+def counted(part: Any) -> Any:
     """The fits that say they have converged; all, where none does."""
     said = part[part["status"] == "converged"]
     return said if len(said) else part
 
 
-def share(values: pd.Series) -> str:
+def share(values: Any) -> str:
     """A mean with its standard error over data sets."""
     error = values.std() / len(values) ** 0.5 if len(values) > 1 else float("nan")
     return f"{values.mean():.2f} ± {error:.2f}"
 
 
-def ratio_of(one: pd.Series, other: pd.Series) -> str:
+def ratio_of(one: Any, other: Any) -> str:
     """Geometric mean of a ratio, with its standard factor."""
     ratio = np.log(one.to_numpy() / other.to_numpy())
     error = ratio.std(ddof=1) / len(ratio) ** 0.5 if len(ratio) > 1 else float("nan")
@@ -218,8 +224,8 @@ def report(frame: pd.DataFrame) -> str:
     heads = ["graph", "truth", "N", "ε", "fits, converged", "μ 90 %", "the prior's", "counts 90 %", "N 90 %"]
     heads += ["KL, posterior mean / MAP", "KL, posterior mean / naive", "seconds"]
     rows = []
-    for key, part in frame.groupby(CELL, sort=False):
-        _, graph, law, records, epsilon = key  # type: ignore[misc]
+    for key, part in groups(frame, *CELL):
+        _, graph, law, records, epsilon = key
         said = counted(part)
         rows.append([graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"])
         rows[-1] += [share(said["μ, not the prior's"]), f"{said["the prior's"].mean():.2f}"]
@@ -232,7 +238,7 @@ def report(frame: pd.DataFrame) -> str:
     return "\n".join([*table(heads, rows), "", *summary(frame), "", *triangulated(frame)])
 
 
-def _converged(part: pd.DataFrame) -> int:
+def _converged(part: Any) -> int:
     return int((part["status"] == "converged").sum())
 
 
@@ -249,9 +255,9 @@ def summary(frame: pd.DataFrame) -> list[str]:
         "N 90 %",
     ]
     rows = []
-    for (study,), part in frame.groupby(["study"], sort=False):
+    for (study,), part in groups(frame, "study"):
         said = counted(part)
-        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in part.groupby(CELL)])
+        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)])
         rows.append([str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"])
         rows[-1] += [f"{(cells >= 0.80).sum()}", f"{(cells >= 0.86).sum()}"]
         rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
@@ -264,9 +270,9 @@ def report_priors(frame: pd.DataFrame) -> str:
     first, *others = PRIORS
     heads = [f"{what}, {name}" for what in ("μ", "N") for name in PRIORS] + [f"KL, {name}" for name in others]
     rows = []
-    for key, part in frame.groupby(CELL[2:], sort=False):
-        law, records, epsilon = key  # type: ignore[misc]
-        by_prior = {name: one for (name,), one in part.groupby(["prior"], sort=False)}
+    for key, part in groups(frame, *CELL[2:]):
+        law, records, epsilon = key
+        by_prior = {name: one for (name,), one in groups(part, "prior")}
         rows.append([law, f"{records:,}", f"{epsilon:g}"])
         rows[-1] += [f"{by_prior[name][what].mean():.2f}" for what in ("μ", "N") for name in PRIORS]
         mean = "KL, posterior mean"
@@ -281,8 +287,8 @@ def triangulated(frame: pd.DataFrame) -> list[str]:
     heads = ["potentials", "N", "ε", "edge KL, triangulated / log-linear"]
     heads.append("effective draws a second, log-linear / triangulated")
     rows = []
-    for key, part in frame.dropna(subset=["edge KL, triangulated"]).groupby(CELL[2:], sort=False):
-        law, records, epsilon = key  # type: ignore[misc]
+    for key, part in groups(frame.dropna(subset=["edge KL, triangulated"]), *CELL[2:]):
+        law, records, epsilon = key
         ratio = ratio_of(part["edge KL, triangulated"], part["edge KL, log-linear"])
         speed = np.log(part["ESS a second, log-linear"] / part["ESS a second, triangulated"])
         rows.append([law, f"{records:,}", f"{epsilon:g}", ratio, f"{np.exp(speed.mean()):.1f}"])

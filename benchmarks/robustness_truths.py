@@ -91,7 +91,7 @@ class Population:
         self.model = ModelSpecification(domain=domain, cliques=scopes)
         sizes = np.diff(self.model.offsets)
         if law in LAWS:
-            drawn = drawn_potentials(law, len(scopes), max(sizes), rng)
+            drawn = drawn_potentials(law, len(scopes), int(max(sizes)), rng)
             self.potentials = np.concatenate([row[:size] for row, size in zip(drawn, sizes, strict=True)])
         else:
             self.potentials = np.log(chain_probabilities(law, len(scopes), states[0], rng)).ravel()
