@@ -13,9 +13,9 @@ On the two-state grid the same tables are also given to the hyper-Dirichlet engi
 both engines' mean tables of the edges are compared with the true ones. `--priors` gives the releases of the first
 chain to the priors that one could choose there instead.
 
-Replications come one after the other over all cells, so that `--seconds` leaves a whole table behind. Fits are cached
-under benchmarks/results/cache, and an interrupted run goes on: delete the cache after a change to the library. Writes
-benchmarks/results/robustness.csv, or robustness-priors.csv.
+Replications come one after the other, each over all cells in a shuffled order, so that `--seconds` leaves a fair
+sample behind. Fits are cached under benchmarks/results/cache, and an interrupted run goes on: delete the cache after
+a change to the library. Writes benchmarks/results/robustness-learned.csv, or robustness-priors.csv.
 """
 
 from __future__ import annotations
@@ -301,12 +301,13 @@ def tasks_of(arguments: argparse.Namespace) -> list[tuple[str, Cell, int]]:
     if arguments.priors:
         studies = {"potentials": [cell for cell in STUDIES["potentials"] if cell.graph == "chain, 3 states"]}
     replications = QUICK if arguments.quick else arguments.replications
-    return [
-        (study, cell, index)
-        for index in range(replications)
-        for study, cells in studies.items()
-        for cell in cells
-    ]
+    cells = [(study, cell) for study, its in studies.items() for cell in its]
+    return [(*cells[k], index) for index in range(replications) for k in _shuffled(len(cells), index)]
+
+
+def _shuffled(size: int, index: int) -> list[int]:
+    """An order in which the cells of one replication are fitted: any beginning of it is a fair sample."""
+    return np.random.default_rng(index).permutation(size).tolist()
 
 
 def main() -> None:
@@ -332,7 +333,7 @@ def main() -> None:
         begun()
     )
     frame = pd.DataFrame([row for part in track(work, total=len(tasks), description="fits") for row in part])
-    name = "robustness-priors.csv" if arguments.priors else "robustness.csv"
+    name = "robustness-priors.csv" if arguments.priors else "robustness-learned.csv"
     frame.to_csv(RESULTS / name, index=False, float_format="%.5g")
     print(report_priors(frame) if arguments.priors else report(frame))
 

@@ -37,7 +37,9 @@ def test_intervals_hold_the_pooled_transitions_of_a_panel():
             warnings.simplefilter("ignore")  # of short chains
             posterior = bpm.LatentCounts().fit(release, rng=seed, chains=2, tune=300, draws=400, time_limit=1)
         drawn = posterior.tree["posterior"]
-        tables = [drawn[f"counts[{a},{b}]"].values.reshape(-1, STATES, STATES) for a, b in pairwise(years)]
+        tables = [
+            np.asarray(drawn[f"counts[{a},{b}]"]).reshape(-1, STATES, STATES) for a, b in pairwise(years)
+        ]
         pooled = sum(np.maximum(np.rint(table), 0) for table in tables)
         lower, upper = np.quantile(pooled, [0.05, 0.95], axis=0, method="inverted_cdf")
         assert ((lower <= true) & (true <= upper)).sum() >= NEEDED
