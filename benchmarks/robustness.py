@@ -1,18 +1,21 @@
 """Intervals and point estimates where the truth is not drawn from the prior.
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --jobs 2
+    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --study sticky --quick --seconds 600
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --jobs 2 --priors
 
-Populations on a chain (hyper-Dirichlet engine), a 3 x 3 grid of two-state and one of three-state variables
-(log-linear engine), with potentials on every edge that are weak, N(0, .05); strong, N(0, 2); sparse, N(0, 1.5) on
-30 % of the edges and 0 on the rest; or logs of Dirichlet(.2) draws, many cells all but empty. N records with discrete
-Laplace noise of scale m / epsilon on m tables, N private. For every release: coverage and width of the posterior's
-intervals for each marginal probability and each true count, of the interval for N, and the Kullback-Leibler
-divergence from the truth of the posterior's mean of μ, of `NoiseAwareMAP` and of naive MLE. On the two-state grid the
-same tables are also given to the hyper-Dirichlet engine on the bags of a triangulation, and both engines' mean tables
-of the edges are compared with the true ones. `--priors` gives the releases of the chain to the priors that one could
-choose there instead. Fits are cached under benchmarks/results/cache, so that an interrupted run goes on: delete the
-cache after a change to the library. Writes benchmarks/results/robustness.csv, or robustness-priors.csv.
+Populations of robustness_truths.py: random potentials on chains, grids and a three-way model; panels of sticky
+states; tables of which four cells in five are empty. N records with discrete Laplace noise of scale m / epsilon on m
+tables, N private. A row a release: coverage of the posterior's 90 % intervals for each marginal probability, with
+and without those marked as the prior's, for each true count and for N; how the sampling ended and how long it took;
+and the Kullback-Leibler divergence from the truth of the posterior's mean of μ, of `NoiseAwareMAP` and of naive MLE.
+On the two-state grid the same tables are also given to the hyper-Dirichlet engine on the bags of a triangulation, and
+both engines' mean tables of the edges are compared with the true ones. `--priors` gives the releases of the first
+chain to the priors that one could choose there instead.
+
+Replications come one after the other, each over all cells in a shuffled order, so that `--seconds` leaves a fair
+sample behind. Fits are cached under benchmarks/results/cache, and an interrupted run goes on: delete the cache after
+a change to the library. Writes benchmarks/results/robustness-learned.csv, or robustness-priors.csv.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,85 +35,38 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import joblib
 import numpy as np
 import pandas as pd
-from models import chain, grid
 from networkx import Graph, chordal_graph_cliques, complete_to_chordal_graph
-from noise_aware import drawn_potentials
 from rich.progress import track
+from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.inference import LatentCounts, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = RESULTS / "cache" / "robustness"
-GRAPHS = {"chain, 3 states": chain(4, 3), "grid, 2 states": grid(3, 2), "grid, 3 states": grid(3, 3)}
-LAWS = ("N(0, .05)", "N(0, 2)", "sparse", "Dirichlet(.2)")
-SETTINGS = ((1_000, 0.1), (1_000, 1.0), (10_000, 1.0), (10_000, 10.0))
 PRIORS = {
-    "α = 1": LatentCounts(),
+    "α = 1": LatentCounts(concentration=1.0),
     "α = .5": LatentCounts(concentration=0.5),
     "α = .2": LatentCounts(concentration=0.2),
     "log-linear": LatentCounts(formulation="log-linear"),
+    "learned": LatentCounts(),
 }
-REPLICATIONS, TRIANGULATED = 25, 2
-LEVELS = (0.5, 0.9)
-SEED = 31_415_926
+REPLICATIONS, QUICK, TRIANGULATED = 25, 2, 2
+FIT_SECONDS = 8.0
+LEVEL = 0.9
+CELL = ["study", "graph", "law", "records", "epsilon"]
 _NOTHING = 1e7
 
 
-class Population:
-    """A log-linear model with known potentials."""
-
-    def __init__(self, graph: str, law: str, rng: np.random.Generator) -> None:
-        states, scopes = GRAPHS[graph]
-        domain = Domain(variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states))
-        self.model = ModelSpecification(domain=domain, cliques=scopes)
-        self.potentials = drawn_potentials(law, len(scopes), states[0] ** 2, rng).ravel()
-        self.engine = marginal_engine(states, scopes)
-        self.log_partition, self.marginals = self.engine.marginals(self.potentials)
-
-    def counts(self, records: int, rng: np.random.Generator) -> np.ndarray:
-        """Tables of N records drawn from the model, flat."""
-        states, scopes = self.model.cardinalities, self.model.scopes
-        cells = np.indices(states).reshape(len(states), -1)
-        log_joint = np.zeros(cells.shape[1])
-        flat = [
-            np.ravel_multi_index(tuple(cells[v] for v in scope), tuple(states[v] for v in scope))
-            for scope in scopes
-        ]
-        for k, where in enumerate(flat):
-            log_joint += self.potentials[self.model.offsets[k] : self.model.offsets[k + 1]][where]
-        chosen = rng.multinomial(records, np.exp(log_joint - self.log_partition))
-        sizes = np.diff(self.model.offsets)
-        return np.concatenate(
-            [np.bincount(where, chosen, size) for where, size in zip(flat, sizes, strict=True)]
-        )
-
-    def divergence(self, potentials: np.ndarray) -> float:
-        """KL divergence of a model's potentials from the truth, nats."""
-        log_partition, _ = self.engine.marginals(potentials)
-        return float(self.marginals @ (self.potentials - potentials) - self.log_partition + log_partition)
-
-
-def slug_of(graph: str, law: str, records: int, epsilon: float, index: int) -> str:
-    return f"{list(GRAPHS).index(graph)}-{LAWS.index(law)}-{records}-{epsilon:g}-{index}"
-
-
-def released(
-    graph: str, law: str, records: int, epsilon: float, index: int
-) -> tuple[Population, np.ndarray, NoisyStatistics, np.random.Generator]:
+def released(cell: Cell, index: int) -> tuple[Population, np.ndarray, NoisyStatistics, np.random.Generator]:
     """A truth, its true tables and their release, and the generator that made them."""
-    rng = np.random.default_rng([SEED, *map(ord, slug_of(graph, law, records, epsilon, index))])
-    truth = Population(graph, law, rng)
-    counts = truth.counts(records, rng)
-    scale = len(truth.model.cliques) / epsilon
-    stop = 1 - np.exp(-1 / scale)
-    noisy = counts + rng.geometric(stop, counts.size) - rng.geometric(stop, counts.size)
-    tables = dict(truth.model.tables(noisy))
-    return truth, counts, NoisyStatistics.from_tables(truth.model, tables, noise=DiscreteLaplace(scale)), rng
+    rng = cell.rng(index)
+    truth = Population(cell.graph, cell.law, rng)
+    counts = truth.counts(cell.records, rng)
+    return truth, counts, truth.release(counts, cell.epsilon, rng), rng
 
 
 def posterior_of(
@@ -118,19 +74,50 @@ def posterior_of(
 ) -> Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains, whose status is recorded
-        return estimator.fit(releases, rng=int(rng.integers(2**32)), chains=2, tune=300, draws=400, cores=1)
+        return estimator.fit(
+            releases,
+            rng=int(rng.integers(2**32)),
+            chains=2,
+            tune=300,
+            draws=400,
+            cores=1,
+            time_limit=FIT_SECONDS,
+        )
 
 
 def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, float]:
-    """Share of the intervals that hold what they are for."""
+    """Share of the 90 % intervals that hold what they are for."""
+    model = truth.model
+    held: list[Any] = []
+    for clique, true in zip(model.cliques, truth.tables, strict=True):
+        frame = posterior.interval(list(clique), prob=LEVEL)
+        frame["holds"] = (frame["lower"] <= true) & (true <= frame["upper"])
+        held.append(frame)
+    rows: Any = pd.concat(held)
+    own = np.asarray(rows["prior"] if "prior" in rows else np.zeros(len(rows)), dtype=bool)
     found = posterior._draws.finished
-    spoken = {"μ": (found.marginals, truth.marginals), "counts": (found.counts, counts)}
-    spoken["N"] = (found.total[..., np.newaxis], np.array([float(records)]))
-    shares = {}
-    for (name, (draws, true)), level in product(spoken.items(), LEVELS):
-        ends = np.quantile(draws.reshape(-1, len(true)), [0.5 - level / 2, 0.5 + level / 2], axis=0)
-        shares[f"{name} at {level:.0%}"] = float(np.mean((ends[0] <= true) & (true <= ends[1])))
-    return shares
+    ends = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
+    low, high = np.quantile(found.counts.reshape(-1, counts.size), ends, axis=0)
+    few, many = np.quantile(found.total, ends)
+    return {
+        "μ": float(rows["holds"].mean()),
+        "μ, not the prior's": float(rows["holds"][~own].mean()),
+        "the prior's": float(own.mean()),
+        "counts": float(np.mean((np.rint(low) <= counts) & (counts <= np.rint(high)))),
+        "N": float(np.rint(few) <= records <= np.rint(many)),
+    }
+
+
+def outcome(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, object]:
+    """How the sampling ended, and what it says."""
+    return {
+        "formulation": posterior.stats["formulation"],
+        "status": posterior.status.value,
+        "r_hat": posterior.stats["r_hat"],
+        "seconds": posterior.stats["seconds"],
+        "KL, posterior mean": truth.divergence(posterior.solution.potentials.flat),
+        **coverage(posterior, truth, counts, records),
+    }
 
 
 def kept(name: str, make: Callable[[], Any]) -> Any:
@@ -146,50 +133,36 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
     return found
 
 
-def replicate(graph: str, law: str, records: int, epsilon: float, index: int) -> list[dict[str, object]]:
+def described(study: str, cell: Cell, index: int) -> dict[str, object]:
+    values = (study, cell.graph, cell.law, cell.records, cell.epsilon)
+    return {**dict(zip(CELL, values, strict=True)), "index": index}
+
+
+def replicate(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
     """One release of one population, and what the three methods say of it."""
-    truth, counts, release, rng = released(graph, law, records, epsilon, index)
+    truth, counts, release, rng = released(cell, index)
     posterior = posterior_of(LatentCounts(), release, rng)
     row: dict[str, object] = {
-        "graph": graph,
-        "law": law,
-        "records": records,
-        "epsilon": epsilon,
-        "status": posterior.status.value,
-        "r_hat": posterior.stats["r_hat"],
-        "KL, posterior mean": truth.divergence(posterior.solution.potentials.flat),
+        **described(study, cell, index),
+        **outcome(posterior, truth, counts, cell.records),
         "KL, noise-aware MAP": truth.divergence(NoiseAwareMAP().fit(release).potentials.flat),
         "KL, naive MLE": truth.divergence(NaiveMLE().fit(release).potentials.flat),
-        **coverage(posterior, truth, counts, records),
     }
-    if graph == "grid, 2 states" and records == 1_000 and index < TRIANGULATED:
+    if cell.graph == "grid, 2 states" and cell.records == 1_000 and index < TRIANGULATED:
         row |= edge_divergences(truth, release, posterior, rng)
     return [row]
 
 
-def replicate_priors(
-    graph: str, law: str, records: int, epsilon: float, index: int
-) -> list[dict[str, object]]:
+def replicate_priors(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
     """One release of one population under each of `PRIORS`, all with one seed."""
-    truth, counts, release, rng = released(graph, law, records, epsilon, index)
+    truth, counts, release, rng = released(cell, index)
     seed = rng.bit_generator.state
     rows: list[dict[str, object]] = []
     for name, estimator in PRIORS.items():
         rng.bit_generator.state = seed
         posterior = posterior_of(estimator, release, rng)
-        rows.append(
-            {
-                "law": law,
-                "records": records,
-                "epsilon": epsilon,
-                "index": index,
-                "prior": name,
-                "status": posterior.status.value,
-                "r_hat": posterior.stats["r_hat"],
-                "KL": truth.divergence(posterior.solution.potentials.flat),
-                **coverage(posterior, truth, counts, records),
-            }
-        )
+        found = outcome(posterior, truth, counts, cell.records)
+        rows.append({**described(study, cell, index), "prior": name, **found})
     return rows
 
 
@@ -219,87 +192,148 @@ def groups(frame: pd.DataFrame, *columns: str) -> Any:
     return frame.groupby(list(columns), sort=False)
 
 
-def report(frame: pd.DataFrame) -> str:
-    """Markdown: coverage with standard errors clustered by data set, and geometric means of divergences."""
-    lines = [
-        "| graph | potentials | N | ε | "
-        + " | ".join(f"{name} at 90 %" for name in ("μ", "counts", "N"))
-        + " | KL, posterior mean / MAP | KL, posterior mean / naive |",
-        "|---" * 9 + "|",
-    ]
-    for key, part in groups(frame, "graph", "law", "records", "epsilon"):
-        shown = shares(part)
-        for other in ("noise-aware MAP", "naive MLE"):
-            shown.append(ratio_of(part["KL, posterior mean"], part[f"KL, {other}"]))
-        lines.append(f"| {key[0]} | {key[1]} | {key[2]:,} | {key[3]:g} | " + " | ".join(shown) + " |")
-    return "\n".join([*lines, "", *triangulated(frame)])
+def counted(part: Any) -> Any:
+    """The fits that say they have converged; all, where none does."""
+    said = part[part["status"] == "converged"]
+    return said if len(said) else part
 
 
-def shares(part: pd.DataFrame) -> list[str]:
-    """Coverage at 90 %, each with its standard error over data sets."""
-    cover = [part[f"{name} at 90%"] for name in ("μ", "counts", "N")]
-    return [f"{c.mean():.3f} ± {c.std(ddof=1) / len(c) ** 0.5:.3f}" for c in cover]
+def share(values: Any) -> str:
+    """A mean with its standard error over data sets."""
+    error = values.std() / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{values.mean():.2f} ± {error:.2f}"
 
 
-def ratio_of(one: pd.Series, other: pd.Series) -> str:
+def ratio_of(one: Any, other: Any) -> str:
     """Geometric mean of a ratio, with its standard factor."""
     ratio = np.log(one.to_numpy() / other.to_numpy())
-    return f"{np.exp(ratio.mean()):.2f} × {np.exp(ratio.std(ddof=1) / len(ratio) ** 0.5):.2f}"
+    error = ratio.std(ddof=1) / len(ratio) ** 0.5 if len(ratio) > 1 else float("nan")
+    return f"{np.exp(ratio.mean()):.2f} × {np.exp(error):.2f}"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+
+
+def report(frame: pd.DataFrame) -> str:
+    """Markdown: coverage of the fits called converged, geometric means of divergences, and a summary by study."""
+    heads = ["graph", "truth", "N", "ε", "fits, converged", "μ 90 %", "the prior's", "counts 90 %", "N 90 %"]
+    heads += ["KL, posterior mean / MAP", "KL, posterior mean / naive", "seconds"]
+    rows = []
+    for key, part in groups(frame, *CELL):
+        _, graph, law, records, epsilon = key
+        said = counted(part)
+        rows.append([graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"])
+        rows[-1] += [share(said["μ, not the prior's"]), f"{said["the prior's"].mean():.2f}"]
+        rows[-1] += [share(said["counts"]), share(said["N"])]
+        rows[-1] += [
+            ratio_of(part["KL, posterior mean"], part[f"KL, {other}"])
+            for other in ("noise-aware MAP", "naive MLE")
+        ]
+        rows[-1].append(f"{part['seconds'].median():.1f}")
+    return "\n".join([*table(heads, rows), "", *summary(frame), "", *triangulated(frame)])
+
+
+def _converged(part: Any) -> int:
+    return int((part["status"] == "converged").sum())
+
+
+def summary(frame: pd.DataFrame) -> list[str]:
+    """Markdown, a row a study: the least coverage of a cell, how many reach .80 and .86, N over all, divergences."""
+    heads = [
+        "study",
+        "cells",
+        "fits, converged",
+        "μ 90 %, least",
+        "cells of .80",
+        "of .86",
+        "μ 90 %",
+        "N 90 %",
+    ]
+    rows = []
+    for (study,), part in groups(frame, "study"):
+        said = counted(part)
+        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)])
+        rows.append([str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"])
+        rows[-1] += [f"{(cells >= 0.80).sum()}", f"{(cells >= 0.86).sum()}"]
+        rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
+        rows[-1].append(ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]))
+    return table([*heads, "KL, posterior mean / MAP"], rows)
 
 
 def report_priors(frame: pd.DataFrame) -> str:
     """Markdown: coverage at 90 % under each prior, and divergences relative to the first's."""
     first, *others = PRIORS
     heads = [f"{what}, {name}" for what in ("μ", "N") for name in PRIORS] + [f"KL, {name}" for name in others]
-    lines = [f"| potentials | N | ε | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
-    for key, part in groups(frame, "law", "records", "epsilon"):
-        by_prior = {name: rows for (name,), rows in groups(part, "prior")}
-        shown = [f"{by_prior[n][f'{what} at 90%'].mean():.2f}" for what in ("μ", "N") for n in PRIORS]
-        shown += [ratio_of(by_prior[name]["KL"], by_prior[first]["KL"]) for name in others]
-        lines.append(f"| {key[0]} | {key[1]:,} | {key[2]:g} | {' | '.join(shown)} |")
-    errors: Any = groups(frame, "law", "records", "epsilon", "prior")[["μ at 90%", "N at 90%"]].sem().max()
-    doubtful: Any = (frame["status"] == "not trusted").groupby(frame["prior"], sort=False).mean()
-    worst = f"Standard errors at most {errors.iloc[0]:.2f} for μ, {errors.iloc[1]:.2f} for N. Not trusted: "
-    return "\n".join(
-        [*lines, "", worst + ", ".join(f"{name} {share:.0%}" for name, share in doubtful.items())]
-    )
+    rows = []
+    for key, part in groups(frame, *CELL[2:]):
+        law, records, epsilon = key
+        by_prior = {name: one for (name,), one in groups(part, "prior")}
+        rows.append([law, f"{records:,}", f"{epsilon:g}"])
+        rows[-1] += [f"{by_prior[name][what].mean():.2f}" for what in ("μ", "N") for name in PRIORS]
+        mean = "KL, posterior mean"
+        rows[-1] += [ratio_of(by_prior[name][mean], by_prior[first][mean]) for name in others]
+    return "\n".join(table(["potentials", "N", "ε", *heads], rows))
 
 
 def triangulated(frame: pd.DataFrame) -> list[str]:
     """Markdown: the two engines on the two-state grid."""
-    lines = [
-        "| potentials | N | ε | edge KL, triangulated / log-linear "
-        "| effective draws a second, log-linear / triangulated |"
-    ]
-    lines.append("|---" * 5 + "|")
-    part = frame.dropna(subset=["edge KL, triangulated"])
-    for key, rows in groups(part, "law", "records", "epsilon"):
-        ratio = ratio_of(rows["edge KL, triangulated"], rows["edge KL, log-linear"])
-        speed = np.log(rows["ESS a second, log-linear"] / rows["ESS a second, triangulated"])
-        lines.append(f"| {key[0]} | {key[1]:,} | {key[2]:g} | {ratio} | {np.exp(speed.mean()):.1f} |")
-    return lines
+    if "edge KL, triangulated" not in frame:
+        return []
+    heads = ["potentials", "N", "ε", "edge KL, triangulated / log-linear"]
+    heads.append("effective draws a second, log-linear / triangulated")
+    rows = []
+    for key, part in groups(frame.dropna(subset=["edge KL, triangulated"]), *CELL[2:]):
+        law, records, epsilon = key
+        ratio = ratio_of(part["edge KL, triangulated"], part["edge KL, log-linear"])
+        speed = np.log(part["ESS a second, log-linear"] / part["ESS a second, triangulated"])
+        rows.append([law, f"{records:,}", f"{epsilon:g}", ratio, f"{np.exp(speed.mean()):.1f}"])
+    return table(heads, rows)
+
+
+def tasks_of(arguments: argparse.Namespace) -> list[tuple[str, Cell, int]]:
+    """What is to be fitted, a replication of every cell before the next."""
+    studies = {study: STUDIES[study] for study in arguments.study}
+    if arguments.priors:
+        studies = {"potentials": [cell for cell in STUDIES["potentials"] if cell.graph == "chain, 3 states"]}
+    replications = QUICK if arguments.quick else arguments.replications
+    cells = [(study, cell) for study, its in studies.items() for cell in its]
+    return [(*cells[k], index) for index in range(replications) for k in _shuffled(len(cells), index)]
+
+
+def _shuffled(size: int, index: int) -> list[int]:
+    """An order in which the cells of one replication are fitted: any beginning of it is a fair sample."""
+    return np.random.default_rng(index).permutation(size).tolist()
 
 
 def main() -> None:
     """Run the study and print its table."""
     parser = argparse.ArgumentParser(description="Intervals where the truth is not drawn from the prior.")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--replications", type=int, default=REPLICATIONS)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} replications of every cell")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
     parser.add_argument("--priors", action="store_true", help="the priors of the chain")
     arguments = parser.parse_args()
-    graphs = list(GRAPHS)[:1] if arguments.priors else GRAPHS
     one, prefix = (replicate_priors, "priors-") if arguments.priors else (replicate, "")
-    tasks = [
-        (graph, law, *setting, index)
-        for graph, law, setting in product(graphs, LAWS, SETTINGS)
-        for index in range(arguments.replications)
-    ]
+    tasks, stop = tasks_of(arguments), time.monotonic() + arguments.seconds
+
+    def begun() -> Iterator[Any]:
+        for task in tasks:
+            if time.monotonic() > stop:
+                return
+            yield joblib.delayed(kept)(prefix + task[1].slug(task[2]), partial(one, *task))
+
     work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
-        joblib.delayed(kept)(prefix + slug_of(*task), partial(one, *task)) for task in tasks
+        begun()
     )
-    rows = [row for part in track(work, total=len(tasks), description="fits") for row in part]
-    frame = pd.DataFrame(rows)
-    name = "robustness-priors.csv" if arguments.priors else "robustness.csv"
+    frame = pd.DataFrame([row for part in track(work, total=len(tasks), description="fits") for row in part])
+    name = "robustness-priors.csv" if arguments.priors else "robustness-learned.csv"
     frame.to_csv(RESULTS / name, index=False, float_format="%.5g")
     print(report_priors(frame) if arguments.priors else report(frame))
 

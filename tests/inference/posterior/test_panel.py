@@ -1,0 +1,45 @@
+"""A panel of real life courses: whether intervals hold the numbers of people who went from one state to another."""
+
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.mechanisms import LaplaceStatistics
+
+DATA = [folder / "shared/data/biofam/biofam_states.csv" for folder in Path(__file__).resolve().parents]
+YEARS, STATES, NEEDED = 8, 8, 52
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the prior expects someone in every cell")
+def test_intervals_hold_the_pooled_transitions_of_a_panel():
+    """Eight years of 2,000 people at epsilon 1: 52 of the 64 transitions, summed over the years, in each of five
+    simulated releases. Half of the 64 hardly ever happened, and a prior that expects someone everywhere misses them.
+    """
+    pd = pytest.importorskip("pandas")
+    path = next((path for path in DATA if path.exists()), None)
+    if path is None:
+        pytest.skip("the data of the panel are not here")
+    courses = pd.read_csv(path).iloc[:, :YEARS].astype(int)
+    years = list(courses.columns)
+    network = bpm.declare(states={year: list(range(STATES)) for year in years}, cliques=list(pairwise(years)))
+    true = sum(
+        np.histogram2d(courses[a], courses[b], bins=STATES, range=[(-0.5, STATES - 0.5)] * 2)[0]
+        for a, b in pairwise(years)
+    )
+    for seed in range(5):
+        release = LaplaceStatistics(epsilon=1.0).release(network, courses, rng=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of short chains
+            posterior = bpm.LatentCounts().fit(release, rng=seed, chains=2, tune=300, draws=400, time_limit=1)
+        drawn = posterior.tree["posterior"]
+        tables = [
+            np.asarray(drawn[f"counts[{a},{b}]"]).reshape(-1, STATES, STATES) for a, b in pairwise(years)
+        ]
+        pooled = sum(np.maximum(np.rint(table), 0) for table in tables)
+        lower, upper = np.quantile(pooled, [0.05, 0.95], axis=0, method="inverted_cdf")
+        assert ((lower <= true) & (true <= upper)).sum() >= NEEDED
