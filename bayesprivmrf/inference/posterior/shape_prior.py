@@ -2,7 +2,7 @@ r"""Prior counts of a junction forest's rows: fixed, or learned table by table.
 
 A row of clique C has the Dirichlet shapes
 
-.. math:: α_i = α_0 + A_C\, R_C\, \prod_v m_{C,v}(x_v), \qquad α_0 = 0.2,
+.. math:: α_i = α_0 + A_C\, R_C\, \prod_v m_{C,v}(x_v), \qquad α_0 = 0.1,
 
 over the states x of the variables v that C has beside its separator, R_C of them. All rows of one table share A_C and
 the margins m. Where A_C is small, a row's probabilities are mostly next to zero, whatever the separator's state;
@@ -36,7 +36,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 __all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "row_shapes", "row_shapes_pullback"]
 
-FLOOR = 0.2
+FLOOR = 0.1
 """α_0, prior counts a cell."""
 SPREAD_IN_COMMON = 1.5
 """Prior standard deviation of what the tables' log A have in common."""
