@@ -176,7 +176,10 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
 
 def margin_of(table: FloatArray, scope: tuple[int, ...], variables: tuple[int, ...]) -> FloatArray:
     """Sum of tables, shape (..., K_v for v in scope), over all variables but these."""
-    return np.einsum(table, [..., *range(len(scope))], [..., *map(scope.index, variables)])
+    dropped = tuple(k - len(scope) for k, v in enumerate(scope) if v not in variables)
+    kept = [v for v in scope if v in variables]
+    places = [kept.index(v) - len(kept) for v in variables]
+    return np.moveaxis(table.sum(axis=dropped), places, range(-len(kept), 0))
 
 
 def _noise_of(

@@ -172,7 +172,7 @@ class HyperDirichlet:
         """Marginals, counts and effects of sampled draws; the parameters are drawn from Dirichlet(α + n)."""
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
-        shapes = np.broadcast_to(draws.get("shapes", self.concentration), sampled.shape)
+        shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
         counts = np.zeros((*lead, self.forest.offsets[-1]))
         counts[..., self._measured.cells] = sampled
         if self.total is not None:

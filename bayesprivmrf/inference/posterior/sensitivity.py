@@ -70,10 +70,10 @@ def is_decided_by_prior(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) 
     return prior_sensitivity(drawn, log_prior) > LARGEST_SENSITIVITY
 
 
-def mark_prior_decides(frame: pd.DataFrame, is_decided: np.ndarray) -> pd.DataFrame:
+def mark_prior_decides(intervals: pd.DataFrame, is_decided: np.ndarray) -> pd.DataFrame:
     """Name the rows that the prior decides: in ``attrs["prior_decides"]``, and their number where it is printed."""
-    marked = tuple(frame.index[is_decided.ravel()])
-    frame.attrs["prior_decides"] = marked
-    if marked and frame.columns.name is None:
-        frame.columns.name = f"prior decides {len(marked)} of {len(frame)}: attrs"
-    return frame
+    marked = tuple(intervals.index[is_decided.ravel()])
+    intervals.attrs["prior_decides"] = marked
+    if marked and intervals.columns.name is None:
+        intervals.columns.name = f"prior decides {len(marked)} of {len(intervals)}: attrs"
+    return intervals
