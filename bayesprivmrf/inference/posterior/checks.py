@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,9 @@ from bayesprivmrf.inference.posterior.measured import (
     noisy_table,
     possible_cells,
     table_labels,
+    whole_counts,
 )
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.quantities import equal_tailed
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -25,7 +29,7 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["edge_presence", "effect_cells", "predictive_check"]
+__all__ = ["SharedMargin", "edge_presence", "effect_cells", "predictive_check", "shared_margins"]
 
 _HELD = 10_000_000
 """Numbers of effect tables held at once."""
@@ -75,8 +79,7 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
     rows = []
     for position, latent in enumerate(latent_tables(evidence, finished.counts)):
         law, mask = evidence.noise[position], possible_cells(evidence, position)
-        counts = np.maximum(np.rint(latent), 0.0) if law.is_discrete else latent
-        residual = (noisy_table(evidence, position) - counts)[..., mask]
+        residual = (noisy_table(evidence, position) - whole_counts(law, latent))[..., mask]
         noise = drawn_noise(law, residual.shape, rng)
         is_laplace = law.kernel == "absolute"
         realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
@@ -88,8 +91,103 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
                 "p_value": float((replicated >= realised).mean()),
             }
         )
+    margins = shared_margins(evidence)
+    for margin in margins:
+        drawn = [_noise_of(evidence, position, finished.total.size, rng) for position in margin.positions]
+        noises = [margin_of(noise, scope, margin.variables) for noise, scope in drawn]
+        realised, replicated = margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises))
+        rows.append(
+            {
+                "discrepancy": "sum (y - mean y)^2 / s^2",
+                "realised": float(realised),
+                "replicated": float(replicated.mean()),
+                "p_value": float((replicated >= realised).mean()),
+            }
+        )
+    labels = [*table_labels(evidence), *(margin.label for margin in margins)]
     columns = pd.Index(["discrepancy", "realised", "replicated", "p_value"])
-    return pd.DataFrame(rows, columns=columns, index=pd.Index(table_labels(evidence), name="table"))
+    return pd.DataFrame(rows, columns=columns, index=pd.Index(labels, name="table"))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedMargin:
+    """A margin that several released tables hold, each with noise of its own.
+
+    Parameters
+    ----------
+    label
+        ``margin[a,b]``.
+    variables
+        Positions of its variables.
+    positions
+        The tables.
+    noisy
+        The margin of each table, shape (tables, ...).
+    variances
+        Their noise variances, records squared; infinite where no cell may occur.
+    """
+
+    label: str
+    variables: tuple[int, ...]
+    positions: tuple[int, ...]
+    noisy: FloatArray
+    variances: FloatArray
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom."""
+        return int(np.isfinite(self.variances[0]).sum()) * (len(self.positions) - 1)
+
+    def discrepancy(self, margins: FloatArray) -> FloatArray:
+        """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
+        extra = margins.ndim - self.variances.ndim
+        precision = 1 / np.expand_dims(self.variances, tuple(range(1, 1 + extra)))
+        mean = (precision * margins).sum(axis=0) / np.maximum(precision.sum(axis=0), 1e-300)
+        axes = (0, *range(-(margins.ndim - 1 - extra), 0))
+        return (precision * (margins - mean) ** 2).sum(axis=axes)
+
+
+def shared_margins(evidence: Evidence) -> list[SharedMargin]:
+    """Every margin in which two released tables overlap, with all the tables that hold it."""
+    sets = [frozenset(scope) for scope in evidence.scopes]
+    shared = {one & other: None for one, other in combinations(sets, 2) if one & other}
+    names = dimension_names(evidence.specification.domain)
+    found = []
+    for overlap in shared:
+        variables = tuple(sorted(overlap))
+        positions = tuple(p for p, scope in enumerate(sets) if overlap <= scope)
+        noisy, variances = [], []
+        for p in positions:
+            mask, scope = possible_cells(evidence, p), evidence.scopes[p]
+            noisy.append(margin_of(noisy_table(evidence, p) * mask, scope, variables))
+            cells = margin_of(mask.astype(float), scope, variables)
+            variances.append(np.where(cells > 0, evidence.noise[p].variance * cells, np.inf))
+        found.append(
+            SharedMargin(
+                label=table_name("margin", names, variables),
+                variables=variables,
+                positions=positions,
+                noisy=np.stack(noisy),
+                variances=np.stack(variances),
+            )
+        )
+    return found
+
+
+def margin_of(table: FloatArray, scope: tuple[int, ...], variables: tuple[int, ...]) -> FloatArray:
+    """Sum of tables, shape (..., K_v for v in scope), over all variables but these."""
+    dropped = tuple(k - len(scope) for k, v in enumerate(scope) if v not in variables)
+    kept = [v for v in scope if v in variables]
+    places = [kept.index(v) - len(kept) for v in variables]
+    return np.moveaxis(table.sum(axis=dropped), places, range(-len(kept), 0))
+
+
+def _noise_of(
+    evidence: Evidence, position: int, size: int, rng: np.random.Generator
+) -> tuple[FloatArray, tuple[int, ...]]:
+    """Draws of one table's noise, and its scope."""
+    mask = possible_cells(evidence, position)
+    return drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask, evidence.scopes[position]
 
 
 def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:

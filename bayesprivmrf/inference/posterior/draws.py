@@ -109,6 +109,11 @@ class Draws:
         each = min(draws, max(1, most // chains))
         return np.linspace(0, draws - 1, each).round().astype(int)
 
+    def log_prior(self, kept: int) -> dict[str, FloatArray]:
+        """Log density of each part of the prior, of all draws or of as many thinned ones of each chain."""
+        places = np.linspace(0, self.shape[1] - 1, kept).round().astype(int)  # as `thinned` keeps them
+        return {name: values[:, places] for name, values in self.finished.log_prior.items()}
+
     def pairs(self, most: int) -> Iterator[tuple[int, int]]:
         """Chain and draw of each thinned draw."""
         kept = self.thinned(most)

@@ -51,8 +51,8 @@ class ExactRecords(HyperDirichlet):
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """``log_rows``, the rows' log-probabilities, which are drawn along."""
-        return ("log_rows",)
+        """``log_rows`` and ``shape_position``, the rows and where their shapes are, which are drawn along."""
+        return ("log_rows", "shape_position")
 
     @cached_property
     def _tape(self) -> RecordTape:
@@ -131,7 +131,8 @@ class ExactRecords(HyperDirichlet):
         counts = np.zeros((*lead, self.forest.offsets[-1]))
         counts[..., self._measured.cells] = draws["counts"]
         rows = np.asarray(draws["log_rows"]).reshape(math.prod(lead), -1).T
-        return self._finished(rows, counts, np.asarray(draws["total"], dtype=float))
+        shapes = self.prior.shapes(draws["shape_position"]).reshape(rows.shape[::-1]).T
+        return self._finished(rows, counts, np.asarray(draws["total"], dtype=float), shapes)
 
     def _log_likelihood(self, counts: FloatArray) -> FloatArray:
         """Log kernel of the noise, shape (chain, draw), nats."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -41,6 +41,14 @@ class Finished:
         one for each draw; None where it is drawn exactly.
     unmoved
         Share of the draws in which none of those steps was accepted; None where it is not known.
+    log_prior
+        Log density of each part of the population's prior given its learned numbers, nats, shape (chain, draw):
+        rows by their log-ratios, one part a clique, ``rows[a,b]``; or one part an effect, ``effects[a,b]``.
+    learned
+        Learned numbers of the prior, by name, shape (chain, draw), standardised: a priori of mean 0, variance 1.
+    prior_fit
+        Sum of all parts' log prior densities, standardised: given the learned numbers, of mean 0 and variance 1
+        under the prior. Below 0 where the population is more uneven than the prior would have it.
     """
 
     marginals: FloatArray
@@ -50,6 +58,9 @@ class Finished:
     scales: FloatArray | None = None
     acceptance: FloatArray | float | None = None
     unmoved: FloatArray | float | None = None
+    log_prior: Mapping[str, FloatArray] = field(default_factory=dict)
+    learned: Mapping[str, FloatArray] = field(default_factory=dict)
+    prior_fit: FloatArray | None = None
 
 
 class Formulation(Protocol):

@@ -40,6 +40,7 @@ from bayesprivmrf.inference.posterior.forest_measurements import rough_counts
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import (
     NoiseData,
     observe_noisy_counts,
@@ -175,16 +176,16 @@ class HyperDirichlet:
         """Marginals, counts and effects of sampled draws; the parameters are drawn from Dirichlet(α + n)."""
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
+        shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
         counts = np.zeros((*lead, self.forest.offsets[-1]))
         counts[..., self._measured.cells] = sampled
         if self.total is not None:
             total = np.full(lead, float(self.total))
         else:
             total = np.asarray(draws["total"], dtype=float)
-        parameters = np.zeros(counts.shape)
-        parameters[..., self._measured.cells] = sampled + draws.get("shapes", self.concentration)
-        rows = parameters.reshape(math.prod(lead), counts.shape[-1]).T[self.forest.cells]
-        return self._finished(draw_log_rows(self.forest, rows, rng), counts, total)
+        order = np.searchsorted(self._measured.cells, self.forest.cells)
+        flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (sampled, shapes))
+        return self._finished(draw_log_rows(self.forest, flat + shapes, rng), counts, total, shapes)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
@@ -198,7 +199,7 @@ class HyperDirichlet:
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
         counts[0][:, forest.cells] = draw_tables(forest, log_rows, total, rng).T
-        return self._finished(log_rows, counts, total[np.newaxis].astype(float))
+        return self._finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @property
     def forest(self) -> JunctionForest:
@@ -267,15 +268,27 @@ class HyperDirichlet:
         places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]
         return np.concatenate([rows, places, shape_positions], axis=1)
 
-    def _finished(self, log_rows: FloatArray, counts: FloatArray, total: FloatArray) -> Finished:
-        """What follows from the rows' log-probabilities, shape (possible cells, draws)."""
+    def _finished(
+        self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
+    ) -> Finished:
+        """What follows from the rows' log-probabilities and shapes, (possible cells, draws) both."""
         forest, lead = self.forest, counts.shape[:-1]
         marginals = np.zeros(counts.shape)
         marginals[..., forest.cells] = marginals_of(forest, log_rows).T.reshape(*lead, forest.cells.size)
         effects = effects_of(forest, log_rows)
+        log_prior, fit = self.prior.judged(log_rows, shapes)
         return Finished(
             marginals=marginals,
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
+            log_prior=self._by_clique("rows", lead, log_prior),
+            learned=self._by_clique("concentration", lead, self.prior.standardised(shapes)),
+            prior_fit=fit.reshape(lead),
         )
+
+    def _by_clique(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
+        """Draws of one number a clique of the forest, in which `values` has a row for each."""
+        names = dimension_names(self.evidence.specification.domain)
+        labels = [table_name(kind, names, self.forest.scopes[clique]) for clique in self.forest.order]
+        return {label: row.reshape(lead) for label, row in zip(labels, values, strict=False)}

@@ -16,6 +16,7 @@ from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positi
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.judgement import totals
+from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
@@ -161,8 +162,8 @@ class LatentCounts:
         Warns
         -----
         SamplingWarning
-            The chains have not mixed, diverged, or were stopped early. An interrupted sampling keeps what was
-            drawn.
+            The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
+            An interrupted sampling keeps what was drawn.
         """
         begin = time.perf_counter()
         check_settings(sampler, draws, tune, chains, settings)
@@ -190,11 +191,13 @@ class LatentCounts:
             finished = formulation.finish(sampled.draws, afterwards)
         else:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
-        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished)
+        alarms = raise_alarms(evidence, finished)
+        diagnosis = alarms.added_to(diagnose(sampled, formulation.judged, evidence, sampler, finished))
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
             **diagnosis.as_stats(),
+            **alarms.numbers,
             **sampled.stats,
             "seconds": time.perf_counter() - begin,
             "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",

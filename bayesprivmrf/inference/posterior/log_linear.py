@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effect
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import (
     NoiseData,
     observe_noisy_counts,
@@ -214,6 +216,9 @@ class LogLinear:
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,
+            log_prior=self._log_prior(effects.reshape(*lead, -1), log_scales),
+            learned=self._learned(log_scales),
+            prior_fit=self._prior_fit(effects.reshape(*lead, -1), log_scales),
         )
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
@@ -241,7 +246,34 @@ class LogLinear:
             effects=effects[np.newaxis],
             total=total[np.newaxis].astype(float),
             scales=np.exp(log_scales)[np.newaxis],
+            log_prior=self._log_prior(effects[np.newaxis], log_scales[np.newaxis]),
+            learned=self._learned(log_scales[np.newaxis]),
+            prior_fit=self._prior_fit(effects[np.newaxis], log_scales[np.newaxis]),
         )
+
+    def _log_prior(self, effects: FloatArray, log_scales: FloatArray) -> dict[str, FloatArray]:
+        """Log density of each effect's coordinates given the scales, but for its constant."""
+        coordinates, levels = self.latent.effects, self.latent.effects_prior.levels
+        names = dimension_names(self.evidence.specification.domain)
+        own = log_scales[..., levels]
+        density = -0.5 * (effects * np.exp(-own)) ** 2 - own
+        return {
+            table_name("effects", names, subset): density[..., start:stop].sum(axis=-1)
+            for subset, (start, stop) in zip(coordinates.subsets, pairwise(coordinates.offsets), strict=True)
+        }
+
+    def _prior_fit(self, effects: FloatArray, log_scales: FloatArray) -> FloatArray:
+        """Sum of squares of the effects in their prior deviations, standardised and negative."""
+        own = log_scales[..., self.latent.effects_prior.levels]
+        squares = (effects * np.exp(-own)) ** 2
+        return (1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1))
+
+    def _learned(self, log_scales: FloatArray) -> dict[str, FloatArray]:
+        if not self._learns_scale:
+            return {}
+        prior, covariance = self.latent.effects_prior, self.latent.scale_covariance
+        standardised = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(covariance))
+        return {f"scale of order {order}": standardised[..., k] for k, order in enumerate(prior.orders)}
 
     def _potentials(self, effects: FloatArray) -> FloatArray:
         flat = self.latent.effects.potentials(effects)

@@ -15,10 +15,12 @@ __all__ = [
     "drawn_noise",
     "has_zeros",
     "latent_tables",
+    "log_likelihoods",
     "noisy_table",
     "possible_cells",
     "replicated_tables",
     "table_labels",
+    "whole_counts",
 ]
 
 
@@ -59,10 +61,27 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
     replicated = []
     for position, table in enumerate(latent_tables(evidence, counts)):
         law = evidence.noise[position]
-        exact = np.maximum(np.rint(table), 0.0) if law.is_discrete else table
-        noisy = exact + drawn_noise(law, table.shape, rng)
+        noisy = whole_counts(law, table) + drawn_noise(law, table.shape, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
+
+
+def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatArray]:
+    """Log density of each noisy table given its latent counts, nats, shape (chain, draw).
+
+    Under an integer law the counts are rounded first.
+    """
+    densities = []
+    for position, table in enumerate(latent_tables(evidence, counts)):
+        law, mask = evidence.noise[position], possible_cells(evidence, position)
+        residuals = (noisy_table(evidence, position) - whole_counts(law, table))[..., mask]
+        densities.append(law.log_density(residuals).sum(axis=-1))
+    return dict(zip(table_labels(evidence), densities, strict=True))
+
+
+def whole_counts(law: NoiseLaw, counts: FloatArray) -> FloatArray:
+    """Counts as an integer law's noise was added to them; a continuous law's as they are."""
+    return np.maximum(np.rint(counts), 0.0) if law.is_discrete else counts
 
 
 def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

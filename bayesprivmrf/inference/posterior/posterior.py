@@ -23,6 +23,7 @@ from bayesprivmrf.inference.posterior.quantities import (
     quantity_from,
     quantity_of,
 )
+from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior, mark_prior_decides
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, sampled_numbers
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -55,8 +56,9 @@ class Posterior(Card):
     ----------
     tree
         ArviZ DataTree: groups `posterior` (``marginal[a,b]``, ``counts[a,b]``, ``potentials[a,b]`` in the zero-sum
-        gauge, `total` if private), `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`, and
-        `prior` and `prior_predictive` if asked for. Dims are variables and coords are states, as text.
+        gauge, `total` if private), `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`,
+        `log_likelihood`, `log_prior` (`arviz.psense` scales them by powers), and `prior` and `prior_predictive` if
+        asked for. Dims are variables and coords are states, as text.
     status
         How the sampling ended.
     stats
@@ -179,7 +181,8 @@ class Posterior(Card):
             as given. ``attrs["rests_on"]`` is empty where one clique holds all variables, those given among them.
             Otherwise it names the declared independences that the intervals rest on, such as ``"age ⟂ income | job
             (declared, not measured)"``, and the printed table says so too: no noise and no number of records would
-            show them to be wrong.
+            show them to be wrong. ``attrs["prior_decides"]`` names the rows whose estimate is the prior's more than
+            the release's: making the prior stronger would move it by a standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -198,7 +201,8 @@ class Posterior(Card):
             drawn = self._draws.records(query, condition)
         is_whole = of == "records" and not condition
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
-        return mark_rests_on(frame, declared_independences(model, [*query, *condition]))
+        marked = mark_rests_on(frame, declared_independences(model, [*query, *condition]))
+        return mark_prior_decides(marked, is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1])))
 
     def probability(
         self,
@@ -327,6 +331,8 @@ class Posterior(Card):
         The discrepancy is :math:`\sum_i |y_i - n_i| / b` for Laplace noise, :math:`\sum_i (y_i - n_i)^2 / s^2` for
         normal noise, of the released y and of replicates. The tail probability says how often a replicate is at
         least as far: near 0 says that no table of the declared model is as close to the release as it should be.
+        ``margin[a,b]`` is of a margin that several released tables hold: the squared distances of the noisy margins
+        from their mean, over their noise variances. Near 0 it says that the tables are not of the same records.
 
         References
         ----------

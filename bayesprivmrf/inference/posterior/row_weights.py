@@ -49,6 +49,7 @@ __all__ = [
     "row_weights",
     "row_weights_data",
     "softened",
+    "trigamma",
 ]
 
 _LARGEST_FREEDOM = 1e10
@@ -102,6 +103,20 @@ def digamma(x):
     series = inverse * (1 / 240 - inverse * (1 / 132 - inverse * (691 / 32760 - inverse / 12)))
     series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - series)))
     return value + math.log(x) - 0.5 / x - series
+
+
+@njit(nogil=True, error_model="numpy")
+def trigamma(x):
+    """ψ'(x), x > 0: its asymptotic series, above ten."""
+    value = 0.0
+    while x < 10.0:
+        value += 1.0 / (x * x)
+        x += 1.0
+    inverse = 1.0 / (x * x)
+    series = inverse * (
+        1 / 6 - inverse * (1 / 30 - inverse * (1 / 42 - inverse * (1 / 30 - inverse * 5 / 66)))
+    )
+    return value + (1.0 + 0.5 / x + series) / x
 
 
 # far out, a number that is none ends a trajectory; an exception would end the sampling

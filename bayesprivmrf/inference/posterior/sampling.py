@@ -136,6 +136,7 @@ def prior_as_sampled(
         effects=shaped(prior.effects),
         total=shaped(prior.total),
         scales=None if prior.scales is None else shaped(prior.scales),
+        log_prior={name: shaped(values) for name, values in prior.log_prior.items()},
     )
     zeros = np.zeros((chains, draws))
     statistics: dict[str, np.ndarray] = dict.fromkeys(STATISTICS, zeros)

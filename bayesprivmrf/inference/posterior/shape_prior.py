@@ -32,6 +32,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 __all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "row_shapes", "row_shapes_pullback"]
@@ -139,6 +140,24 @@ class ShapePrior:
         result = np.array([row_shapes(point, self.tape)[0] for point in flat])
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
+    def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density of each clique's rows given α, by their log-ratios, and the sum's standard score.
+
+        From (cells, draws) to (cliques, draws) and (draws,). The score is 0 on average given α, of variance 1.
+        """
+        forest = self.forest
+        homes = np.searchsorted(self.tape.clique_cells, forest.row_starts[:-1], side="right") - 1
+        rows = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
+        return _judged_rows(*rows, forest.row_starts, homes, len(forest.order))
+
+    def standardised(self, shapes: FloatArray) -> FloatArray:
+        """Log A of each clique in standard deviations of its prior, (cells, draws) to (cliques, draws)."""
+        if not self.size:
+            return np.zeros((0, shapes.shape[1]))
+        first = self.tape.clique_cells[:-1]
+        means = np.add.reduceat(shapes - FLOOR, first) / np.diff(self.tape.clique_cells)[:, np.newaxis]
+        return np.log(np.maximum(means, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
+
 
 @njit(nogil=True, error_model="numpy")
 def _log_whole(group, position, tape):
@@ -203,3 +222,25 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):
                 result[k] -= whole * math.exp(position[k] - log_whole)
     return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
+    """What `ShapePrior.judged` gives; the log density of a row has a known mean and variance given its α."""
+    draws = shapes.shape[1]
+    density, scores = np.zeros((cliques, draws)), np.zeros(draws)
+    for draw in range(draws):
+        excess, variance = 0.0, 0.0
+        for row in range(row_starts.size - 1):
+            mass, log_density = 0.0, 0.0
+            for i in range(row_starts[row], row_starts[row + 1]):
+                alpha = shapes[i, draw]
+                mass += alpha
+                log_density += alpha * log_rows[i, draw] - math.lgamma(alpha)
+                excess += alpha * (log_rows[i, draw] - digamma(alpha))
+                variance += alpha * alpha * trigamma(alpha)
+            density[homes[row], draw] += log_density + math.lgamma(mass)
+            excess += mass * digamma(mass)
+            variance -= mass * mass * trigamma(mass)
+        scores[draw] = excess / math.sqrt(max(variance, 1e-300))
+    return density, scores

@@ -11,7 +11,13 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import effect_cells
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
-from bayesprivmrf.inference.posterior.measured import has_zeros, noisy_table, replicated_tables, table_labels
+from bayesprivmrf.inference.posterior.measured import (
+    has_zeros,
+    log_likelihoods,
+    noisy_table,
+    replicated_tables,
+    table_labels,
+)
 from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects
@@ -46,6 +52,8 @@ def build_tree(
 ) -> xr.DataTree:
     """Tree of the groups `posterior`, `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`.
 
+    `log_likelihood` and `log_prior` hold one number a draw of each noisy table and of each part of the prior.
+
     Parameters
     ----------
     evidence, formulation, finished, sampled
@@ -70,7 +78,10 @@ def build_tree(
             evidence, [noisy_table(evidence, p) for p in range(len(evidence.scopes))], ()
         ),
         "constant_data": _constants(evidence, formulation),
+        "log_likelihood": _log_densities(finished, log_likelihoods(evidence, finished.counts)),
     }
+    if finished.log_prior:
+        groups["log_prior"] = _log_densities(finished, finished.log_prior)
     if prior is not None:
         groups["prior"] = _draws(evidence, prior)
         groups["prior_predictive"] = _replicates(evidence, prior, rng)
@@ -109,6 +120,17 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
         dataset.attrs["potentials"] = (
             f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
         )
+    return dataset
+
+
+def _log_densities(finished: Finished, densities: Mapping[str, FloatArray]) -> xr.Dataset:
+    """Log densities of one number a draw each, nats."""
+    import xarray as xr
+
+    dataset = xr.Dataset(
+        {name: (_DRAWN, values) for name, values in densities.items()}, coords=_drawn_coordinates(finished)
+    )
+    dataset.attrs["sample_dims"] = list(_DRAWN)
     return dataset
 
 

@@ -65,7 +65,9 @@ def test_a_second_fit_of_the_same_structure_takes_the_new_release(release, fitte
 
 def test_marginals_follow_from_the_counts_by_their_conjugate_law(release):
     """One table: E(mu | n) = (n + 1) / (N + 3), so the means over the draws agree to Monte Carlo error."""
-    drawn = LatentCounts(formulation="hyper-dirichlet", concentration=1.0).fit(release, rng=1).tree["posterior"]
+    drawn = (
+        LatentCounts(formulation="hyper-dirichlet", concentration=1.0).fit(release, rng=1).tree["posterior"]
+    )
     expected = (drawn["counts[a]"] + 1).mean(("chain", "draw")) / 203
     spread = drawn["marginal[a]"].std(("chain", "draw"))
     assert np.abs(drawn["marginal[a]"].mean(("chain", "draw")) - expected).values == pytest.approx(

@@ -1,0 +1,219 @@
+r"""Whether a posterior contradicts the release that it was made from; mixing is judged elsewhere (`diagnostics`).
+
+Let T(y, n) be a discrepancy whose mean given the true tables n is 0 and whose variance is 1, whatever they are: the
+noise sees to that. Where model and prior are right, truth and release are one draw of their joint law, so that
+
+.. math:: E\,E[T \mid y] = 0, \qquad \operatorname{var} E[T \mid y] = 1 - E \operatorname{var}(T \mid y),
+
+the law of total variance. Hence
+
+.. math:: z = \frac{E[T \mid y]}{\sqrt{\max(1 - \operatorname{var}(T \mid y),\, 1/4) + e^2}},
+
+e being the Monte Carlo error of the numerator, is nearly standard normal, or smaller where the floor of 1/4 acts. No
+selection by y spoils it, for cells are selected by the latent table n of each draw. The same holds of a discrepancy
+between parameters and their prior, which has mean 0 and variance 1 under the prior. Three are judged, at 3.3: a
+normal score passes it once in a thousand, or in two thousand for one sign.
+
+- The number of records: :math:`T = (\hat N - N) / s`, s being the standard error of the release's own estimate. This
+  is Hausman's test of an efficient estimate against an unbiased one.
+- Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
+  deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
+  noise that is above zero is mistaken for people, and T is far below zero.
+- The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less its
+  mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of the three
+  against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm is raised
+  where the release pins T down, for then a prior can be wrong and do no harm; nor where the strength was learned,
+  which mends what this finds: sticky chains contradict the learned prior's shape, and their intervals hold.
+
+References
+----------
+Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
+Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
+Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import chdtrc, ndtri
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.checks import shared_margins
+from bayesprivmrf.inference.posterior.diagnostics import FEWEST, Diagnosis
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import latent_tables
+from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Alarms", "raise_alarms"]
+
+LARGEST_SCORE = 3.3
+"""Standard normal score beyond which posterior and release contradict each other."""
+SMALLEST_TAIL = 1e-5
+"""Tail probability, over the number of tests, below which noisy margins are not of one table."""
+SMALLEST_PRIOR_TAIL = 1e-3
+"""Tail probability, two-sided and over their number, below which a learned number is far out in its prior."""
+_FEWEST_CELLS = 5
+"""Small cells from which their sum is nearly normal."""
+_PRESSED = 3.0
+"""Noise standard deviations below which a latent count may be pressed against zero."""
+SMALLEST_OPEN = 0.25
+"""Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters."""
+_FLOOR, _PRIOR_FLOOR = 0.25, 0.1
+_TOLD = 3.0
+"""Standard errors that a private number of records must be above zero, for its truncation there is no surplus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarms:
+    """What was found of one posterior.
+
+    Parameters
+    ----------
+    numbers
+        For `Posterior.stats`: ``total_score``, ``pressed_score`` and ``prior_fit_score``, z of the module's formula,
+        where they exist; ``prior_fit_open``, what var(T | y) of the last is; ``learned_score``, the learned number of
+        the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
+        cells whose probability the prior decides (`sensitivity`); and ``margin_tail``, the smallest tail probability
+        of the margins that several released tables share.
+    contradictions
+        Each way in which the posterior contradicts the release, with its remedy.
+    cautions
+        Each thing besides that a reader must know, with its remedy.
+    """
+
+    numbers: Mapping[str, float]
+    contradictions: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+
+    def added_to(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The diagnosis with these problems; a contradicted posterior is not trusted."""
+        return replace(
+            diagnosis,
+            problems=(*diagnosis.problems, *self.contradictions, *self.cautions),
+            status=Status.NOT_TRUSTED if self.contradictions else diagnosis.status,
+        )
+
+
+def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
+    """Compare a posterior with its release and with its prior; draws that cannot be judged raise no alarm."""
+    if finished.total.shape[1] < FEWEST or not np.isfinite(finished.counts).all():
+        return Alarms(numbers={})
+    numbers: dict[str, float] = {}
+    contradictions = [
+        *_total(evidence, finished, numbers),
+        *_pressed(evidence, finished, numbers),
+        *_margins(evidence, numbers),
+        *_prior_fit(finished, numbers),
+    ]
+    cautions = _learned(finished, numbers)
+    return Alarms(numbers=numbers, contradictions=tuple(contradictions), cautions=tuple(cautions))
+
+
+def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
+    error, estimate = evidence.total_standard_error, evidence.estimated_total
+    if error == 0 or not _is_told(evidence):
+        return []
+    score = numbers["total_score"] = _score((estimate - finished.total) / error)
+    if abs(score) <= LARGEST_SCORE:
+        return []
+    return [
+        f"the posterior's number of records, {finished.total.mean():,.0f} ± {finished.total.std():,.0f}, contradicts "
+        f"the release's own estimate, {estimate:,.0f} ± {error:,.0f} (score {-score:.1f}, wanted: within "
+        f"{LARGEST_SCORE}): the prior does not fit these tables; leave `concentration` and `scale` to be learned, or "
+        "take another formulation"
+    ]
+
+
+def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if not (evidence.total_standard_error == 0 or _is_told(evidence)):
+        return []
+    surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
+    for position, latent in enumerate(latent_tables(evidence, finished.counts)):
+        start, stop = evidence.offsets[position : position + 2]
+        deviation = evidence.noise[position].standard_deviation
+        counts = latent.reshape(*cells.shape, stop - start)
+        is_small = (counts < _PRESSED * deviation) & evidence.possible[start:stop]
+        residuals = (evidence.noisy_counts[start:stop] - counts) / deviation
+        surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
+        cells += is_small.sum(axis=-1)
+    if cells.mean() < _FEWEST_CELLS:
+        return []
+    score = numbers["pressed_score"] = _score(surplus / np.sqrt(np.maximum(cells, 1.0)))
+    if score >= -LARGEST_SCORE:
+        return []
+    each = -float(surplus.sum() / cells.sum())
+    return [
+        f"small cells hold more records in the posterior than were released, by {each:.2f} noise standard "
+        f"deviations in each of {cells.mean():.0f} (score {-score:.1f}, wanted: at most {LARGEST_SCORE}): noise is "
+        "taken for people, as a prior does that expects some in every cell; leave `concentration` to be learned, "
+        "lower it, or merge states"
+    ]
+
+
+def _margins(evidence: Evidence, numbers: dict[str, float]) -> list[str]:
+    found = shared_margins(evidence)
+    if not found:
+        return []
+    tails = [float(chdtrc(margin.freedom, margin.discrepancy(margin.noisy))) for margin in found]
+    worst = int(np.argmin(tails))
+    numbers["margin_tail"] = tails[worst]
+    if tails[worst] * len(tails) >= SMALLEST_TAIL:
+        return []
+    return [
+        f"released tables disagree on {found[worst].label} by more than their noise (tail probability "
+        f"{tails[worst]:.1g}, smallest of {len(tails)}): they are not of the same records, or their noise is of "
+        "another law; fit the releases apart, or ask who made them"
+    ]
+
+
+def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if finished.prior_fit is None or not finished.prior_fit.any():
+        return []
+    score = numbers["prior_fit_score"] = _score(finished.prior_fit, _PRIOR_FLOOR)
+    is_open = numbers["prior_fit_open"] = min(float(finished.prior_fit.var()), 1.0)
+    if finished.learned or abs(score) <= LARGEST_SCORE or is_open < SMALLEST_OPEN:
+        return []
+    return [
+        f"the population is more {'even' if score > 0 else 'uneven'} than the prior has it (score {score:.1f}, "
+        f"wanted: within {LARGEST_SCORE}), and the release leaves much to the prior; leave `concentration` and "
+        "`scale` to be learned, or take another formulation"
+    ]
+
+
+def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if finished.log_prior:
+        decided = is_decided_by_prior(finished.marginals, finished.log_prior)
+        numbers["prior_decides"] = float(decided.mean()) if decided.size else 0.0
+    scores = {name: float(values.mean()) for name, values in finished.learned.items()}
+    if not scores:
+        return []
+    farthest = max(scores, key=lambda name: abs(scores[name]))
+    score = numbers["learned_score"] = scores[farthest]
+    share = numbers.get("prior_decides", 0.0)
+    if share == 0 or abs(score) <= -ndtri(0.5 * SMALLEST_PRIOR_TAIL / len(scores)):
+        return []
+    return [
+        f"the prior's {farthest} was learned to be {abs(score):.1f} of its standard deviations "
+        f"{'above' if score > 0 else 'below'} what is expected of it, and the prior decides {share:.0%} of the "
+        "probabilities; compare with another formulation before you rely on them"
+    ]
+
+
+def _is_told(evidence: Evidence) -> bool:
+    return evidence.has_total and evidence.estimated_total >= _TOLD * evidence.total_standard_error
+
+
+def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
+    """The score of the module's formula, from draws of T, shape (chain, draw)."""
+    import arviz as az
+
+    variance = float(discrepancy.var())
+    size = float(az.ess(discrepancy)) if variance > 1e-12 else math.inf
+    own = max(1 - variance, floor) + (variance / size if math.isfinite(size) else 0.0)
+    return float(discrepancy.mean()) / math.sqrt(own)

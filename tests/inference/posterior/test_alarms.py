@@ -1,0 +1,199 @@
+"""Alarms: each is raised where its fault is, and is silent where the model is right; by what `fit` returns."""
+
+import warnings
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pytest
+from inference.conftest import specification
+from inference.posterior.drawn import drawn_posterior, release_of
+
+from bayesprivmrf.errors import SamplingWarning
+from bayesprivmrf.inference import LatentCounts, Status
+from bayesprivmrf.inference.posterior.alarms import raise_alarms
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
+from bayesprivmrf.release import NoisyStatistics
+
+CHAIN = specification({v: [0, 1, 2, 3] for v in "abcde"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+
+
+def chain_release(rows, *, records=1000, scale=12.0, seed=1, shift=0.0):
+    """Noisy pair tables of a chain with the given rows at every step."""
+    rng = np.random.default_rng(seed)
+    law, now, tables = DiscreteLaplace(scale), rng.integers(4, size=records), {}
+    for pair in CHAIN.cliques:
+        later = (rng.random((records, 1)) > rows[now].cumsum(axis=1)[:, :-1]).sum(axis=1)
+        counts = np.bincount(4 * now + later, minlength=16).reshape(4, 4)
+        tables[pair], now = counts + law.draw((4, 4), rng), later
+    tables[CHAIN.cliques[0]] = tables[CHAIN.cliques[0]] + np.full((4, 4), shift)
+    return NoisyStatistics.from_tables(CHAIN, tables, noise=law)
+
+
+def fitted(release, **settings):
+    """A short exact fit, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = LatentCounts(formulation="exact", **settings).fit(
+            release, rng=1, draws=200, tune=300, time_limit=1e-9
+        )
+    told = " ".join(str(each.message) for each in caught if each.category is SamplingWarning)
+    return posterior, told
+
+
+STICKY = np.full((4, 4), 0.01) + 0.96 * np.eye(4)
+FLAT = np.full((4, 4), 0.25)
+EVEN = np.random.default_rng(5).dirichlet(np.ones(4), 4)
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    return fitted(chain_release(STICKY), concentration=1.0)
+
+
+@pytest.fixture(scope="module")
+def right():
+    return fitted(chain_release(EVEN), concentration=1.0)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return fitted(chain_release(STICKY))
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        ("total_score", "number of records"),
+        ("pressed_score", "small cells hold more records"),
+        ("prior_fit_score", "more uneven than the prior"),
+    ],
+)
+def test_a_uniform_prior_on_nearly_empty_tables_is_found_out(wrong, right, learned, score, text):
+    posterior, told = wrong
+    assert posterior.status is Status.NOT_TRUSTED
+    assert posterior.stats[score] < -3.3
+    assert text in told
+    assert any(text in problem for problem in posterior.summary()["problems"])
+    for quiet, said in (right, learned):
+        assert text not in said
+        assert quiet.status is not Status.NOT_TRUSTED
+
+
+def test_a_prior_that_is_wrong_raises_no_alarm_where_the_release_decides_everything():
+    posterior, told = fitted(chain_release(STICKY, records=20_000, scale=0.5), concentration=1.0)
+    assert posterior.stats["prior_fit_score"] < -3.3
+    assert posterior.stats["prior_fit_open"] < 0.25
+    assert "than the prior" not in told
+
+
+def test_tables_that_disagree_on_what_they_share_are_found_out(right):
+    posterior, told = fitted(chain_release(EVEN, shift=80.0), concentration=1.0)
+    assert "released tables disagree on margin[b]" in told
+    assert posterior.status is Status.NOT_TRUSTED
+    assert "disagree" not in right[1]
+    assert right[0].stats["margin_tail"] > 1e-3
+
+
+def test_the_predictive_check_has_a_row_for_each_shared_margin(right):
+    check = right[0].predictive_check()
+    margins = check.loc[["margin[b]", "margin[c]", "margin[d]"]]
+    assert len(check) == 7
+    assert (margins["p_value"] > 1e-3).all()
+    assert margins["replicated"].to_numpy() == pytest.approx(4.0, rel=0.2)  # degrees of freedom
+    far, _ = fitted(chain_release(EVEN, shift=80.0), concentration=1.0)
+    assert far.predictive_check().loc["margin[b]", "p_value"] < 0.01
+
+
+def test_a_margin_that_three_tables_share_is_one_row_and_zeros_are_left_out():
+    model = specification(
+        {v: [0, 1, 2] for v in "abcd"},
+        [("a", "b"), ("b", "c"), ("b", "d")],
+        [(("a", x), ("b", 2)) for x in range(3)],
+    )
+    check = drawn_posterior(release_of(model, law=Gaussian(3.0)), 400).predictive_check()
+    assert list(check.index[3:]) == ["margin[b]"]
+    assert check.loc["margin[b]", "replicated"] == pytest.approx(4.0, rel=0.2)  # two states, three tables
+
+
+def test_learned_numbers_are_standardised_by_their_prior():
+    posterior = drawn_posterior(release_of(CHAIN, total=200), 400)
+    finished = posterior._draws.finished
+    standard = np.concatenate([values.ravel() for values in finished.learned.values()])
+    assert standard.mean() == pytest.approx(0, abs=0.2)
+    assert standard.std() == pytest.approx(1, abs=0.1)
+
+
+def test_a_learned_number_far_out_is_told_where_the_prior_decides_and_nowhere_else():
+    for release, is_told in (
+        (chain_release(FLAT, scale=30.0), True),
+        (chain_release(EVEN, scale=0.5), False),
+    ):
+        posterior, told = fitted(release)
+        assert "was learned to be" not in told
+        finished = posterior._draws.finished
+        far = {name: values + 6.0 for name, values in finished.learned.items()}
+        alarms = raise_alarms(posterior._evidence, replace(finished, learned=far))
+        assert any("was learned to be" in caution for caution in alarms.cautions) == is_told
+        assert not alarms.contradictions
+
+
+def test_under_its_own_prior_a_population_has_the_fit_that_the_formula_says():
+    """Means of 4,000 draws within four standard errors of 0, variances of 1; a wrong constant moves either."""
+    release, choices = (
+        release_of(CHAIN, total=200),
+        ({"concentration": 0.5}, {}, {"formulation": "log-linear"}),
+    )
+    for settings in choices:
+        fit = drawn_posterior(release, 4000, **settings)._draws.finished.prior_fit  # pyright: ignore[reportArgumentType]
+        assert fit is not None
+        assert fit.mean() == pytest.approx(0, abs=4 / np.sqrt(4000))
+        assert fit.var() == pytest.approx(1, abs=0.2)
+
+
+def test_rows_that_the_prior_decides_are_named_and_others_are_not():
+    empty, _ = fitted(chain_release(FLAT, scale=30.0))
+    marked = empty.interval(["a", "b"])
+    assert set(marked.attrs["prior_decides"]) <= set(marked.index)
+    assert marked.attrs["prior_decides"]
+    assert "prior decides" in str(marked.columns.name)
+    assert list(marked.columns) == ["estimate", "lower", "upper"]
+    assert empty.stats["prior_decides"] > 0.2
+    full, _ = fitted(chain_release(EVEN, records=20_000, scale=1.0))
+    assert full.interval(["a", "b"]).attrs["prior_decides"] == ()
+    assert full.interval(["a", "c"]).attrs["prior_decides"] == ()
+    assert full.interval(["a", "b"], of="records").attrs["prior_decides"] == ()
+
+
+def test_arviz_scales_the_prior_and_the_likelihood_by_the_tree(learned):
+    posterior, _ = learned
+    groups = posterior.tree
+    assert list(groups["log_likelihood"].data_vars) == [f"noisy_counts[{a},{b}]" for a, b in CHAIN.cliques]
+    assert set(groups["log_prior"].data_vars) == {f"rows[{a},{b}]" for a, b in CHAIN.cliques}
+    sensitive = az.psense(groups, var_names=["marginal[a,b]"], group="likelihood")["marginal[a,b]"]
+    assert np.isfinite(sensitive.values).all()
+    counts = groups["posterior"]["counts[a,b]"].values
+    noisy = groups["observed_data"]["noisy_counts[a,b]"].values
+    expected = DiscreteLaplace(12.0).log_density(noisy - counts).sum(axis=(-2, -1))
+    assert groups["log_likelihood"]["noisy_counts[a,b]"].values == pytest.approx(expected)
+
+
+def test_power_scaling_a_beta_prior_moves_a_share_as_conjugacy_says():
+    """For q ~ Beta(λα + n_1, λα + n_2) the derivative of the mean by log λ at 1 is known."""
+    from bayesprivmrf.inference.posterior.sensitivity import prior_sensitivity
+
+    rng = np.random.default_rng(3)
+    drawn = rng.beta(1 + 3, 1 + 9, (4, 20_000))
+    log_prior = {"row": np.log(drawn) + np.log1p(-drawn)}
+    mean = lambda power: (power + 3) / (2 * power + 12)  # noqa: E731
+    slope = (mean(1.001) - mean(0.999)) / 0.002
+    assert prior_sensitivity(drawn, log_prior) == pytest.approx(abs(slope) / drawn.std(), abs=0.03)
+
+
+def test_few_draws_raise_no_alarm():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posterior = LatentCounts(formulation="exact", concentration=1.0).fit(
+            chain_release(STICKY), rng=1, draws=4, tune=5, time_limit=1e-9
+        )
+    assert "total_score" not in posterior.stats
