@@ -72,14 +72,14 @@ def rests_on_text(statements: Sequence[str]) -> str:
     return f"{'; '.join(statements)} {_DECLARED}" if statements else ""
 
 
-def mark_rests_on(frame: pd.DataFrame, statements: Sequence[str]) -> pd.DataFrame:
+def mark_rests_on(table: pd.DataFrame, statements: Sequence[str]) -> pd.DataFrame:
     """Say on what a table rests: all of it in ``attrs["rests_on"]``, in short above the index where it is printed."""
-    frame.attrs["rests_on"] = rests_on_text(statements)
+    table.attrs["rests_on"] = rests_on_text(statements)
     if statements:
         more = f" and {len(statements) - 1} more" if len(statements) > 1 else ""
         short = f"{statements[0]}{more} (declared)"
-        frame.columns.name = short if len(short) <= _WIDEST else "not measured together: attrs['rests_on']"
-    return frame
+        table.columns.name = short if len(short) <= _WIDEST else "not measured together: attrs['rests_on']"
+    return table
 
 
 def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:

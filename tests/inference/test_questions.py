@@ -131,7 +131,7 @@ def test_a_conditional_on_what_hardly_ever_happens_keeps_its_digits():
 
 
 def test_shares_of_records_are_those_of_each_draws_whole_counts():
-    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 200)
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 200, concentration=1.0)
     counts = np.maximum(np.rint(posterior.tree["posterior"]["counts[a,b]"].values[0]), 0)[:, :, 0]
     frame = posterior.interval(["a"], of="records", given={"b": "x"})
     if not (counts.sum(axis=1) > 0).all():
@@ -141,7 +141,9 @@ def test_shares_of_records_are_those_of_each_draws_whole_counts():
     np.testing.assert_allclose(frame["lower"], np.quantile(shares, 0.05, axis=0), atol=1e-12)
     with pytest.raises(ModelError, match="no clique holds"):
         posterior.interval(["a"], of="records", given={"c": 0})
-    none = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=2, records=2), 50)
+    none = drawn_posterior(
+        release_of(specification(*AWKWARD["tree"]), total=2, records=2), 50, concentration=1.0
+    )
     with pytest.raises(ModelError, match="some draws no record"):
         none.interval(["a"], of="records", given={"b": "x"})
 

@@ -67,7 +67,7 @@ class Density:
         Makes the C function, at the first use.
     kinds
         Type and number of axes of each array of the data, one letter and digit each: ``f1 i1 f2 ...``.
-    data
+    arrays
         What it is driven by: arrays, and tuples of arrays.
     size
         Number of the sampler's positions.
@@ -77,7 +77,7 @@ class Density:
 
     visit: Callable[[], Any]
     kinds: str
-    data: tuple[Any, ...]
+    arrays: tuple[Any, ...]
     size: int
     shapes: Mapping[str, tuple[int, ...]]
 
@@ -98,7 +98,7 @@ class Density:
     @cached_property
     def given(self) -> IntArray:
         """What the C function is given for the task `POSTERIOR`; it must outlive every call."""
-        numbers, arrays, kinds = [POSTERIOR, *[0] * (_HEAD - 1)], _leaves(self.data), self.kinds.split()
+        numbers, arrays, kinds = [POSTERIOR, *[0] * (_HEAD - 1)], _leaves(self.arrays), self.kinds.split()
         for array, kind in zip(arrays, kinds, strict=True):
             if (_KINDS[array.dtype.str[1:]] + str(array.ndim), array.flags.c_contiguous) != (kind, True):
                 raise TypeError(
@@ -151,6 +151,6 @@ def _address(array: FloatArray) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
 
-def _leaves(data: Any) -> list[Any]:
+def _leaves(arrays: Any) -> list[Any]:
     """The arrays of nested tuples, in order."""
-    return [leaf for part in data for leaf in _leaves(part)] if isinstance(data, tuple) else [data]
+    return [leaf for part in arrays for leaf in _leaves(part)] if isinstance(arrays, tuple) else [arrays]

@@ -137,7 +137,7 @@ class HyperDirichlet:
         return Density(
             visit=visit_forest,
             kinds=KINDS,
-            data=(tuple(self._rows), tuple(self._noise)),
+            arrays=(tuple(self._rows), tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
             shapes={"counts": (cells,), "total": (), "shapes": (cells,)},
         )

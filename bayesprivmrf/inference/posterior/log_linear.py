@@ -150,7 +150,7 @@ class LogLinear:
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            data=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.tape), tuple(self._noise)),
+            arrays=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.tape), tuple(self._noise)),
             size=stretching.mode.size + stretching.root.shape[0],
             shapes={
                 "counts": cells.shape,

@@ -117,12 +117,12 @@ def target_acceptance(evidence: Evidence, smoothing: float) -> float:
     return 0.8 if smoothing > 0 or not evidence.is_absolute[evidence.possible].any() else ACCEPTANCE
 
 
-def observe_noisy_counts(data: NoiseData, counts: Any) -> Any:
+def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
     """Declare the observed variable ``noisy_counts`` inside a PyMC model, dims ``noisy_cell``.
 
     Parameters
     ----------
-    data
+    noise
         The release; noisy counts and noise scales become ``pm.Data``.
     counts
         Symbolic latent counts of the possible cells, records.
@@ -130,18 +130,18 @@ def observe_noisy_counts(data: NoiseData, counts: Any) -> Any:
     import pymc as pm
     import pytensor.tensor as pt
 
-    absolute, smoothing = data.absolute > 0, float(data.settings[1])
-    rows = np.repeat(np.arange(data.noisy.size), np.diff(data.starts))
-    sums: Any = pt.inc_subtensor(pt.zeros(data.noisy.size)[rows], data.entries * counts[data.columns])
-    noisy: Any = pm.Data("noisy_counts_data", data.noisy, dims="noisy_cell")
-    scale: Any = pm.Data("noise_scale", data.scales, dims="noisy_cell")
+    absolute, smoothing = noise.absolute > 0, float(noise.settings[1])
+    rows = np.repeat(np.arange(noise.noisy.size), np.diff(noise.starts))
+    sums: Any = pt.inc_subtensor(pt.zeros(noise.noisy.size)[rows], noise.entries * counts[noise.columns])
+    noisy: Any = pm.Data("noisy_counts_data", noise.noisy, dims="noisy_cell")
+    scale: Any = pm.Data("noise_scale", noise.scales, dims="noisy_cell")
 
     def logp(value: Any, counts: Any, scale: Any) -> Any:
         ratio: Any = (value - counts) / scale
         distance: Any = pt.sqrt(ratio**2 + smoothing**2) if smoothing > 0 else abs(ratio)
         offset: Any = counts - pt.round(value)
         wave: Any = pt.cos(np.pi * offset)
-        lattice = 2 * data.masses * wave**2 * (abs(offset) < 0.5)
+        lattice = 2 * noise.masses * wave**2 * (abs(offset) < 0.5)
         laplace = pt.log1p(lattice * pt.exp(pt.minimum(distance, 30.0))) - distance
         normal = -0.5 * (ratio**2 + np.log(np.pi / 2))
         kernel: Any = pt.where(absolute, laplace, normal)

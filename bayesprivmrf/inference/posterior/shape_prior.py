@@ -9,7 +9,8 @@ the margins m. Where A_C is small, a row's probabilities are mostly next to zero
 where it is large, all rows of a table are alike and the clique's variables nearly independent of the separator,
 with any margins. So both are likely that a uniform prior rules out. In standard normal positions z,
 
-.. math:: \log A_C = ℓ - \log(1 + e^ℓ / 100), \quad ℓ = 1.5\, z_0 + z_C, \qquad m_{C,v} = \operatorname{softmax}(z_{C,v}),
+.. math:: \log A_C = ℓ - \log(1 + e^ℓ / 100), \quad ℓ = 1.5\, z_0 + z_C, \qquad
+          m_{C,v} = \operatorname{softmax}(z_{C,v}),
 
 z_0 being what the tables of a model have in common. α = 1, the uniform row, is near the centre of the prior.
 

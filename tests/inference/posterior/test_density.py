@@ -38,7 +38,7 @@ def formulation(make, model, laws, *, total, records=80, seed=0, **settings):
 
 
 def with_exact_force(density):
-    density.data[-1][-1][0] = 1e-300
+    density.arrays[-1][-1][0] = 1e-300
     return density
 
 
@@ -113,7 +113,7 @@ def test_the_force_differs_from_the_derivative_only_near_the_kinks(make):
     engine = formulation(make, TREE, LAWS["laplace"], total=80)
     position = np.random.default_rng(3).uniform(-1, 1, engine.density.size)
     value, force = engine.density.posterior(position)
-    width = engine.density.data[-1][-1][0]
+    width = engine.density.arrays[-1][-1][0]
     exact_value, exact = with_exact_force(engine.density).posterior(position)
     assert 0 < width < 0.5
     assert value == exact_value

@@ -17,7 +17,7 @@ YEARS, STATES, NEEDED = 8, 8, 52
 @pytest.mark.slow
 def test_intervals_hold_the_pooled_transitions_of_a_panel():
     """Eight years of 2,000 people at epsilon 1: 52 of the 64 transitions, summed over the years, in each of two
-    simulated releases. Half of the 64 hardly ever happened, and a prior that expects someone everywhere would miss them.
+    simulated releases. Half of the 64 hardly ever happened: a prior that expects someone everywhere would miss them.
     """
     pd = pytest.importorskip("pandas")
     path = next((path for path in DATA if path.exists()), None)
