@@ -22,8 +22,9 @@ normal score passes it once in a thousand, or in two thousand for one sign.
 - The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less its
   mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of the three
   against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm is raised
-  where the release pins T down, for then a prior can be wrong and do no harm; nor where the strength was learned,
-  which mends what this finds: sticky chains contradict the learned prior's shape, and their intervals hold.
+  where the release pins T down, for then a prior can be wrong and do no harm; nor of fewer than twenty cells, whose T is
+  far from normal: one rare cell is a long tail; nor where the strength was learned, which mends what this finds: sticky
+  chains contradict the learned prior's shape, and their intervals hold.
 
 References
 ----------
@@ -62,6 +63,8 @@ _FEWEST_CELLS = 5
 """Small cells from which their sum is nearly normal."""
 _PRESSED = 3.0
 """Noise standard deviations below which a latent count may be pressed against zero."""
+FEWEST_CELLS = 20
+"""Cells below which the prior's own score is not judged."""
 SMALLEST_OPEN = 0.25
 """Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters."""
 _FLOOR, _PRIOR_FLOOR = 0.25, 0.1
@@ -177,7 +180,8 @@ def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
         return []
     score = numbers["prior_fit_score"] = _score(finished.prior_fit, _PRIOR_FLOOR)
     is_open = numbers["prior_fit_open"] = min(float(finished.prior_fit.var()), 1.0)
-    if finished.learned or abs(score) <= LARGEST_SCORE or is_open < SMALLEST_OPEN:
+    is_few = finished.marginals.shape[-1] < FEWEST_CELLS
+    if finished.learned or is_few or abs(score) <= LARGEST_SCORE or is_open < SMALLEST_OPEN:
         return []
     return [
         f"the population is more {'even' if score > 0 else 'uneven'} than the prior has it (score {score:.1f}, "

@@ -27,7 +27,7 @@ from bayesprivmrf.inference.posterior.sampled import Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["FEWEST", "Diagnosis", "diagnose", "is_mixed", "warn_of"]
+__all__ = ["LONGEST", "SMALLEST_ESS", "Diagnosis", "diagnose", "is_mixed", "warn_of"]
 
 LARGEST_R_HAT = 1.01
 SMALLEST_ESS = 100
@@ -41,6 +41,8 @@ SMALLEST_ACCEPTANCE = 0.2
 """Mean acceptance probability of the population's own steps."""
 FEWEST = 8
 """Draws of a chain below which nothing is judged."""
+LONGEST = 16
+"""Times the length asked for that a sampling which does not mix may get."""
 
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 

@@ -19,7 +19,7 @@ from threading import Event
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.diagnostics import FEWEST, is_mixed
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.record_moves import ChainState, RecordTape, advance, record_tape
@@ -107,7 +107,8 @@ class ExactRecords(HyperDirichlet):
                 kept = [_Kept.joined(*pair) for pair in zip(kept, new, strict=True)]
                 spent = time.perf_counter() - begin
                 judged = [np.stack([one.counts for one in kept]), np.stack([one.total for one in kept])]
-                if stopped or draws < FEWEST or 3 * spent > time_limit or is_mixed(judged):
+                is_over = stopped or 3 * spent > time_limit or thin >= LONGEST
+                if draws < SMALLEST_ESS or is_over or is_mixed(judged):
                     break
                 thin, kept = 2 * thin, [one.thinned() for one in kept]
         shortest = min(one.total.size for one in kept)

@@ -133,7 +133,8 @@ class LatentCounts:
         releases
             Releases with noise.
         rng
-            Seed or generator; equal seeds give equal posteriors. None draws a seed. ``stats["seed"]`` is the seed
+            Seed or generator; equal seeds give equal posteriors, unless `time_limit` ends them at other lengths
+            (``stats["steps_between_draws"]``). None draws a seed. ``stats["seed"]`` is the seed
             that gives this posterior again; of a generator, whose state no number holds, it is ``"generator"``.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.diagnostics import FEWEST, is_mixed
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
@@ -74,7 +74,8 @@ def draw_posterior(
             sampled = sampled.thinned(thin)
             judged = [sampled.draws[name] for name in formulation.judged]
             spent = time.perf_counter() - begin
-            if draws < FEWEST or sampled.is_interrupted or 3 * spent > time_limit or is_mixed(judged):
+            is_over = sampled.is_interrupted or 3 * spent > time_limit or thin >= LONGEST
+            if draws < SMALLEST_ESS or is_over or is_mixed(judged):
                 break
             thin *= 2
         sampled = replace(sampled, stats={**sampled.stats, "steps_between_draws": thin})

@@ -49,7 +49,7 @@ def test_the_mean_solution_has_the_mean_of_the_marginals(posterior):
 
 
 def test_joint_marginals_of_variables_apart_are_means_of_the_draws_own_not_of_the_mean_model():
-    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 40)
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 40, concentration=1.0)
     each = [posterior.solution_at(0, d).marginal(["c", "a"]).values for d in range(40)]
     found = posterior.marginal(["c", "a"])
     assert found.values == pytest.approx(np.mean(each, axis=0), abs=1e-12)
