@@ -21,12 +21,16 @@ _STAGES = (
         f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
         for name in ("tangent", "collect", "distribute")  # the slowest first
     ),
+    (
+        "from bayesprivmrf.inference.posterior.effects_density import visit_effects; visit_effects()",
+        "from bayesprivmrf.inference.posterior.forest_density import visit_forest; visit_forest()",
+    ),
 )
 """What builds the engines; those of a stage may call those of the stages before it."""
 
 
 def build_engines() -> None:
-    """Build what exact marginals need, and say so, unless numba keeps it already.
+    """Build what exact marginals and posteriors need, and say so, unless numba keeps it already.
 
     A build that fails is left to the first call of what it builds, where the error has its place.
     """

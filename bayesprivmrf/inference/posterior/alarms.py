@@ -19,12 +19,12 @@ normal score passes it once in a thousand, or in two thousand for one sign.
 - Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
   deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
   noise that is above zero is mistaken for people, and T is far below zero.
-- The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less its
-  mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of the three
-  against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm is raised
-  where the release pins T down, for then a prior can be wrong and do no harm; nor of fewer than twenty cells, whose T is
-  far from normal: one rare cell is a long tail; nor where the strength was learned, which mends what this finds: sticky
-  chains contradict the learned prior's shape, and their intervals hold.
+- The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less
+  its mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of
+  the three against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm
+  is raised where the release pins T down, for then a prior can be wrong and do no harm; nor of fewer than twenty
+  cells, whose T is far from normal: one rare cell is a long tail; nor where the strength was learned, which mends
+  what this finds: sticky chains contradict the learned prior's shape, and their intervals hold.
 
 References
 ----------
