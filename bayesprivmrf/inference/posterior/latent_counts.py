@@ -172,7 +172,7 @@ class LatentCounts:
         evidence = gather(releases)
         _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
-        is_plain = sampler == "nutpie" and not settings.keys() - {"cores"}
+        is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)

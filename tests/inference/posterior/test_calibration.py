@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 REPLICATIONS = 60
 DEVIATIONS = 5.0
-SAMPLER = {"chains": 2, "tune": 300, "draws": 300}
+SAMPLER = {"chains": 2, "tune": 300, "draws": 300, "time_limit": 1e-9}
 
 CHAIN = specification({v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")])
 GRID = specification(

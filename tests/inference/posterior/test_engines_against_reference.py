@@ -17,7 +17,7 @@ from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow
 
-SAMPLER = {"chains": 4, "tune": 700, "draws": 3000, "rng": 3}
+SAMPLER = {"chains": 4, "tune": 700, "draws": 3000, "rng": 3, "time_limit": 1e-9}
 LEARNT = {"location": LOCATION, "in_common": SPREAD_IN_COMMON, "between": SPREAD_BETWEEN_ORDERS}
 
 

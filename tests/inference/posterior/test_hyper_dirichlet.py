@@ -281,7 +281,7 @@ def test_a_private_total_has_the_exact_posterior():
     """Log-uniform on 8..60: the exact sum gives each N the weight log((N + 1/2) / (N - 1/2)), nearly 1/N."""
     evidence = evidence_of(BINARY, 22, DiscreteLaplace(3.0), 5, total=False)
     exact = exact_posterior(evidence, totals=range(8, 61))
-    formulation = HyperDirichlet(evidence=evidence, total_range=(7.5, 60.5))
+    formulation = HyperDirichlet(evidence=evidence, concentration=1.0, total_range=(7.5, 60.5))
     error, ratio, finished = errors(formulation, exact)
     assert np.sqrt(np.mean(error**2)) < 0.06
     assert abs(ratio.mean() - 1) < 0.03
