@@ -78,6 +78,10 @@ class Comparison:
     test: int
 
 
+_TIME_LIMIT = 15.0
+"""Seconds within which a posterior that has not mixed may be sampled longer: a comparison is of point estimates."""
+
+
 def run(options: argparse.Namespace) -> None:
     """Read, evaluate, print, and write what ``--out`` asks for."""
     from bayesprivmrf.privacy import Adjacency
@@ -239,7 +243,7 @@ def _fitted_if_it_fits(
     from bayesprivmrf.inference import Status
 
     try:
-        sampling = {**SAMPLING, "draws": draws, "tune": draws}
+        sampling = {**SAMPLING, "draws": draws, "tune": draws, "time_limit": _TIME_LIMIT}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
         if offers_loopy(name):
