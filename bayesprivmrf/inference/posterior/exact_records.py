@@ -3,7 +3,7 @@ r"""The exact posterior of a decomposable model: whole records drawn one by one,
 No count is relaxed and no law approximated: the chain moves the N records themselves, each from its law given all
 others and the noisy tables (`record_moves`), the number of records by births and deaths, the shapes of the rows'
 prior by Metropolis steps with the rows integrated out, and the rows from Dirichlet(α + n). What it costs is time: a
-sweep visits a few thousand records, and each visit all cells of the model.
+sweep visits a few thousand records, and sums over all cells of the model once for every few dozen of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.record_moves import ChainState, RecordTape, advance, record_tape
+from bayesprivmrf.inference.posterior.record_moves import advance
+from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.tables import FloatArray
 

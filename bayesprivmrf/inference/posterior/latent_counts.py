@@ -144,7 +144,7 @@ class LatentCounts:
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit
             Seconds. Chains that have not mixed are sampled twice as long, and again, while that is forecast to end
-            within the limit; as many draws are kept. The first round always ends.
+            within the limit; as many draws are kept. The first round always ends, and is the only one of PyMC's.
         **settings
             Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
             and others.

@@ -28,133 +28,21 @@ Ju, Awan, Gong, Rao (2022). Data augmentation MCMC for Bayesian inference from p
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior import shape_prior
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.shape_prior import clique_shapes
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.inference.posterior import shape_moves, shape_prior
+from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["ChainState", "RecordTape", "advance", "record_tape"]
+__all__ = ["advance"]
 
 _BLOCK = 40
 """Records that share one sweep of sums; an eighth of few."""
 _MOST_NATS = 300.0
 """Bound of a measured cell's log ratio: beyond it a move is certain, or never made."""
-
-
-class RecordTape(NamedTuple):
-    """The arrays that the compiled functions take; cells are in the order of ``forest.cells``."""
-
-    row_starts: IntArray
-    clique_rows: IntArray  # first row of each clique in the forest's order, and the number of rows last
-    row_cliques: IntArray
-    cell_rows: IntArray
-    source_starts: IntArray
-    sources: IntArray
-    child_starts: IntArray  # of each cell, where its children's rows begin in `child_rows`
-    child_rows: IntArray
-    table_starts: IntArray  # of each cell, where its measured cells begin in `table_cells`
-    table_cells: IntArray
-    member_starts: IntArray  # of each measured cell, where its cells begin in `members`
-    members: IntArray
-    noisy: FloatArray
-    widths: FloatArray
-    absolute: NDArray[np.bool_]
-
-
-class ChainState(NamedTuple):
-    """Tables of one chain and what follows from them; the arrays change in place."""
-
-    shapes: FloatArray  # α of each cell
-    counts: IntArray  # n of each cell
-    sums: IntArray  # and of each measured cell
-    boosts: FloatArray  # of each measured cell, the ratio of the noise's densities at one more record
-    weights: FloatArray
-    wholes: FloatArray  # n + α of each row
-    values: FloatArray  # room for sweeps
-    totals: FloatArray
-    messages: FloatArray
-    block: IntArray  # tables of a block of records, then of the others
-    block_sums: IntArray
-    block_boosts: FloatArray
-    stale: FloatArray  # weights and wholes of the tables without the block
-    stale_wholes: FloatArray
-    proposal: IntArray
-    current: IntArray
-    evidence: FloatArray
-    trial: FloatArray
-
-    @classmethod
-    def empty(cls, tape: RecordTape, shapes: FloatArray) -> ChainState:
-        """Tables without records."""
-        cells, rows, cliques = shapes.size, len(tape.row_cliques), len(tape.clique_rows) - 1
-        return cls(
-            shapes=shapes,
-            counts=np.zeros(cells, np.int64),
-            sums=np.zeros(tape.noisy.size, np.int64),
-            boosts=np.zeros(tape.noisy.size),
-            weights=np.zeros(cells),
-            wholes=np.zeros(rows),
-            values=np.zeros(cells),
-            totals=np.zeros(rows),
-            messages=np.zeros(rows),
-            block=np.zeros(cells, np.int64),
-            block_sums=np.zeros(tape.noisy.size, np.int64),
-            block_boosts=np.zeros(tape.noisy.size),
-            stale=np.zeros(cells),
-            stale_wholes=np.zeros(rows),
-            proposal=np.zeros(cliques, np.int64),
-            current=np.zeros(cliques, np.int64),
-            evidence=np.zeros(cliques),
-            trial=np.zeros(cells),
-        )
-
-
-def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
-    """The arrays of one evidence."""
-    measured = MeasuredCells.of(evidence)
-    place = np.argsort(forest.cells)  # of each of the model's possible cells in the forest's order
-    home = np.searchsorted(forest.offsets, forest.cells[forest.row_starts[:-1]], side="right") - 1
-    rank = np.empty(len(forest.order), np.int64)
-    rank[list(forest.order)] = np.arange(len(forest.order))
-    row_cliques = rank[home]
-    rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
-    child_starts, child_rows = _grouped(forest.sources, rows, forest.cells.size)
-    own = place[measured.sources]
-    table_starts, table_cells = _grouped(own, measured.sums, forest.cells.size)
-    member_starts, members = _grouped(measured.sums, own, measured.targets.size)
-    return RecordTape(
-        row_starts=forest.row_starts,
-        clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
-        row_cliques=row_cliques,
-        cell_rows=np.repeat(np.arange(len(home)), forest.row_sizes),
-        source_starts=forest.source_starts,
-        sources=forest.sources,
-        child_starts=child_starts,
-        child_rows=child_rows,
-        table_starts=table_starts,
-        table_cells=table_cells,
-        member_starts=member_starts,
-        members=members,
-        noisy=evidence.noisy_counts[measured.targets],
-        widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
-        absolute=evidence.is_absolute[measured.targets],
-    )
-
-
-def _grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Values sorted by key, and where each key's begin."""
-    order = np.argsort(keys, kind="stable")
-    starts = np.searchsorted(keys[order], np.arange(size + 1))
-    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
 
 
 @njit(nogil=True, inline="always")
@@ -386,57 +274,6 @@ def _move_total(moves, least, most, records, total, state, tape, rng):
 
 
 @njit(nogil=True)
-def _log_evidence(clique, shapes, counts, tape):
-    """Log of the Dirichlet-multinomial law of one clique's tables, but for what the shapes do not enter."""
-    value = 0.0
-    for row in range(tape.clique_rows[clique], tape.clique_rows[clique + 1]):
-        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
-        whole, total = 0.0, 0
-        for i in range(start, stop):
-            whole += shapes[i]
-            total += counts[i]
-        if total:
-            value += math.lgamma(whole) - math.lgamma(whole + total)
-            for i in range(start, stop):
-                if counts[i]:
-                    value += math.lgamma(shapes[i] + counts[i]) - math.lgamma(shapes[i])
-    return value
-
-
-@njit(nogil=True)
-def _move_shapes(position, state, tape, prior, rng):
-    """Metropolis moves of the shapes' positions given the tables, one at a time."""
-    shapes, trial, evidence, cliques = state.shapes, state.trial, state.evidence, state.evidence.size
-    for k in range(cliques):
-        evidence[k] = _log_evidence(k, shapes, state.counts, tape)
-        first, last = prior.clique_groups[k], prior.clique_groups[k + 1]
-        start, stop = prior.clique_cells[k], prior.clique_cells[k + 1]
-        margins = prior.group_starts[last] - prior.group_starts[first]
-        for turn in range(2 * (1 + margins)):
-            own = turn // 2 - 1
-            place = 1 + k if own < 0 else prior.group_starts[first] + own
-            old = position[place]
-            position[place] += rng.standard_normal() * (1.0 if turn % 2 else 0.25)
-            clique_shapes(k, position, prior, trial)
-            new = _log_evidence(k, trial, state.counts, tape)
-            if math.log(rng.random()) < new - evidence[k] - 0.5 * (position[place] ** 2 - old * old):
-                evidence[k] = new
-                shapes[start:stop] = trial[start:stop]
-            else:
-                position[place] = old
-    # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
-    ratio = shape_prior.SPREAD_IN_COMMON / shape_prior.SPREAD_BETWEEN_TABLES
-    precision, linear = 1.0, 0.0
-    for k in range(cliques):
-        precision += ratio * ratio
-        linear += ratio * (position[1 + k] + ratio * position[0])
-    common = linear / precision + rng.standard_normal() / math.sqrt(precision)
-    for k in range(cliques):
-        position[1 + k] += ratio * (position[0] - common)
-    position[0] = common
-
-
-@njit(nogil=True)
 def _draw_rows(log_rows, state, tape, rng):
     """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
     for row in range(tape.row_starts.size - 1):
@@ -467,7 +304,7 @@ def _advance(total, moves, births, bounds, records, position, state, tape, prior
             _move_records(moves, records, total, state, tape, rng)
             total = _move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
             if position.size:
-                _move_shapes(position, state, tape, prior, rng)
+                move_shapes(position, state, tape, prior, rng)
                 _weigh_all(state, tape)
         _draw_rows(rows[draw], state, tape, rng)
         counts[draw], totals[draw], positions[draw] = state.counts, total, position
@@ -485,7 +322,7 @@ def _entry_point(version: int) -> Any:
     return run
 
 
-advance = _entry_point(checksum(__file__, shape_prior.__file__))
+advance = _entry_point(checksum(__file__, shape_moves.__file__, shape_prior.__file__))
 """Sweeps of records, their number and the rows' shapes; the state changes in place, every `thin`-th sweep is kept.
 
 `out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records;

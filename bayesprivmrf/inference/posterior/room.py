@@ -7,9 +7,9 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 
-__all__ = ["require_room"]
+__all__ = ["MEMORY", "require_room"]
 
-_MEMORY = 4 * 2**30
+MEMORY = 4 * 2**30
 """Bytes that the draws may take."""
 _TABLES_A_DRAW = 10
 """Marginals, counts, effects, potentials, replicates and the sampler's own, about a number a cell each, some more."""
@@ -22,15 +22,15 @@ def require_room(evidence: Evidence, draws: int, name: str) -> None:
     model = evidence.specification
     cells = max(model.size, evidence.offsets[-1])
     needed = 8 * _TABLES_A_DRAW * cells * draws
-    if not needed <= _MEMORY:
+    if not needed <= MEMORY:
         raise ModelTooLargeError(
             f"{draws:,} draws of {cells:,} cells would need about {needed / 2**30:.1f} GiB, more than "
-            f"{_MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
+            f"{MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
             "which keeps none."
         )
     if name == "log-linear" and cells:
         cost = forecast(model.cardinalities, model.scopes)
-        if not cost.memory_bytes <= _MEMORY:
+        if not cost.memory_bytes <= MEMORY:
             raise ModelTooLargeError(
                 f"the log-linear formulation needs exact inference in every step, here with a table of "
                 f"{cost.largest_table:,} cells; use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "

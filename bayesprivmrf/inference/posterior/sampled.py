@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -46,17 +46,6 @@ class Sampled:
     statistics: Mapping[str, np.ndarray]
     is_interrupted: bool
     stats: Mapping[str, Any]
-
-    def thinned(self, every: int) -> Sampled:
-        """Every so-manieth draw, counted from the first."""
-        if every == 1:
-            return self
-        kept = slice(every - 1, None, every)
-        return replace(
-            self,
-            draws={name: values[:, kept] for name, values in self.draws.items()},
-            statistics={name: values[:, kept] for name, values in self.statistics.items()},
-        )
 
 
 def is_watched() -> bool:

@@ -15,6 +15,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.room import MEMORY
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
 __all__ = ["check_settings", "draw_posterior", "prior_as_sampled"]
@@ -61,29 +62,32 @@ def draw_posterior(
             draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, **_of_exact(settings)
         )
     else:
-        while True:
-            sampled = _draw_once(
-                formulation,
-                sampler,
-                draws=draws * thin,
-                tune=tune * thin,
-                chains=chains,
-                seed=seed,
-                settings=settings,
-            )
-            sampled = sampled.thinned(thin)
-            judged = [sampled.draws[name] for name in formulation.judged]
-            spent = time.perf_counter() - begin
-            is_over = sampled.is_interrupted or 3 * spent > time_limit or thin >= LONGEST
-            if draws < SMALLEST_ESS or is_over or is_mixed(judged):
-                break
+        how: dict[str, Any] = {"chains": chains, "seed": seed, "settings": settings}
+        sampled = _draw_once(formulation, sampler, draws=draws, tune=tune, **how)
+        while (
+            _may_go_on(sampled, formulation, draws, thin) and 3 * (time.perf_counter() - begin) <= time_limit
+        ):
+            if sampler == "pymc" or 16 * chains * draws * thin * formulation.density.size > MEMORY:
+                break  # PyMC stores what follows from each position, and compiles in each call
             thin *= 2
+            longer = _draw_once(formulation, sampler, draws=draws * thin, tune=tune * thin, every=thin, **how)
+            if longer.is_interrupted:  # the shorter sampling was whole
+                sampled, thin = replace(sampled, is_interrupted=True), thin // 2
+                break
+            sampled = longer
         sampled = replace(sampled, stats={**sampled.stats, "steps_between_draws": thin})
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
         )
     return sampled
+
+
+def _may_go_on(sampled: Sampled, formulation: Formulation, draws: int, thin: int) -> bool:
+    """Whether a longer sampling could help: of many draws, which nobody stopped, and which have not mixed."""
+    judged = [sampled.draws[name] for name in formulation.judged]
+    is_over = sampled.is_interrupted or thin >= LONGEST or draws < SMALLEST_ESS
+    return not is_over and not is_mixed(judged)
 
 
 def _draw_once(formulation: Formulation, sampler: Sampler, **how: Any) -> Sampled:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 from inference.posterior.enumeration import exact_posterior
+from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -15,16 +16,6 @@ from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
-
-BINARY = specification({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c")])
-UNEQUAL = specification(
-    {"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": [0, 1, 2]}, [("a", "b", "c"), ("c", "d")]
-)
-ZEROS = specification(
-    {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]},
-    [("a", "b"), ("b", "c")],
-    [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
-)
 
 
 def release_of(model, records, law, seed, *, total=True):

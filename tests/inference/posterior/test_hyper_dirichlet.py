@@ -11,6 +11,7 @@ from inference.conftest import (
     tables_of,
 )
 from inference.posterior.enumeration import exact_posterior
+from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
@@ -20,16 +21,6 @@ from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
-
-BINARY = specification({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c")])
-UNEQUAL = specification(
-    {"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": [0, 1, 2]}, [("a", "b", "c"), ("c", "d")]
-)
-ZEROS = specification(
-    {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]},
-    [("a", "b"), ("b", "c")],
-    [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
-)
 
 
 def evidence_of(model, records, law, seed, *, total=True):

@@ -1,0 +1,122 @@
+"""The arrays that moves of whole records take: what never changes, and the state of one chain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+__all__ = ["ChainState", "RecordTape", "record_tape"]
+
+
+class RecordTape(NamedTuple):
+    """The arrays that the compiled functions take; cells are in the order of ``forest.cells``."""
+
+    row_starts: IntArray
+    clique_rows: IntArray  # first row of each clique in the forest's order, and the number of rows last
+    row_cliques: IntArray
+    cell_rows: IntArray
+    source_starts: IntArray
+    sources: IntArray
+    child_starts: IntArray  # of each cell, where its children's rows begin in `child_rows`
+    child_rows: IntArray
+    table_starts: IntArray  # of each cell, where its measured cells begin in `table_cells`
+    table_cells: IntArray
+    member_starts: IntArray  # of each measured cell, where its cells begin in `members`
+    members: IntArray
+    noisy: FloatArray
+    widths: FloatArray
+    absolute: NDArray[np.bool_]
+
+
+class ChainState(NamedTuple):
+    """Tables of one chain and what follows from them; the arrays change in place."""
+
+    shapes: FloatArray  # α of each cell
+    counts: IntArray  # n of each cell
+    sums: IntArray  # and of each measured cell
+    boosts: FloatArray  # of each measured cell, the ratio of the noise's densities at one more record
+    weights: FloatArray
+    wholes: FloatArray  # n + α of each row
+    values: FloatArray  # room for sweeps
+    totals: FloatArray
+    messages: FloatArray
+    block: IntArray  # tables of a block of records, then of the others
+    block_sums: IntArray
+    block_boosts: FloatArray
+    stale: FloatArray  # weights and wholes of the tables without the block
+    stale_wholes: FloatArray
+    proposal: IntArray
+    current: IntArray
+    evidence: FloatArray
+    trial: FloatArray
+
+    @classmethod
+    def empty(cls, tape: RecordTape, shapes: FloatArray) -> ChainState:
+        """Tables without records."""
+        cells, rows, cliques = shapes.size, len(tape.row_cliques), len(tape.clique_rows) - 1
+        return cls(
+            shapes=shapes,
+            counts=np.zeros(cells, np.int64),
+            sums=np.zeros(tape.noisy.size, np.int64),
+            boosts=np.zeros(tape.noisy.size),
+            weights=np.zeros(cells),
+            wholes=np.zeros(rows),
+            values=np.zeros(cells),
+            totals=np.zeros(rows),
+            messages=np.zeros(rows),
+            block=np.zeros(cells, np.int64),
+            block_sums=np.zeros(tape.noisy.size, np.int64),
+            block_boosts=np.zeros(tape.noisy.size),
+            stale=np.zeros(cells),
+            stale_wholes=np.zeros(rows),
+            proposal=np.zeros(cliques, np.int64),
+            current=np.zeros(cliques, np.int64),
+            evidence=np.zeros(cliques),
+            trial=np.zeros(cells),
+        )
+
+
+def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
+    """The arrays of one evidence."""
+    measured = MeasuredCells.of(evidence)
+    place = np.argsort(forest.cells)  # of each of the model's possible cells in the forest's order
+    home = np.searchsorted(forest.offsets, forest.cells[forest.row_starts[:-1]], side="right") - 1
+    rank = np.empty(len(forest.order), np.int64)
+    rank[list(forest.order)] = np.arange(len(forest.order))
+    row_cliques = rank[home]
+    rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
+    child_starts, child_rows = _grouped(forest.sources, rows, forest.cells.size)
+    own = place[measured.sources]
+    table_starts, table_cells = _grouped(own, measured.sums, forest.cells.size)
+    member_starts, members = _grouped(measured.sums, own, measured.targets.size)
+    return RecordTape(
+        row_starts=forest.row_starts,
+        clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
+        row_cliques=row_cliques,
+        cell_rows=np.repeat(np.arange(len(home)), forest.row_sizes),
+        source_starts=forest.source_starts,
+        sources=forest.sources,
+        child_starts=child_starts,
+        child_rows=child_rows,
+        table_starts=table_starts,
+        table_cells=table_cells,
+        member_starts=member_starts,
+        members=members,
+        noisy=evidence.noisy_counts[measured.targets],
+        widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
+        absolute=evidence.is_absolute[measured.targets],
+    )
+
+
+def _grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Values sorted by key, and where each key's begin."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(size + 1))
+    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
