@@ -14,10 +14,12 @@ from inference.posterior.drawn import release_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior import nutpie_sampler
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 NUTS = LatentCounts(formulation="hyper-dirichlet")  # whole records have no trajectories to speak of
@@ -315,3 +317,23 @@ def test_a_release_that_knows_no_total_is_not_trusted():
     found = diagnose(made_up(values), ("counts",), gather(drowned), "nutpie")
     assert found.status is (Status.CONVERGED if gather(drowned).has_total else Status.NOT_TRUSTED)
     assert not gather(drowned).has_total
+
+
+def test_an_interruption_of_a_longer_sampling_leaves_the_whole_one_before_it(monkeypatch, release):
+    formulation = HyperDirichlet(evidence=gather(release), total=200)
+    asked = []
+
+    def unmixed(formulation, *, draws, every=1, **how):
+        asked.append(draws)
+        values = np.cumsum(np.random.default_rng(1).normal(size=(4, draws // every, 3)), axis=1)
+        found = made_up(values)
+        return replace(found, is_interrupted=True, draws={"counts": values[:, :50]}) if asked[1:] else found
+
+    monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", unmixed)
+    sampled = draw_posterior(
+        formulation, sampler="nutpie", draws=400, tune=10, chains=4, seed=1, settings={}, time_limit=1e9
+    )
+    assert asked == [400, 800]
+    assert sampled.draws["counts"].shape == (4, 400, 3)
+    assert sampled.is_interrupted
+    assert sampled.stats["steps_between_draws"] == 1
