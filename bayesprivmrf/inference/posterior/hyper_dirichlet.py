@@ -162,8 +162,8 @@ class HyperDirichlet:
             counts = pm.Deterministic("counts", latent["counts"], dims="cell")
             if self.total is None:
                 pm.Deterministic("total", latent["total"])
-            for name in self.hidden:
-                pm.Deterministic(name, latent[name], dims="cell")
+            if self.prior.size:
+                pm.Deterministic("shapes", latent["shapes"], dims="cell")
             observe_noisy_counts(self._noise, counts)
             flat = pt.zeros(self.forest.offsets[-1])[cells.cells].set(counts)
             declare_tables(self.evidence.specification, flat)
