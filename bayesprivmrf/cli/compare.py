@@ -81,6 +81,9 @@ class Comparison:
 _TIME_LIMIT = 15.0
 """Seconds within which a posterior that has not mixed may be sampled longer: a comparison is of point estimates."""
 
+_TUNE = 400
+"""Draws by which a posterior adapts at most, as its coordinates are nearly standard from the start."""
+
 
 def run(options: argparse.Namespace) -> None:
     """Read, evaluate, print, and write what ``--out`` asks for."""
@@ -157,7 +160,7 @@ def evaluate(
     methods
         Names of methods; all by default.
     draws
-        Number of draws of each of the posterior's 4 chains, after as many to adapt.
+        Number of draws of each of the posterior's 4 chains, after at most 400 to adapt.
     """
     import pandas as pd
 
@@ -243,7 +246,7 @@ def _fitted_if_it_fits(
     from bayesprivmrf.inference import Status
 
     try:
-        sampling = {**SAMPLING, "draws": draws, "tune": draws, "time_limit": _TIME_LIMIT}
+        sampling = {**SAMPLING, "draws": draws, "tune": min(draws, _TUNE), "time_limit": _TIME_LIMIT}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
         if offers_loopy(name):

@@ -23,11 +23,11 @@ import numpy as np
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.sampled import Sampled, Sampler
+from bayesprivmrf.inference.posterior.sampled import Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["LONGEST", "SMALLEST_ESS", "Diagnosis", "diagnose", "is_mixed", "warn_of"]
+__all__ = ["LONGEST", "SMALLEST_ESS", "Diagnosis", "diagnose", "is_mixed", "mixing_of", "warn_of"]
 
 LARGEST_R_HAT = 1.01
 SMALLEST_ESS = 100
@@ -105,7 +105,7 @@ def diagnose(
     is_known = not numbers.shape[-1] or _is_determined(evidence)
     acceptance = None if finished is None else _mean(finished.acceptance)
     unmoved = None if finished is None else _mean(finished.unmoved)
-    r_hat, bulk, tail = _mixing(varying)
+    r_hat, bulk, tail = _mixing(varying) if sampled.mixing is None else sampled.mixing
     told = sampled.statistics  # a sampler without trajectories tells no more than the log density
     diverging = float(np.mean(told.get("diverging", 0.0)))
     saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
@@ -157,11 +157,15 @@ def diagnose(
     )
 
 
-def is_mixed(draws: Sequence[np.ndarray]) -> bool:
-    """Whether chains are as well mixed as a sampling called converged must be; arrays of shape (chain, draw, ...)."""
-    varying = _varying(_together(draws))
-    r_hat, bulk, tail = _mixing(varying)
-    return not varying.shape[-1] or (r_hat < LARGEST_R_HAT and min(bulk, tail) >= SMALLEST_ESS * len(varying))
+def mixing_of(draws: Sequence[np.ndarray]) -> Mixing:
+    """How chains have mixed; arrays of shape (chain, draw, ...)."""
+    return _mixing(_varying(_together(draws)))
+
+
+def is_mixed(draws: Sequence[np.ndarray], mixing: Mixing | None = None) -> bool:
+    """Whether chains are as well mixed as a sampling called converged must be; `mixing` is theirs, if known."""
+    r_hat, bulk, tail = mixing_of(draws) if mixing is None else mixing
+    return math.isnan(r_hat) or (r_hat < LARGEST_R_HAT and min(bulk, tail) >= SMALLEST_ESS * len(draws[0]))
 
 
 def warn_of(diagnosis: Diagnosis) -> None:
@@ -189,8 +193,8 @@ def _together(draws: Sequence[np.ndarray]) -> FloatArray:
 
 
 def _varying(numbers: FloatArray) -> FloatArray:
-    """The numbers that are not constant up to rounding; none of them where any is not finite."""
-    if not np.isfinite(numbers).all():
+    """The numbers that are not constant up to rounding; none of them where any is not finite, or nothing drawn."""
+    if not numbers.size or not np.isfinite(numbers).all():
         return numbers[..., :0]
     spread = np.ptp(numbers, axis=(0, 1))
     return numbers[..., spread > 1e-9 * np.maximum(1.0, np.abs(numbers).max(axis=(0, 1)))]
@@ -229,14 +233,13 @@ def _mean(share: FloatArray | float | None) -> float | None:
     return None if share is None else float(np.mean(share))
 
 
-def _mixing(varying: FloatArray) -> tuple[float, float, float]:
-    """Worst R-hat and effective sample sizes of the bulk and of the tails; NaN where nothing varies."""
+def _mixing(varying: FloatArray) -> Mixing:
     import arviz as az
     import xarray as xr
 
     chains, draws, numbers = varying.shape
     if not numbers or draws < FEWEST:
-        return np.nan, np.nan, np.nan
+        return Mixing(math.nan, math.nan, math.nan)
     if chains == 1:  # its halves are compared
         half = draws // 2
         varying = np.stack([varying[0, :half], varying[0, half : 2 * half]])
@@ -246,7 +249,7 @@ def _mixing(varying: FloatArray) -> tuple[float, float, float]:
         r_hat = az.rhat(judged)["judged"].values
         bulk = az.ess(judged, method="bulk")["judged"].values
         tail = az.ess(judged, method="tail")["judged"].values
-    return float(np.max(r_hat)), float(np.min(bulk)), float(np.min(tail))
+    return Mixing(float(np.max(r_hat)), float(np.min(bulk)), float(np.min(tail)))
 
 
 def _bfmi(energy: FloatArray) -> float:

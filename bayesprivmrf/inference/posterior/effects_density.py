@@ -37,14 +37,14 @@ KINDS = (
 """The arrays of the data, as `Density` checks them."""
 
 _SOURCES = ("density", "effects_density", "laplace_kernel", "log_uniform", "noisy_tables", "stretch")
-_evaluate, _pull_back = effects_engine._evaluate, effects_engine._pull_back
+_marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 
 
 @njit(nogil=True, error_model="numpy")
 def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape, noise):
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
-    mu, _, _, _, state = _evaluate(coordinates, *tape)
+    mu, _, state = _marginals(coordinates, *tape)
     size = cells.size
     latent = np.empty(size + 1 + coordinates.size + log_scale.size)
     for k in range(size):

@@ -209,8 +209,8 @@ def _log_partition(
 
 
 @njit(nogil=True)
-def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
-    """μ, A, E t, E t² at β, and the state that `pull_back` and `product` need."""
+def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+    """μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
     state = np.empty(workspace + steps + both + 1)
@@ -223,14 +223,28 @@ def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocke
     for c in constants:
         mu[c] = 1.0
     _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
-    mean, square = np.zeros(beta.size), np.zeros(beta.size)
-    for c in range(cells):
-        weight = mu[c]
+    return mu[:cells].copy(), value, state
+
+
+@njit(nogil=True)
+def _means(flat, rows, columns, entries, size):
+    """Dᵀ times numbers of the cells: E t where these are μ."""
+    result = np.zeros(size)
+    for c in range(rows.size - 1):
         for k in range(rows[c], rows[c + 1]):
-            moved = entries[k] * weight
-            mean[columns[k]] += moved
-            square[columns[k]] += entries[k] * moved
-    return mu[:cells].copy(), value, mean, square, state
+            result[columns[k]] += entries[k] * flat[c]
+    return result
+
+
+@njit(nogil=True)
+def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+    """μ, A, E t, E t² at β, and the state of `_marginals`."""
+    mu, value, state = _marginals(
+        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    )
+    mean = _means(mu, rows, columns, entries, beta.size)
+    square = _means(mu, rows, columns, entries * entries, beta.size)
+    return mu, value, mean, square, state
 
 
 @njit(nogil=True)
@@ -256,11 +270,7 @@ def _pull_back(
 ):
     """Derivative by β of a function of μ, from its derivative by μ; the state is `evaluate`'s."""
     change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, rooms)
-    result = np.zeros(sizes[_SIZE])
-    for c in range(sizes[_CELLS]):
-        for k in range(rows[c], rows[c + 1]):
-            result[columns[k]] += entries[k] * change[c]
-    return result
+    return _means(change, rows, columns, entries, sizes[_SIZE])
 
 
 @njit(nogil=True)
@@ -268,7 +278,7 @@ def _fisher_information(
     beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
     """Covariance of t at β, shape (d, d): Fisher's information of one record."""
-    _, _, _, _, state = _evaluate(
+    _, _, state = _marginals(
         beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
     )
     size, cells = beta.size, sizes[_CELLS]

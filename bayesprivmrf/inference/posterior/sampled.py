@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["STATISTICS", "Sampled", "Sampler", "is_watched"]
+__all__ = ["STATISTICS", "Mixing", "Sampled", "Sampler", "is_watched"]
 
 type Sampler = Literal["nutpie", "pymc"]
 
@@ -26,6 +26,14 @@ STATISTICS = (
 """What both samplers report, by ArviZ's names."""
 
 
+class Mixing(NamedTuple):
+    """Worst R-hat, and smallest effective sample sizes of the bulk and of the tails; NaN where nothing varies."""
+
+    r_hat: float
+    bulk: float
+    tail: float
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sampled:
     """What a sampler drew after tuning.
@@ -40,12 +48,15 @@ class Sampled:
         Whether fewer draws are here than were asked for.
     stats
         Numbers and text on the way: sampler and version, seconds to compile and to sample.
+    mixing
+        Worst R-hat and effective sample sizes of the judged variables, where they were looked at while sampling.
     """
 
     draws: Mapping[str, np.ndarray]
     statistics: Mapping[str, np.ndarray]
     is_interrupted: bool
     stats: Mapping[str, Any]
+    mixing: Mixing | None = None
 
 
 def is_watched() -> bool:

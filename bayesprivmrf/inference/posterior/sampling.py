@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.room import MEMORY
@@ -63,7 +63,7 @@ def draw_posterior(
         )
     else:
         how: dict[str, Any] = {"chains": chains, "seed": seed, "settings": settings}
-        sampled = _draw_once(formulation, sampler, draws=draws, tune=tune, **how)
+        sampled = _judged(_draw_once(formulation, sampler, draws=draws, tune=tune, **how), formulation)
         while (
             _may_go_on(sampled, formulation, draws, thin) and 3 * (time.perf_counter() - begin) <= time_limit
         ):
@@ -74,7 +74,7 @@ def draw_posterior(
             if longer.is_interrupted:  # the shorter sampling was whole
                 sampled, thin = replace(sampled, is_interrupted=True), thin // 2
                 break
-            sampled = longer
+            sampled = _judged(longer, formulation)
         sampled = replace(sampled, stats={**sampled.stats, "steps_between_draws": thin})
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
@@ -83,11 +83,16 @@ def draw_posterior(
     return sampled
 
 
+def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
+    """The sampling, and how its chains have mixed."""
+    return replace(sampled, mixing=mixing_of([sampled.draws[name] for name in formulation.judged]))
+
+
 def _may_go_on(sampled: Sampled, formulation: Formulation, draws: int, thin: int) -> bool:
     """Whether a longer sampling could help: of many draws, which nobody stopped, and which have not mixed."""
     judged = [sampled.draws[name] for name in formulation.judged]
     is_over = sampled.is_interrupted or thin >= LONGEST or draws < SMALLEST_ESS
-    return not is_over and not is_mixed(judged)
+    return not is_over and not is_mixed(judged, sampled.mixing)
 
 
 def _draw_once(formulation: Formulation, sampler: Sampler, **how: Any) -> Sampled:

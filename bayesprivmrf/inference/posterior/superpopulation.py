@@ -31,7 +31,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["draw_potentials"]
 
-_evaluate = effects_engine._evaluate
+_evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 _TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
 """Trajectories a draw; fewer where there are many coordinates, each of which then has many records or little skew."""
 
@@ -49,7 +49,8 @@ _PARTS = 16
 @njit(nogil=True)
 def _target(beta, statistics, total, precision, tape):
     """Log-density, its gradient, and μ."""
-    mu, log_partition, mean, _, _ = _evaluate(beta, *tape)
+    mu, log_partition, _ = _marginals(beta, *tape)
+    mean = _means(mu, *tape[-3:], beta.size)
     value = -total * log_partition
     gradient = np.empty(beta.size)
     for i in range(beta.size):
