@@ -516,6 +516,17 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
     np.testing.assert_allclose(found, _noise_variances(mode, rows), rtol=0.01)
 
 
+def test_rows_without_signal_are_named_as_doubtful_and_no_others():
+    rng = np.random.default_rng(31)
+    counts, _ = simulated_counts(CYCLE, 50_000, rng, scale=0.3)
+    clear = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(2.0), rng)).interval(["a", "b"])
+    assert clear.attrs["doubtful"] == ()
+    assert clear.columns.name is None
+    frame = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(20_000.0), rng)).interval(["a", "b"])
+    assert frame.attrs["doubtful"] == tuple(frame.index)
+    assert frame.columns.name == f"doubtful in {len(frame)} of {len(frame)}: attrs"
+
+
 @pytest.mark.slow
 def test_intervals_cover_nearly_what_they_say_where_there_is_signal():
     rng = np.random.default_rng(17)

@@ -14,6 +14,7 @@ from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
@@ -23,7 +24,7 @@ from bayesprivmrf.inference.posterior.quantities import (
     quantity_from,
     quantity_of,
 )
-from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior, mark_prior_decides
+from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, sampled_numbers
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -202,7 +203,8 @@ class Posterior(Card):
         is_whole = of == "records" and not condition
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
         marked = mark_rests_on(frame, declared_independences(model, [*query, *condition]))
-        return mark_prior_decides(marked, is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1])))
+        is_decided = is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1]))
+        return mark_rows(marked, is_decided, "prior_decides", "prior decides")
 
     def probability(
         self,

@@ -22,16 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["is_decided_by_prior", "mark_prior_decides", "prior_sensitivity"]
+__all__ = ["is_decided_by_prior", "prior_sensitivity"]
 
 LARGEST_SENSITIVITY = 1.0
 """Standard deviations by log λ from which a quantity is the prior's."""
@@ -68,12 +64,3 @@ def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) ->
 def is_decided_by_prior(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) -> np.ndarray:
     """Mask of the quantities whose sensitivity is above 1."""
     return prior_sensitivity(drawn, log_prior) > LARGEST_SENSITIVITY
-
-
-def mark_prior_decides(intervals: pd.DataFrame, is_decided: np.ndarray) -> pd.DataFrame:
-    """Name the rows that the prior decides: in ``attrs["prior_decides"]``, and their number where it is printed."""
-    marked = tuple(intervals.index[is_decided.ravel()])
-    intervals.attrs["prior_decides"] = marked
-    if marked and intervals.columns.name is None:
-        intervals.columns.name = f"prior decides {len(marked)} of {len(intervals)}: attrs"
-    return intervals

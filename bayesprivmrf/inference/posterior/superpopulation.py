@@ -50,7 +50,7 @@ _PARTS = 16
 def _target(beta, statistics, total, precision, tape):
     """Log-density, its gradient, and μ."""
     mu, log_partition, _ = _marginals(beta, *tape)
-    mean = _means(mu, *tape[-3:], beta.size)
+    mean = _means(mu, tape[-3], tape[-2], tape[-1], beta.size)
     value = -total * log_partition
     gradient = np.empty(beta.size)
     for i in range(beta.size):

@@ -1,0 +1,21 @@
+"""Rows of a table of intervals that are named beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["mark_rows"]
+
+
+def mark_rows(intervals: pd.DataFrame, is_marked: np.ndarray, attribute: str, text: str) -> pd.DataFrame:
+    """Name rows in ``attrs[attribute]``, and say after `text` how many they are where the table is printed."""
+    marked = tuple(intervals.index[is_marked.ravel()])
+    intervals.attrs[attribute] = marked
+    if marked and intervals.columns.name is None:
+        intervals.columns.name = f"{text} {len(marked)} of {len(intervals)}: attrs"
+    return intervals
