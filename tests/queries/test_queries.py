@@ -28,7 +28,10 @@ CHAIN = bpm.declare(
     [("m1", "m2"), ("m2", "m3"), (0,)],
 )
 ODD = {0: {"odd": [5, 7], "even": [6]}}
+TRIANGLE = bpm.declare({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c"), ("c", "a")])
+UNEQUAL = [[0, 1, 1, 0]]
 STACKS = {
+    "odd cycle": (TRIANGLE, [q.weighted(*pair, matrix=UNEQUAL) for pair in ("ab", "bc", "ca")]),
     "cycle, one": (CYCLE, [q.table(0, "a")]),
     "cycle, all": (
         CYCLE,
@@ -148,19 +151,27 @@ def test_the_maxima_query_by_query_are_only_a_bound():
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("limit", [1, 20])
+@pytest.mark.parametrize("limits", [(1, 1), (20, 20), (2**20, 1)])
 @pytest.mark.parametrize("name", STACKS)
 def test_where_tables_are_too_large_the_bound_is_never_below_and_labelled(
-    name, limit, norm, adjacency, monkeypatch
+    name, limits, norm, adjacency, monkeypatch
 ):
     network, stack = STACKS[name]
-    monkeypatch.setattr(sensitivities_module(), "LARGEST_PAIRS", limit)
-    monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", limit)
+    monkeypatch.setattr(sensitivities_module(), "LARGEST_PAIRS", limits[0])
+    monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", limits[1])
     found = q.sensitivity(stack, network, norm=norm, adjacency=adjacency)
     exact = brute(stack, network, adjacency, norm, [1] * len(stack))
     assert found.power >= exact >= moved_by(found, stack, network, norm)
     assert found.is_exact == (found.power == moved_by(found, stack, network, norm))
     assert not found.is_exact or found.power == exact
+
+
+def test_a_bound_that_nobody_attains_is_no_exact_value(monkeypatch):
+    network, stack = STACKS["odd cycle"]
+    assert q.sensitivity(stack, network, norm=1).power == 2
+    monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", 1)
+    found = q.sensitivity(stack, network, norm=1)
+    assert (found.power, found.is_exact) == (3, False)
 
 
 def sensitivities_module():
