@@ -292,9 +292,7 @@ def _whole_matrix(matrix: Any) -> Sparse:
             "answers in the finer unit."
         )
     if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= LARGEST_SQUARES:
-        raise ArgumentError(
-            "`matrix` must hold columns whose squares add up to at most 2^50; take smaller weights."
-        )
+        raise ArgumentError("`matrix` must have columns whose squares add up to at most 2^50; divide it.")
     rows = rows.astype(np.int64)
     rows.eliminate_zeros()
     rows.sort_indices()

@@ -26,27 +26,21 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.model import ModelSpecification, cells_within
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
-from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.guarantee import root_up
 from bayesprivmrf.privacy.largest_sum import Table, largest_sum
-from bayesprivmrf.queries.query import BoundQuery, Query, Sparse
+from bayesprivmrf.queries.norm_tables import norm_tables, parts_of, reduced, with_one_fixed
+from bayesprivmrf.queries.query import BoundQuery, Query
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["Sensitivity", "sensitivity"]
 
-LARGEST_PAIRS = 2**20
-"""Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated."""
-
 LEAST_SCALE = 1e-100
 """Of noise, and one over the largest: their squares are then floats."""
-
-type _Part = tuple[tuple[int, ...], Sparse, float]
-"""Variables of a scope, the columns of its cells, and the factor of their p-th powers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +113,7 @@ def sensitivity(
     (2.0, 0.75...)
     >>> moved = sensitivity(both, network, norm=2, adjacency="replace-one")
     >>> moved.power, moved.is_exact, moved.neighbours
-    (4.0, True, ({'smokes': 'no', 'ill': 'yes'}, {'smokes': 'no', 'ill': 'no'}))
+    (4.0, True, ({'smokes': 'no', 'ill': 'no'}, {'smokes': 'no', 'ill': 'yes'}))
     """
     norm = whole_number("norm", norm, 1, 2, remedy="1 is for Laplace noise, 2 for Gaussian noise")
     copies = 1 if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else 2
@@ -142,6 +136,8 @@ class _Stacked:
 
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
+        if self.copies == 2:
+            tables = with_one_fixed(tables, self.model.cardinalities)
         found = largest_sum(tables, self.copies * len(self.model.cardinalities))
         power = constant + found.value
         if not (is_integer and power < 2**53):  # whole numbers below add up without rounding
@@ -161,34 +157,20 @@ class _Stacked:
 
     def _all_tables(self) -> tuple[float, list[Table], bool]:
         """Return a number and tables whose sum is the p-th power of the norm, or bounds it; and which of the two."""
-        constant, tables, is_exact = 0.0, [], True
+        constant, tables, is_exact, cards = 0.0, [], True, self.model.cardinalities
         for query, weight in zip(self.queries, self.weights, strict=True):
-            parts, is_separate = _parts(query, self.norm, self.copies)
+            parts, is_separate = parts_of(query, self.norm, self.copies)
             is_exact &= is_separate
             for scope, columns, factor in parts:
-                found, is_joint = self._tables(scope, columns)
+                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.copies)
                 is_exact &= is_joint
                 for variables, table in found:
-                    kept, reduced = _reduced(variables, weight * factor * table)
+                    kept, least = reduced(variables, weight * factor * table)
                     if kept:
-                        tables.append((kept, reduced))
+                        tables.append((kept, least))
                     else:
-                        constant += reduced.item()
+                        constant += least.item()
         return constant, tables, is_exact
-
-    def _tables(self, scope: tuple[int, ...], columns: Sparse) -> tuple[list[Table], bool]:
-        """Return tables whose sum is the p-th power of a part's norm, or bounds it; and which of the two."""
-        shape, p = [self.model.cardinalities[v] for v in scope], len(self.model.cardinalities)
-        size = columns.shape[1]
-        single = np.asarray(abs(columns).power(self.norm).sum(axis=0), dtype=float).ravel()
-        if self.copies == 1:
-            return [(scope, single.reshape(shape))], True
-        twins = tuple(v + p for v in scope)
-        if size**2 <= LARGEST_PAIRS:
-            return [((*scope, *twins), _distances(columns, single, self.norm).reshape(shape * 2))], True
-        is_signed = self.norm == 2 and columns.data.min(initial=0) < 0 < columns.data.max(initial=0)
-        bound = (2 if is_signed else 1) * single.reshape(shape)
-        return [(scope, bound), (twins, bound)], False
 
     def _records(self, states: Sequence[int]) -> list[list[int]]:
         """Return the states of one record after the other."""
@@ -210,56 +192,6 @@ class _Stacked:
             yield from codes
         else:
             yield from (one + other for one in codes for other in codes)
-
-
-def _parts(query: BoundQuery, norm: int, copies: int) -> tuple[list[_Part], bool]:
-    r"""Parts of a query on one scope each whose powers add up to its own, or bound it; and which of the two.
-
-    The powers of rows that read one scope each add up. Rows that read several scopes, as a pooled query's do, are
-    taken over all their variables at once where that is small. Otherwise :math:`|\sum_s a_s| \le \sum_s |a_s|`, and
-    :math:`(\sum_s a_s)^2 \le m \sum_s a_s^2` for m scopes.
-    """
-    scopes, blocks = query.positions, query.blocks
-    if not query.is_pooled:
-        return [(scope, block, 1.0) for scope, block in zip(scopes, blocks, strict=True)], True
-    union, cards = sorted({v for scope in scopes for v in scope}), query.model.cardinalities
-    joint = math.prod(cards[v] for v in union)
-    if joint**copies * len(scopes) <= LARGEST_PAIRS:
-        cells = [cells_within(cards, scope, union) for scope in scopes]
-        columns: Sparse = sum(block[:, at] for block, at in zip(blocks, cells, strict=True))
-        return [(tuple(union), columns.tocsc(), 1.0)], True
-    factor = 1.0 if norm == 1 else float(len(scopes))
-    return [(scope, block, factor) for scope, block in zip(scopes, blocks, strict=True)], False
-
-
-def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
-    r"""p-th power of the distance of each two columns, exact: whole numbers.
-
-    .. math:: |u - v| = |u| + |v| - 2 \min(|u|, |v|) \, 1[uv > 0], \qquad (u - v)^2 = u^2 + v^2 - 2uv
-    """
-    if norm == 2:
-        overlap = (columns.T @ columns).toarray().astype(float)
-    else:
-        overlap = np.zeros((single.size, single.size))
-        rows = columns.tocsr()
-        for row in np.flatnonzero(np.diff(rows.indptr)):
-            held = slice(*rows.indptr[row : row + 2])
-            for sign in (1, -1):
-                mine = rows.data[held] * sign > 0
-                at, size = rows.indices[held][mine], np.abs(rows.data[held][mine])
-                overlap[np.ix_(at, at)] += np.minimum.outer(size, size)
-    return single[:, None] + single - 2 * overlap
-
-
-def _reduced(variables: tuple[int, ...], table: FloatArray) -> Table:
-    """Return a table without the axes along which it does not change, variables ascending."""
-    for axis in reversed(range(table.ndim)):
-        first = table.take([0], axis=axis)
-        if (table == first).all():
-            table = first.reshape([*table.shape[:axis], *table.shape[axis + 1 :]])
-            variables = variables[:axis] + variables[axis + 1 :]
-    order = np.argsort(variables)
-    return tuple(variables[at] for at in order), table.transpose(order)
 
 
 def _named(model: ModelSpecification, record: Sequence[int]) -> dict[Variable, Label]:

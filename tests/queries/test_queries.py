@@ -14,6 +14,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.privacy import Adjacency, largest_sum, squared_l2_sensitivity
+from bayesprivmrf.queries import norm_tables
 
 CYCLE = bpm.declare(
     {"a": ["z", "y"], 0: [7, 5, 6], "c": [True, False], "d": [2, 1, 3]},
@@ -157,7 +158,7 @@ def test_where_tables_are_too_large_the_bound_is_never_below_and_labelled(
     name, limits, norm, adjacency, monkeypatch
 ):
     network, stack = STACKS[name]
-    monkeypatch.setattr(sensitivities_module(), "LARGEST_PAIRS", limits[0])
+    monkeypatch.setattr(norm_tables, "LARGEST_PAIRS", limits[0])
     monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", limits[1])
     found = q.sensitivity(stack, network, norm=norm, adjacency=adjacency)
     exact = brute(stack, network, adjacency, norm, [1] * len(stack))
@@ -172,12 +173,6 @@ def test_a_bound_that_nobody_attains_is_no_exact_value(monkeypatch):
     monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", 1)
     found = q.sensitivity(stack, network, norm=1)
     assert (found.power, found.is_exact) == (3, False)
-
-
-def sensitivities_module():
-    import importlib
-
-    return importlib.import_module("bayesprivmrf.queries.sensitivity")
 
 
 def test_a_pooled_table_too_large_to_enumerate_is_certified_by_a_record():
@@ -220,6 +215,18 @@ def test_parities_of_two_states_are_those_of_the_parity_mechanism(adjacency, wit
         assert found.labels == tuple(expected[not with_empty :])
         squared = squared_l2_sensitivity(sets, adjacency, with_empty=with_empty)
         assert q.sensitivity(found.query, network, norm=2, adjacency=adjacency).power == squared
+
+
+def test_parities_inside_many_cliques_are_exact_under_replacement():
+    network = bpm.declare(
+        {i: [0, 1] for i in range(16)}, [(i, (i + 1) % 16, (i + 5) % 16) for i in range(16)]
+    )
+    squared = squared_l2_sensitivity(
+        Monomials.of(bpm.ModelSpecification.from_pgmpy(network), 3), Adjacency.REPLACE_ONE
+    )
+    found = q.sensitivity(q.parities(3), network, norm=2, adjacency="replace-one")
+    assert (found.power, found.is_exact) == (squared, True)
+    assert moved_by(found, [q.parities(3)], network, 2) == squared
 
 
 def test_parities_fix_the_margins():
