@@ -80,7 +80,7 @@ def coarsened(
         raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
     variables, merged = checked_scope("coarsened", scope), {**(groups or {}), **named}
     for variable in merged:
-        if variable not in variables:
+        if variable not in set(variables):
             raise ArgumentError(
                 f"`coarsened` must have the variables that it groups in its scope {variables!r}, got {variable!r}."
             )
@@ -266,10 +266,9 @@ def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[
         )
     listing = []
     for label, states in merged.items():
-        if isinstance(states, str | bytes) or not isinstance(states, Iterable) or not (held := tuple(states)):
-            raise ArgumentError(
-                f"the group {label!r} of {variable!r} must be a list of one state or more, got {states!r}."
-            )
+        held = tuple(listed(f"the group {label!r} of {variable!r}", states))
+        if not held:
+            raise ArgumentError(f"the group {label!r} of {variable!r} must hold one state or more, got none.")
         listing.append((label, held))
     return tuple(listing)
 

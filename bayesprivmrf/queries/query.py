@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
@@ -128,7 +129,7 @@ class BoundQuery:
         ndarray
             Shape (..., rows); whole numbers where the counts are.
         """
-        flat = tables.flat if isinstance(tables, CliqueTables) else np.asarray(tables)
+        flat = tables.flat if isinstance(tables, CliqueTables) else number_array("tables", tables)
         if flat.shape[-1:] != (self.model.size,):
             raise ArgumentError(
                 f"`tables` must hold the {self.model.size} cells of the model's cliques, got shape {flat.shape}."

@@ -157,7 +157,7 @@ class _Stacked:
 
     def _all_tables(self) -> tuple[float, list[Table], bool]:
         """Return a number and tables whose sum is the p-th power of the norm, or bounds it; and which of the two."""
-        constant, tables, is_exact, cards = 0.0, [], True, self.model.cardinalities
+        constants, tables, is_exact, cards = [], [], True, self.model.cardinalities
         for query, weight in zip(self.queries, self.weights, strict=True):
             parts, is_separate = parts_of(query, self.norm, self.copies)
             is_exact &= is_separate
@@ -169,8 +169,8 @@ class _Stacked:
                     if kept:
                         tables.append((kept, least))
                     else:
-                        constant += least.item()
-        return constant, tables, is_exact
+                        constants.append(least.item())
+        return math.fsum(constants), tables, is_exact
 
     def _records(self, states: Sequence[int]) -> list[list[int]]:
         """Return the states of one record after the other."""
