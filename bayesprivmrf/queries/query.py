@@ -19,7 +19,7 @@ import numpy as np
 
 from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, IntArray
@@ -109,6 +109,24 @@ class BoundQuery:
         return tuple(columns[:, start:stop] for start, stop in pairwise(offsets))
 
     @cached_property
+    def in_cliques(self) -> Sparse:
+        """The matrix on the cells of all the model's tables, shape (rows, model size).
+
+        Each scope is read off the first clique that holds it. A ModelError says that none does, which can be where no
+        cliques were declared.
+        """
+        from scipy.sparse import csr_array
+
+        model, parts = self.model, [np.zeros((3, 0), dtype=np.int64)]
+        for scope, block in zip(self.positions, self.blocks, strict=True):
+            home = model.parent(scope)
+            cells = block[:, cells_within(model.cardinalities, scope, model.scopes[home])].tocoo()
+            rows, columns = cells.coords
+            parts.append(np.stack([rows, columns + model.offsets[home], cells.data]))
+        rows, columns, weights = np.concatenate(parts, axis=1)
+        return csr_array((weights, (rows, columns)), (len(self), model.size))
+
+    @cached_property
     def is_pooled(self) -> bool:
         """Whether a row reads more than one scope."""
         offsets, entries = CliqueTables.offsets_of(self.model.domain, self.scopes), self.matrix.tocoo()
@@ -134,12 +152,8 @@ class BoundQuery:
             raise ArgumentError(
                 f"`tables` must hold the {self.model.size} cells of the model's cliques, got shape {flat.shape}."
             )
-        lead = flat.shape[:-1]
-        answers = 0
-        for scope, block in zip(self.positions, self.blocks, strict=True):
-            cells = self.model.project(flat, scope).reshape(-1, block.shape[1])
-            answers = answers + (block @ cells.T).T
-        return np.asarray(answers).reshape(*lead, len(self))
+        answers = self.in_cliques @ flat.reshape(-1, flat.shape[-1]).T
+        return answers.T.reshape(*flat.shape[:-1], len(self))
 
     def __len__(self) -> int:
         return self.matrix.shape[0]

@@ -280,6 +280,20 @@ def test_answers_are_counts_of_the_records_and_keep_leading_axes():
     ) + sum(r[:2] == r[1:3] == ("h", "w") for r in walked)
 
 
+@pytest.mark.parametrize("name", STACKS)
+def test_the_matrix_on_the_cliques_gives_what_each_scope_shows(name):
+    network, stack = STACKS[name]
+    model, records = records_of(network)
+    for bound in (query.bind(model) for query in stack):
+        assert bound.in_cliques.shape == (len(bound), model.size)
+        for record in records[:: max(1, len(records) // 7)]:
+            shown = 0
+            for scope, block in zip(bound.scopes, bound.blocks, strict=True):
+                cells = list(itertools.product(*(model.domain.states_of(v) for v in scope)))
+                shown = shown + block[:, [cells.index(tuple(record[model.domain.index(v)] for v in scope))]]
+            assert bound.answers(counts_of(model, [record])).tolist() == shown.toarray().ravel().tolist()
+
+
 def test_queries_are_values():
     assert q.table("a", 0) == q.coarsened("a", 0) != q.table(0, "a")
     one, other = q.weighted("a", matrix=[[1, 2]]), q.weighted("a", matrix=sparse.csr_array([[1.0, 2.0]]))
