@@ -1,4 +1,4 @@
-from . import network
+from . import network, queries
 from .citation import citation
 from .evaluation import compare, holdout_log_likelihood, kl_divergence
 from .inference import (
@@ -39,6 +39,7 @@ __all__ = [
     "kl_divergence",
     "load_release",
     "network",
+    "queries",
     "uniform_solution",
 ]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
-__all__ = ["Adjacency", "Form", "PrivacyGuarantee", "compose", "round_up"]
+__all__ = ["Adjacency", "Form", "PrivacyGuarantee", "compose", "root_up", "round_up"]
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
 
@@ -47,6 +47,12 @@ def round_up(exact: Fraction) -> float:
     except OverflowError:
         return math.inf
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def root_up(squared: float) -> float:
+    """Return the square root of a number, or the next float above it where that is none."""
+    root = math.sqrt(squared)
+    return root if Fraction(root) ** 2 >= Fraction(squared) else math.nextafter(root, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

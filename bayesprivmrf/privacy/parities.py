@@ -13,17 +13,14 @@ replacement leaves it alone.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.privacy.guarantee import Adjacency
+from bayesprivmrf.privacy.guarantee import Adjacency, root_up
+from bayesprivmrf.privacy.largest_sum import largest_sum
 
 __all__ = ["largest_flips", "odd_intersections", "parity_l2_sensitivity", "squared_l2_sensitivity"]
-
-_LARGEST_TABLE = 20  # variables of a table in the elimination below
 
 
 def odd_intersections(variables: int, order: int, flips: int) -> int:
@@ -48,15 +45,14 @@ def largest_flips(monomials: Monomials) -> int:
     Notes
     -----
     For all sets up to an order it depends on :math:`|F|` alone: the largest of `odd_intersections`, exact. For sets
-    inside declared cliques the variables are eliminated one by one: the tables that hold a variable are added up and
-    its better state is taken in each cell, which is exact. Where their sum would have more than 20 variables they are
-    added up in groups, and the better state is taken in each by itself: that can only be larger.
+    inside declared cliques it is the largest sum of tables: exact, or an upper bound where tables of more than 20
+    variables would be needed; see `bayesprivmrf.privacy.largest_sum`.
     """
     p, order = monomials.variables, monomials.order
     if monomials.is_complete:
         return max(odd_intersections(p, order, flips) for flips in range(p + 1))
     tables = [(scope, np.indices((2,) * len(scope)).sum(axis=0) % 2) for scope in monomials if scope]
-    return _largest_sum(tables, p)
+    return int(largest_sum(tables, p).value)
 
 
 def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True) -> int:
@@ -78,55 +74,4 @@ def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_e
 
 def parity_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True) -> float:
     """Return the square root of `squared_l2_sensitivity`, rounded up."""
-    squared = squared_l2_sensitivity(monomials, adjacency, with_empty=with_empty)
-    root = math.sqrt(squared)
-    return root if Fraction(root) ** 2 >= squared else math.nextafter(root, math.inf)
-
-
-type _Table = tuple[tuple[int, ...], IntArray]  # ascending variables, one axis of two states each
-
-
-def _largest_sum(tables: list[_Table], variables: int) -> int:
-    """Largest sum of the tables over all states of the variables, or a bound from above."""
-    held: list[list[_Table]] = [[] for _ in range(variables)]
-    neighbours: list[set[int]] = [set() for _ in range(variables)]
-    for scope, table in tables:
-        held[scope[0]].append((scope, table))
-        for v in scope:
-            neighbours[v].update(scope)
-    largest, left = 0, set(range(variables))
-    while left:
-        v = min(left, key=lambda u: (len(neighbours[u]), u))
-        left.remove(v)
-        around = neighbours[v] - {v}
-        for u in around:
-            neighbours[u] |= around
-            neighbours[u].discard(v)
-        mine = [pair for u in {v, *around} for pair in held[u] if v in pair[0]]
-        for u in {v, *around}:
-            held[u] = [pair for pair in held[u] if v not in pair[0]]
-        for scope, table in _grouped(mine):
-            rest, best = tuple(u for u in scope if u != v), table.max(axis=scope.index(v))
-            if rest:
-                held[rest[0]].append((rest, best))
-            else:
-                largest += int(best)
-    return largest
-
-
-def _grouped(tables: list[_Table]) -> list[_Table]:
-    """Sums of the tables, of as few groups as keep to the largest size one after the other."""
-    groups: list[_Table] = []
-    for scope, table in sorted(tables, key=lambda pair: -len(pair[0])):
-        for at, (known, total) in enumerate(groups):
-            union = tuple(sorted({*known, *scope}))
-            if len(union) <= max(_LARGEST_TABLE, len(known)):
-                groups[at] = union, _spread(total, known, union) + _spread(table, scope, union)
-                break
-        else:
-            groups.append((scope, table))
-    return groups
-
-
-def _spread(table: IntArray, scope: tuple[int, ...], union: tuple[int, ...]) -> IntArray:
-    return table.reshape([2 if v in scope else 1 for v in union])
+    return root_up(squared_l2_sensitivity(monomials, adjacency, with_empty=with_empty))

@@ -43,6 +43,7 @@ PACKAGES = (
     "bayesprivmrf.planning",
     "bayesprivmrf.plots",
     "bayesprivmrf.privacy",
+    "bayesprivmrf.queries",
     "bayesprivmrf.records",
     "bayesprivmrf.release",
     "bayesprivmrf.reproduce",

@@ -13,7 +13,7 @@ from bayesprivmrf.learning.parities import noisy_parity_sums, parity_rows, parit
 from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
-from bayesprivmrf.privacy import parities as sensitivity
+from bayesprivmrf.privacy import largest_sum as largest_sums
 from bayesprivmrf.privacy.parities import largest_flips, odd_intersections
 
 CHAIN = ((0, 1, 2), (2, 3), (3, 4, 5))
@@ -114,7 +114,7 @@ def test_the_elimination_is_exact_on_a_grid_and_a_bound_where_tables_are_split(m
     family = Monomials.inside(side * side, edges, 2)
     exact = side * side // 2 + len(edges)  # every second variable flipped, as on a chess board
     assert largest_flips(family) == exact
-    monkeypatch.setattr(sensitivity, "_LARGEST_TABLE", 3)
+    monkeypatch.setattr(largest_sums, "_LARGEST_TABLE", 2**3)
     assert exact <= largest_flips(family) < len(family)
 
 

@@ -1,0 +1,18 @@
+"""What can be measured: linear queries of a model's tables, and how far one record moves them. No data here."""
+
+from bayesprivmrf.queries.contrasts import parities
+from bayesprivmrf.queries.kinds import coarsened, pooled, table, weighted
+from bayesprivmrf.queries.query import BoundQuery, Query
+from bayesprivmrf.queries.sensitivity import Sensitivity, sensitivity
+
+__all__ = [
+    "BoundQuery",
+    "Query",
+    "Sensitivity",
+    "coarsened",
+    "parities",
+    "pooled",
+    "sensitivity",
+    "table",
+    "weighted",
+]

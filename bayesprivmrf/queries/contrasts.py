@@ -1,0 +1,129 @@
+r"""The query of parities: signed products over small sets of variables.
+
+A variable of K states has the contrasts :math:`c_s(x) = 1[x = s] - 1[x = \text{first}]`, one for each state s but the
+first. With the constant they are a basis of the functions of the variable (the determinant is K), so that their
+products over the subsets of a set of variables are a basis of the functions of that set. For K = 2 the contrast is -1
+or +1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import accumulate, chain, combinations, product
+from typing import Any, final
+
+import numpy as np
+
+from bayesprivmrf.checks import truth, whole_number
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.model import CliqueTables, ModelSpecification, Monomials
+from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.queries.query import BoundQuery, Query
+
+__all__ = ["parities"]
+
+
+def parities(order: int, *, with_empty: bool = True) -> Query:
+    r"""Sum signed products over the records, for each set of at most `order` variables inside a declared clique.
+
+    A variable of two states counts -1 in the first and +1 in the second: these are the parities
+    :math:`\chi_I(x) = \prod_{i \in I} x_i`. A variable of K states has K - 1 contrasts in its place, one for each
+    state but the first: -1 in the first state, +1 in its own and 0 elsewhere. With all their products, the empty
+    one included, the answers fix the margins of the sets, as parities do. In a model without declared cliques all
+    sets of variables count.
+
+    Parameters
+    ----------
+    order
+        Largest number of variables in a product.
+    with_empty
+        Whether the empty product, the number of records, is among them.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"a": [0, 1], "b": ["x", "y", "z"]}, [("a", "b")])
+    >>> parities(2).bind(network).labels
+    ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
+    """
+    return _Parities(order=whole_number("order", order, 1), with_empty=truth("with_empty", with_empty))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Parities(Query):
+    order: int
+    with_empty: bool = True
+
+    def _sets(self, model: ModelSpecification) -> Monomials:
+        p = len(model.domain.variables)
+        if p == 0:
+            raise ModelError("`parities` must have a variable to sum over, but the model declares none.")
+        order = min(self.order, p)
+        if model.cliques_declared:
+            return Monomials.inside(p, model.scopes, order)
+        return Monomials.complete(p, order)
+
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        from scipy.sparse import csr_array
+
+        sets, cards = self._sets(model), model.cardinalities
+        members = list(sets)[not self.with_empty :]
+        widths = (math.prod(cards[v] - 1 for v in one) for one in members)
+        *firsts, count = accumulate(widths, initial=0)
+        if count > LARGEST_TABLE:
+            raise ModelTooLargeError(
+                f"the products of up to {self.order} variables would be {count:,} numbers, more than "
+                f"{LARGEST_TABLE:,}; take a smaller order."
+            )
+        homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
+        scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)
+        offsets = CliqueTables.offsets_of(model.domain, scopes)
+        parts = [np.zeros((3, 0), dtype=np.int64)]
+        for home, offset in zip(homes, offsets[:-1], strict=True):
+            for inside in _subsets(home):
+                if (first := waiting.pop(inside, None)) is not None:
+                    pattern = _products(tuple((cards[v], v in inside) for v in home))
+                    parts.append(pattern + np.array([[first], [offset], [0]]))
+        rows, columns, weights = np.concatenate(parts, axis=1)
+        matrix = csr_array((weights, (rows, columns)), (count, offsets[-1]))
+        return BoundQuery(query=self, model=model, scopes=scopes, matrix=matrix)
+
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        domain = model.domain
+        names = [
+            [f"{v}"] if len(states) == 2 else [f"{v}={state}" for state in states[1:]]
+            for v, states in zip(domain.variables, domain.states, strict=True)
+        ]
+        members = list(self._sets(model))[not self.with_empty :]
+        rows = chain.from_iterable(product(*(names[v] for v in one)) for one in members)
+        return tuple(" * ".join(row) or "records" for row in rows)
+
+    def __repr__(self) -> str:
+        return f"parities({self.order}{'' if self.with_empty else ', with_empty=False'})"
+
+
+def _subsets(members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    return chain.from_iterable(combinations(members, k) for k in range(len(members) + 1))
+
+
+@lru_cache(maxsize=256)
+def _products(axes: tuple[tuple[int, bool], ...]) -> np.ndarray:
+    """Return rows, columns and values of the products of contrasts over a table.
+
+    Each axis is its number of states, and whether it is in the product.
+    """
+    from scipy.sparse import coo_array, eye_array, hstack, kron
+
+    factors: list[Any] = []
+    for states, is_inside in axes:
+        ones = np.ones((states - 1 if is_inside else 1, 1), dtype=np.int64)
+        rest = eye_array(states - 1) if is_inside else np.ones((1, states - 1), dtype=np.int64)
+        factors.append(hstack([coo_array(-ones if is_inside else ones), coo_array(rest)], format="coo"))
+    whole: Any = reduce(lambda left, right: kron(left, right, format="coo"), factors)
+    pattern = np.stack([*whole.coords, whole.data]).astype(np.int64)
+    pattern.flags.writeable = False
+    return pattern

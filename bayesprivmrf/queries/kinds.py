@@ -1,0 +1,298 @@
+"""Queries of tables: whole, coarsened, pooled over scopes, or weighted sums of their cells."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from bayesprivmrf.checks import number_array
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.queries.query import (
+    BoundQuery,
+    Query,
+    Sparse,
+    cell_labels,
+    checked_scope,
+    declared_scope,
+    one_per_column,
+)
+
+__all__ = ["coarsened", "pooled", "table", "weighted"]
+
+LARGEST_SQUARES = 2**50
+"""Of a column's weights, added up; sums of them are then exact in floats, and sums over records in 64 bits."""
+
+type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
+
+
+def table(*scope: Variable) -> Query:
+    """Count the records of each cell of a scope.
+
+    Parameters
+    ----------
+    *scope
+        Variables, in the order that the axes shall have.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    >>> table("ill").bind(network).labels
+    ('ill=no', 'ill=yes')
+    """
+    return _Coarsened(scope=checked_scope("table", scope))
+
+
+def coarsened(
+    *scope: Variable,
+    groups: Mapping[Variable, Mapping[Label, Iterable[Label]]] | None = None,
+    **named: Mapping[Label, Iterable[Label]],
+) -> Query:
+    """Count the records of each cell of a scope, some of whose variables have their states merged into groups.
+
+    Parameters
+    ----------
+    *scope
+        Variables, in the order that the axes shall have.
+    **named
+        For a variable, a mapping from the label of each group to the states in it. Each state is in exactly one
+        group. A variable of the scope that is not named keeps its states.
+    groups
+        The same as one mapping, for variables whose names are no identifiers.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"age": ["<30", "30-60", ">60"]}, [("age",)])
+    >>> merged = coarsened("age", age={"<60": ["<30", "30-60"], "60+": [">60"]}).bind(network)
+    >>> merged.labels, merged.matrix.toarray().tolist()
+    (('age=<60', 'age=60+'), [[1, 1, 0], [0, 0, 1]])
+    """
+    if groups is not None and not isinstance(groups, Mapping):
+        raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
+    variables, merged = checked_scope("coarsened", scope), {**(groups or {}), **named}
+    for variable in merged:
+        if variable not in set(variables):
+            raise ArgumentError(
+                f"`coarsened` must have the variables that it groups in its scope {variables!r}, got {variable!r}."
+            )
+    if len(merged) < len(groups or {}) + len(named):
+        raise ArgumentError("`coarsened` must be given the groups of each variable once.")
+    return _Coarsened(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
+
+
+def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = None) -> Query:
+    """Count records with whole weights: each row of a matrix is a sum over the cells of a scope.
+
+    Parameters
+    ----------
+    *scope
+        Variables. The columns of the matrix are the cells of their table, in C order of the variables as written and
+        of the declared states.
+    matrix
+        Whole numbers, dense or a SciPy sparse matrix, shape (rows, cells).
+    labels
+        What each row counts; numbered from 0 by default.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"age": ["<30", "30-60", ">60"]}, [("age",)])
+    >>> weighted("age", matrix=[[0, 1, 2]], labels=["score"]).bind(network).labels
+    ('score',)
+    """
+    variables, rows = checked_scope("weighted", scope), _whole_matrix(matrix)
+    names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
+    if len(names) != rows.shape[0]:
+        raise ArgumentError(f"`labels` must name each of {rows.shape[0]} rows, got {len(names)} labels.")
+    return _Weighted(scope=variables, rows=tuple(map(str, names)), weights=rows)
+
+
+def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
+    """Count the records of each cell of one table, summed over several scopes.
+
+    Parameters
+    ----------
+    scopes
+        Scopes whose variables have, axis by axis as written, the same states in the same order.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> states = {f"m{t}": ["home", "work"] for t in (1, 2, 3)}
+    >>> network = bpm.declare(states, [("m1", "m2"), ("m2", "m3")])
+    >>> pooled([("m1", "m2"), ("m2", "m3")]).bind(network).labels
+    ('home, home', 'home, work', 'work, home', 'work, work')
+    """
+    try:
+        given = [listed("a pooled scope", scope, "write a tuple") for scope in listed("`scopes`", scopes)]
+    except ModelError as error:
+        raise ArgumentError(str(error)) from None
+    if not given:
+        raise ArgumentError("`scopes` must hold at least one scope, got none.")
+    tied = tuple(checked_scope("table", scope) for scope in given)
+    if len(set(tied)) != len(tied):
+        raise ArgumentError("`scopes` must hold each scope once; a scope pooled with itself counts double.")
+    return _Pooled(scopes=tied)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Coarsened(Query):
+    scope: Clique
+    groups: _Groups = ()
+
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        scope, domain = declared_scope(model, self.scope), self._domain(model)
+        maps = [np.arange(len(model.domain.states_of(v))) for v in scope]
+        for variable, merged in self.groups:
+            axis = self.scope.index(variable)
+            for group, (_, states) in enumerate(merged):
+                maps[axis][[model.domain.code(variable, state) for state in states]] = group
+        rows = np.ravel_multi_index(np.ix_(*maps), domain.cardinalities)
+        return BoundQuery(
+            query=self,
+            model=model,
+            scopes=(scope,),
+            matrix=one_per_column(rows, math.prod(domain.cardinalities)),
+        )
+
+    def _domain(self, model: ModelSpecification) -> Domain:
+        """Return the scope's variables, each with its groups for states."""
+        states = {v: model.domain.states_of(v) for v in self.scope}
+        for variable, merged in self.groups:
+            given = Counter(model.domain.code(variable, s) for _, group in merged for s in group)
+            for code, state in enumerate(states[variable]):
+                if given[code] != 1:
+                    raise ArgumentError(
+                        f"the groups of {variable!r} must hold each of its states once, got {state!r} "
+                        f"{given[code] or 'no'} time{'' if given[code] == 1 else 's'}; put it into one group."
+                    )
+            states[variable] = tuple(label for label, _ in merged)
+        return Domain.from_states(states)
+
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        return cell_labels(self._domain(model).states, self.scope)
+
+    def __repr__(self) -> str:
+        name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
+        shown = {v: {label: list(states) for label, states in merged} for v, merged in self.groups}
+        return f"{name}({names}{f', groups={shown!r}' if shown else ''})"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Weighted(Query):
+    scope: Clique
+    rows: tuple[str, ...]
+    weights: Sparse
+
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        scope = declared_scope(model, self.scope)
+        cells, given = math.prod(len(model.domain.states_of(v)) for v in scope), self.weights.shape[1]
+        if given != cells:
+            raise ModelError(
+                f"`matrix` must have a column for each of the {cells} cells of {scope!r}, got {given}."
+            )
+        return BoundQuery(query=self, model=model, scopes=(scope,), matrix=self.weights)
+
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        return self.rows
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        held = self.weights
+        return (
+            self.scope,
+            self.rows,
+            held.shape,
+            *(a.tobytes() for a in (held.indptr, held.indices, held.data)),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, _Weighted) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        return f"weighted({', '.join(map(repr, self.scope))}, {self.weights.shape[0]} rows)"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Pooled(Query):
+    scopes: tuple[Clique, ...]
+
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        scopes = tuple(declared_scope(model, scope) for scope in self.scopes)
+        shared, *others = [_states(model, scope) for scope in scopes]
+        for scope, states in zip(scopes[1:], others, strict=True):
+            if states != shared:
+                raise ModelError(
+                    f"pooled scopes must have the same states axis by axis, but {scopes[0]!r} and {scope!r} do not; "
+                    "pool those that do."
+                )
+        cells = math.prod(map(len, shared))
+        rows = np.tile(np.arange(cells), len(scopes))
+        return BoundQuery(query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells))
+
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        return cell_labels([model.domain.states_of(v) for v in self.scopes[0]], None)
+
+    def __repr__(self) -> str:
+        return f"pooled({list(self.scopes)!r})"
+
+
+def _states(model: ModelSpecification, scope: Clique) -> list[list[tuple[bool, Any]]]:
+    """Return the states of each axis, comparable."""
+    return [[label_key(label) for label in model.domain.states_of(v)] for v in scope]
+
+
+def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[Label, ...]], ...]:
+    """Return the groups of a variable's states, in the order given."""
+    if not isinstance(merged, Mapping) or not merged:
+        raise ArgumentError(
+            f"the groups of {variable!r} must map each group's label to the states in it, got {merged!r}; "
+            "write {'young': ['<30', '30-60'], ...}."
+        )
+    listing = []
+    for label, states in merged.items():
+        held = tuple(listed(f"the group {label!r} of {variable!r}", states))
+        if not held:
+            raise ArgumentError(f"the group {label!r} of {variable!r} must hold one state or more, got none.")
+        listing.append((label, held))
+    return tuple(listing)
+
+
+def _whole_matrix(matrix: Any) -> Sparse:
+    """Return a matrix of whole weights, sparse, its entries in order and none of them an explicit zero."""
+    from scipy.sparse import csr_array, issparse
+
+    given = matrix if issparse(matrix) else number_array("matrix", matrix)
+    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
+        raise ArgumentError(
+            f"`matrix` must be numbers in rows and columns, a row at least, got shape {given.shape} of {given.dtype}."
+        )
+    rows: Sparse = csr_array(given)
+    rows.sum_duplicates()
+    is_whole = rows.data == np.floor(rows.data)
+    if not is_whole.all():
+        raise ArgumentError(
+            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply the weights, and read the "
+            "answers in the finer unit."
+        )
+    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= LARGEST_SQUARES:
+        raise ArgumentError("`matrix` must have columns whose squares add up to at most 2^50; divide it.")
+    rows = rows.astype(np.int64)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    return rows

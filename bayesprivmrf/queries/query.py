@@ -1,0 +1,220 @@
+r"""A query is a linear map of a model's tables: :math:`y = A n` of whole numbers, before any noise.
+
+A record x lies in one cell of each scope, so that it adds one column to the answer: the sum, over the query's scopes
+S, of the column of :math:`A` that belongs to :math:`x_S`. All that privacy has to know about a query is in these
+columns; `bayesprivmrf.queries.sensitivity` reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from bayesprivmrf.checks import number_array
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.model.tables import Clique, IntArray
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = [
+    "BoundQuery",
+    "Query",
+    "Sparse",
+    "cell_labels",
+    "checked_scope",
+    "declared_scope",
+    "one_per_column",
+]
+
+type Sparse = Any
+"""A sparse array of SciPy, which is imported where one is made."""
+
+
+class Query(ABC):
+    """What is to be measured, by names of variables and labels of states; abstract.
+
+    Queries are frozen values: two that ask the same compare equal.
+    """
+
+    @final
+    def bind(self, network: DiscreteMarkovNetwork | ModelSpecification) -> BoundQuery:
+        """Return the query on a declared model: its matrix, row labels and answers.
+
+        Raises
+        ------
+        ModelError
+            A variable or state is not declared, or a scope lies in no declared clique.
+        ModelTooLargeError
+            A scope's table has more than 10^8 cells.
+        """
+        return self._bind(ModelSpecification.from_pgmpy(network))
+
+    @abstractmethod
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        """Return the query on a model."""
+
+    @abstractmethod
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        """Return what each row counts, in words."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BoundQuery:
+    """A query on a declared model.
+
+    Parameters
+    ----------
+    query
+        What was asked.
+    model
+        The declared model.
+    scopes
+        The scopes that the query reads, axes as written.
+    matrix
+        Whole numbers, sparse, shape (rows, cells): a row for each measured number; the columns are the cells of the
+        scopes, scope after scope, each in C order of its axes and of the declared states.
+    """
+
+    query: Query
+    model: ModelSpecification
+    scopes: tuple[Clique, ...]
+    matrix: Sparse
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What each row counts, in words."""
+        return self.query._labels(self.model)
+
+    @cached_property
+    def positions(self) -> tuple[tuple[int, ...], ...]:
+        """Each scope as variable positions."""
+        return tuple(tuple(self.model.domain.index(v) for v in scope) for scope in self.scopes)
+
+    @cached_property
+    def blocks(self) -> tuple[Sparse, ...]:
+        """The part of the matrix on each scope, shape (rows, cells of the scope)."""
+        offsets = CliqueTables.offsets_of(self.model.domain, self.scopes)
+        columns = self.matrix.tocsc()
+        return tuple(columns[:, start:stop] for start, stop in pairwise(offsets))
+
+    @cached_property
+    def in_cliques(self) -> Sparse:
+        """The matrix on the cells of all the model's tables, shape (rows, model size).
+
+        Each scope is read off the first clique that holds it. A ModelError says that none does, which can be where no
+        cliques were declared.
+        """
+        from scipy.sparse import csr_array
+
+        model, parts = self.model, [np.zeros((3, 0), dtype=np.int64)]
+        for scope, block in zip(self.positions, self.blocks, strict=True):
+            home = model.parent(scope)
+            cells = block[:, cells_within(model.cardinalities, scope, model.scopes[home])].tocoo()
+            rows, columns = cells.coords
+            parts.append(np.stack([rows, columns + model.offsets[home], cells.data]))
+        rows, columns, weights = np.concatenate(parts, axis=1)
+        return csr_array((weights, (rows, columns)), (len(self), model.size))
+
+    @cached_property
+    def is_pooled(self) -> bool:
+        """Whether a row reads more than one scope."""
+        offsets, entries = CliqueTables.offsets_of(self.model.domain, self.scopes), self.matrix.tocoo()
+        rows, columns = entries.coords
+        read = np.unique(np.stack([rows, np.searchsorted(offsets, columns, side="right")]), axis=1)
+        return bool(np.bincount(read[0], minlength=1).max() > 1)
+
+    def answers(self, tables: CliqueTables | np.ndarray) -> np.ndarray:
+        """Return the query's answers on the model's tables of counts.
+
+        Parameters
+        ----------
+        tables
+            Tables of the model's cliques, or their flat view, shape (..., size).
+
+        Returns
+        -------
+        ndarray
+            Shape (..., rows); whole numbers where the counts are.
+        """
+        flat = tables.flat if isinstance(tables, CliqueTables) else number_array("tables", tables)
+        if flat.shape[-1:] != (self.model.size,):
+            raise ArgumentError(
+                f"`tables` must hold the {self.model.size} cells of the model's cliques, got shape {flat.shape}."
+            )
+        answers = self.in_cliques @ flat.reshape(-1, flat.shape[-1]).T
+        return answers.T.reshape(*flat.shape[:-1], len(self))
+
+    def __len__(self) -> int:
+        return self.matrix.shape[0]
+
+    def __repr__(self) -> str:
+        return f"BoundQuery({self.query!r}, {len(self)} numbers)"
+
+
+def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
+    """Return the variables that a query was given.
+
+    Raises
+    ------
+    ArgumentError
+        There is none, one is no name, or one is repeated.
+    """
+    example = f"write {name}('a', 'b')"
+    if not scope:
+        raise ArgumentError(f"`{name}` must name at least one variable, got none; {example}.")
+    for variable in scope:
+        try:
+            hash(variable)
+        except TypeError:
+            raise ArgumentError(
+                f"`{name}` must be given names of variables, got a {type(variable).__name__}; {example}."
+            ) from None
+    if len(set(scope)) != len(scope):
+        raise ArgumentError(f"`{name}` must name each variable once, got {tuple(scope)!r}.")
+    return tuple(scope)
+
+
+def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
+    """Return a scope's variables as declared.
+
+    Raises
+    ------
+    ModelError
+        A variable is not declared, or no declared clique holds them all.
+    ModelTooLargeError
+        The table is too large.
+    """
+    positions = [model.domain.index(v) for v in scope]
+    if model.cliques_declared:
+        model.parent(positions)
+    cells = math.prod(model.cardinalities[v] for v in positions)
+    if cells > LARGEST_TABLE:
+        raise ModelTooLargeError(
+            f"the table of {scope!r} would have {cells:,} cells, more than {LARGEST_TABLE:,}; take fewer variables."
+        )
+    return tuple(model.domain.variables[v] for v in positions)
+
+
+def one_per_column(rows: IntArray, count: int) -> Sparse:
+    """Return the matrix that has a single 1 in each column, in the row given for it."""
+    from scipy.sparse import csr_array
+
+    rows = np.ravel(rows)
+    return csr_array((np.ones(rows.size, dtype=np.int64), (rows, np.arange(rows.size))), (count, rows.size))
+
+
+def cell_labels(axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None) -> tuple[str, ...]:
+    """Return each cell in words, in C order: ``"smokes=no, age=<30"``, or the states alone without variables."""
+    names = ["" if variables is None else f"{v}=" for v in (variables or axes)]
+    return tuple(", ".join(map(str.__add__, names, map(str, cell))) for cell in product(*axes))

@@ -1,0 +1,246 @@
+r"""How far one record moves the answers of queries that are measured together.
+
+A record x adds the column :math:`A_q[:, x]` to the answer of each query q. With each number measured on its own noise
+scale :math:`s_q`, neighbours move the stacked answers by
+
+.. math::
+
+    \Delta_p^p = \max_x \sum_q s_q^{-p} \lVert A_q[:, x] \rVert_p^p
+    \qquad\text{or}\qquad
+    \max_{x, x'} \sum_q s_q^{-p} \lVert A_q[:, x] - A_q[:, x'] \rVert_p^p
+
+when a record is added or removed, or replaced. The maxima run over all records of the declared domain, those of cells
+declared impossible as well. Either is the largest value of a sum of tables, one on each scope (of one record, or of
+two, each variable doubled), which elimination finds: `largest_sum`. `docs/queries.md` has the derivations and the
+upper bounds that stand in where a table would be too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy.guarantee import root_up
+from bayesprivmrf.privacy.largest_sum import Table, largest_sum
+from bayesprivmrf.queries.norm_tables import norm_tables, parts_of, reduced, with_one_fixed
+from bayesprivmrf.queries.query import BoundQuery, Query
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["Sensitivity", "sensitivity"]
+
+LEAST_SCALE = 1e-100
+"""Of noise, and one over the largest: their squares are then floats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    r"""How far one neighbour moves the stacked answers, in noise scales; in records without scales.
+
+    Parameters
+    ----------
+    norm
+        p, 1 or 2.
+    power
+        :math:`\Delta_p^p`, rounded up.
+    is_exact
+        Whether neighbours attain it, up to its rounding; otherwise it is an upper bound.
+    neighbours
+        The record that is added or removed, or the two of which one replaces the other: they attain an exact value,
+        and come near to a bound.
+    """
+
+    norm: int
+    power: float
+    is_exact: bool
+    neighbours: tuple[dict[Variable, Label], ...]
+
+    @property
+    def value(self) -> float:
+        r""":math:`\Delta_p`, rounded up."""
+        return self.power if self.norm == 1 else root_up(self.power)
+
+
+def sensitivity(
+    queries: Query | Iterable[Query],
+    network: DiscreteMarkovNetwork | ModelSpecification,
+    *,
+    norm: int,
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+    scales: Sequence[float] | None = None,
+) -> Sensitivity:
+    r"""Return how far one neighbour moves the answers of queries that are measured together.
+
+    Parameters
+    ----------
+    queries
+        One query, or several whose answers are stacked.
+    network
+        The declared model.
+    norm
+        1 for Laplace noise, 2 for Gaussian noise.
+    adjacency
+        The neighbouring relation.
+    scales
+        Noise scale of each query, records, positive; 1 by default. With the scales of Laplace noise the loss
+        :math:`\epsilon` is the value for norm 1; with those of Gaussian noise the loss :math:`\rho` is half the
+        power for norm 2.
+
+    Raises
+    ------
+    ArgumentError
+        There is no query, the norm is not 1 or 2, or the scales are not one positive number a query.
+    ModelError
+        A query is not of the declared model.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.queries import table
+    >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    >>> both = [table("smokes", "ill"), table("ill")]
+    >>> sensitivity(both, network, norm=1).value, sensitivity(both, network, norm=1, scales=[2, 4]).value
+    (2.0, 0.75...)
+    >>> moved = sensitivity(both, network, norm=2, adjacency="replace-one")
+    >>> moved.power, moved.is_exact, moved.neighbours
+    (4.0, True, ({'smokes': 'no', 'ill': 'no'}, {'smokes': 'no', 'ill': 'yes'}))
+    """
+    norm = whole_number("norm", norm, 1, 2, remedy="1 is for Laplace noise, 2 for Gaussian noise")
+    copies = 1 if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else 2
+    model = ModelSpecification.from_pgmpy(network)
+    bound = [query.bind(model) for query in _checked_queries(queries)]
+    weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
+    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, copies=copies)
+    return stacked.sensitivity(is_integer=scales is None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stacked:
+    """Queries with the weights of their p-th powers, and how many records neighbours differ in."""
+
+    model: ModelSpecification
+    queries: list[BoundQuery]
+    weights: list[float]
+    norm: int
+    copies: int
+
+    def sensitivity(self, *, is_integer: bool) -> Sensitivity:
+        constant, tables, is_exact = self._all_tables()
+        if self.copies == 2:
+            tables = with_one_fixed(tables, self.model.cardinalities)
+        found = largest_sum(tables, self.copies * len(self.model.cardinalities))
+        power = constant + found.value
+        if not (is_integer and power < 2**53):  # whole numbers below add up without rounding
+            power *= 1 + (len(tables) + len(self.queries) + 16) * 2.0**-52
+        is_exact &= found.is_exact
+        neighbours = self._records(found.states)
+        if not is_exact:  # unless somebody attains the bound
+            guesses = [neighbours, *map(self._records, self._equal_codes())]
+            neighbours = max(guesses, key=self._power)
+            is_exact = self._power(neighbours) * (1 + 2.0**-30) >= power
+        return Sensitivity(
+            norm=self.norm,
+            power=power,
+            is_exact=is_exact,
+            neighbours=tuple(_named(self.model, record) for record in neighbours),
+        )
+
+    def _all_tables(self) -> tuple[float, list[Table], bool]:
+        """Return a number and tables whose sum is the p-th power of the norm, or bounds it; and which of the two."""
+        constants, tables, is_exact, cards = [], [], True, self.model.cardinalities
+        for query, weight in zip(self.queries, self.weights, strict=True):
+            parts, is_separate = parts_of(query, self.norm, self.copies)
+            is_exact &= is_separate
+            for scope, columns, factor in parts:
+                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.copies)
+                is_exact &= is_joint
+                for variables, table in found:
+                    kept, least = reduced(variables, weight * factor * table)
+                    if kept:
+                        tables.append((kept, least))
+                    else:
+                        constants.append(least.item())
+        return math.fsum(constants), tables, is_exact
+
+    def _records(self, states: Sequence[int]) -> list[list[int]]:
+        """Return the states of one record after the other."""
+        p = len(self.model.cardinalities)
+        return [list(states[copy * p : (copy + 1) * p]) for copy in range(self.copies)]
+
+    def _power(self, records: Sequence[Sequence[int]]) -> float:
+        """Return the p-th power of the norm for one record, or for a pair of them."""
+        return math.fsum(
+            weight * float((np.abs(_moved(query, records)) ** self.norm).sum())
+            for query, weight in zip(self.queries, self.weights, strict=True)
+        )
+
+    def _equal_codes(self) -> Iterator[list[int]]:
+        """Records whose variables share one code: they show one cell in all pooled scopes."""
+        largest = max(self.model.cardinalities, default=1) - 1
+        codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
+        if self.copies == 1:
+            yield from codes
+        else:
+            yield from (one + other for one in codes for other in codes)
+
+
+def _named(model: ModelSpecification, record: Sequence[int]) -> dict[Variable, Label]:
+    """Return a record's states by variable."""
+    domain = model.domain
+    return {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
+
+
+def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return what a record adds to the answers, or the difference between what two add."""
+    moved = np.zeros(len(query), dtype=np.int64)
+    for sign, record in zip((1, -1), records, strict=False):
+        for scope, block in zip(query.positions, query.blocks, strict=True):
+            shape = [query.model.cardinalities[v] for v in scope]
+            cell = int(np.ravel_multi_index([record[v] for v in scope], shape))
+            start, stop = block.indptr[cell : cell + 2]
+            moved[block.indices[start:stop]] += sign * block.data[start:stop]
+    return moved
+
+
+def _checked_queries(queries: Any) -> list[Query]:
+    """Return the queries as a list, each of its type."""
+    try:
+        given = [queries] if isinstance(queries, Query) else listed("`queries`", queries)
+    except ModelError as error:
+        raise ArgumentError(str(error)) from None
+    for query in given:
+        if not isinstance(query, Query):
+            raise ArgumentError(
+                f"`queries` must hold queries, got a {type(query).__name__}; see bayesprivmrf.queries."
+            )
+    if not given:
+        raise ArgumentError("`queries` must hold at least one query, got none.")
+    return given
+
+
+def _checked_scales(scales: Any, count: int) -> list[float]:
+    """Return the noise scale of each query."""
+    if scales is None:
+        return [1.0] * count
+    try:
+        given = listed("`scales`", scales)
+    except ModelError as error:
+        raise ArgumentError(str(error)) from None
+    if len(given) != count:
+        raise ArgumentError(f"`scales` must hold one number for each of {count} queries, got {len(given)}.")
+    checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]
+    if not LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE:
+        raise ArgumentError(
+            f"`scales` must lie between {LEAST_SCALE:g} and {1 / LEAST_SCALE:g}, got {checked!r}."
+        )
+    return checked
