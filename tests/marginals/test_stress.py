@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, marginal_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
+from bayesprivmrf.marginals import Layout, array_engine, marginal_engine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.marginals.planning import plan_steps
@@ -84,10 +83,11 @@ def solved_cases():
     """Each case with its plan, a direction, and what the safe engine finds; None where the model is impossible."""
     solved = []
     for cards, scopes, theta in cases():
-        tree = BucketTree.build(Layout.build(cards, scopes))
+        layout = Layout.build(cards, scopes)
+        tree = BucketTree.build(layout)
         direction = np.random.default_rng(len(theta)).normal(size=theta.size)
         try:
-            log_partition, mu, product = ArrayEngine(tree).linearize(theta)
+            log_partition, mu, product = array_engine(layout).linearize(theta)
         except ModelError:
             solved.append((cards, theta, tree, direction, None))
         else:
@@ -189,8 +189,8 @@ def test_a_long_conflicting_chain_agrees_with_decimal_arithmetic():
 
 def test_structural_zeros_stay_in_the_linear_domain():
     """Zeros that the model declares are no reason to leave it, wherever they move between calls."""
-    tree = BucketTree.build(Layout.build((3,) * 8, [(i, i + 1) for i in range(7)]))
-    engine, safe = CompiledEngine(tree, domain="linear"), ArrayEngine(tree)
+    layout = Layout.build((3,) * 8, [(i, i + 1) for i in range(7)])
+    engine, safe = CompiledEngine(BucketTree.build(layout), domain="linear"), array_engine(layout)
     rng = np.random.default_rng(8)
     for _ in range(5):
         theta = rng.normal(size=engine.size)

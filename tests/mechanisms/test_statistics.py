@@ -437,7 +437,7 @@ def test_a_model_too_wide_for_exact_inference_is_warned_of_before_anything_is_sp
 
     from bayesprivmrf.errors import DeclarationWarning
 
-    names = [f"v{i}" for i in range(40)]
+    names = [f"v{i}" for i in range(32)]
     wide = ModelSpecification(
         domain=Domain.from_states({name: [0, 1] for name in names}), cliques=tuple(combinations(names, 2))
     )

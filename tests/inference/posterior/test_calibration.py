@@ -11,10 +11,10 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, specification
+from inference.posterior.drawn import finished_of, formulation_of
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow
@@ -45,17 +45,18 @@ def deviations(truth, draws, rng):
 def simulate(model, law, records, total_range, told, seed):
     """Truths and thinned posterior draws of the replications; the fit is told that the noise is `told`."""
     rng = np.random.default_rng(seed)
-    estimator = LatentCounts(total_range=total_range or (1.0, 1e10))
+    settings = {"total_range": total_range or (1.0, 1e10)}
+    estimator = LatentCounts(**settings)
     total = None if total_range else records
     empty = noisy_release(model, np.zeros(model.size), told, rng, total=total)
-    prior = estimator._formulation(gather(empty), REPLICATIONS).prior_draws(REPLICATIONS, rng)
+    prior = formulation_of(empty, REPLICATIONS, **settings).prior_draws(REPLICATIONS, rng)
     truths, draws = {}, {}
     for k in range(REPLICATIONS):
         noisy = noisy_release(model, prior.counts[0, k], law, rng).tables
         release = type(empty).from_tables(model, dict(noisy), noise=told, total=total)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplingWarning)  # of chains as short as these
-            found = estimator.fit(release, rng=k, **SAMPLER)._draws.finished
+            found = finished_of(estimator.fit(release, rng=k, **SAMPLER))
         for name in ("marginals", "counts", "total"):
             truth, values = getattr(prior, name)[0, k], getattr(found, name)
             truths.setdefault(name, []).append(np.atleast_1d(truth))

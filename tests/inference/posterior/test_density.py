@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

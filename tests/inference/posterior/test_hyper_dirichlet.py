@@ -15,10 +15,10 @@ from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
 

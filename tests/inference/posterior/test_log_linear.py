@@ -12,15 +12,15 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from inference.posterior.drawn import finished_of
 from inference.posterior.three_binary import cells, exact_posterior, joint
 
-from bayesprivmrf.inference import LatentCounts, Status
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
 MODELS = {name: specification(*given) for name, given in AWKWARD.items() if name != "empty"}
@@ -326,5 +326,5 @@ def test_a_public_number_of_no_records_gives_the_prior():
     )
     posterior = LatentCounts().fit(release, rng=1, draws=50, chains=2)
     assert posterior.status is Status.NOT_TRUSTED
-    assert (posterior._draws.finished.counts == 0).all()
+    assert (finished_of(posterior).counts == 0).all()
     assert posterior.tree["constant_data"]["total"] == 0
