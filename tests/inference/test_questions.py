@@ -334,9 +334,7 @@ def test_balanced_records_keep_every_table_within_its_bound_whatever_their_numbe
         assert not ((drawn[0] == "x") & (drawn[1].map(lambda label: label == 3))).any()
 
 
-@pytest.mark.parametrize(
-    "name", ["tree", "cycle", "three-way cliques", "hub", "isolated, with and without a scope"]
-)
+@pytest.mark.parametrize("name", ["cycle", "three-way cliques", "hub", "isolated, with and without a scope"])
 def test_balanced_records_have_the_right_expectation_of_every_joint_state(name):
     """Two-sided at level 1e-6 over all joint states, from 2,000 sets of five records each."""
     cards, scopes = LAYOUTS[name]

@@ -113,11 +113,11 @@ def test_full_size_keeps_what_the_paper_states():
 
 
 def test_outcomes_are_simulated_by_cluster_moves_on_the_real_networks_alone(files, monkeypatch):
-    used = []
+    used, simulate = [], chains.simulate
 
     def noted(*arguments, moves, **settings):
         used.append(moves)
-        return chains.simulate(*arguments, moves=moves, **settings)
+        return simulate(*arguments, moves=moves, **settings)
 
     monkeypatch.setattr("bayesprivmrf.chains.heat_bath.simulate", noted)
     cells = prising.cells_of("prising-fig12", TINY, find_networks([files]), seed=1)[::2]
