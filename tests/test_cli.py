@@ -567,6 +567,15 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
     assert built.read_text() == "xxxx"
 
 
+def test_every_line_that_builds_an_engine_runs():
+    """In a process of its own its failure would not be seen."""
+    from bayesprivmrf.cli import engines
+
+    for stage in engines._STAGES:
+        for line in stage:
+            exec(line, {})
+
+
 def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
     from bayesprivmrf.cli import engines
     from bayesprivmrf.marginals import compiled
@@ -981,7 +990,10 @@ def test_compare_stops_where_the_posterior_is_interrupted(toy, capsys, monkeypat
 @pytest.mark.slow
 def test_the_main_job_takes_less_than_two_minutes(capsys):
     """On two cores of their own it takes about half of that."""
+    from bayesprivmrf.cli.engines import build_engines
+
     begin = time.perf_counter()
+    build_engines()
     code, out, _ = run(capsys, "compare", "--seed", "1", "--json")
     assert code == 0
     assert time.perf_counter() - begin < 120
