@@ -110,7 +110,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     """
     lines, levels = _scores(results)
     if reference is not None:
-        if reference not in levels:
+        if not isinstance(reference, str) or reference not in levels:
             raise ArgumentError(
                 f"`reference` must be a method without epsilon that has a score, one of {sorted(levels)}, got "
                 f"{reference!r}."

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
-from bayesprivmrf.learning.frank_wolfe import PaperIsing
+from bayesprivmrf.learning import frank_wolfe, select_measure
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.select_measure import STEPS, pairs_sensitivity, score_range
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (
@@ -67,9 +66,9 @@ def noisy_best(up: bool, groups: tuple[int, int], law: DiscreteLaplace, steps: i
     return run
 
 
-def paper(rho: float = 1.0) -> PaperIsing:
+def paper(rho: float = 1.0) -> frank_wolfe.PaperIsing:
     # one node whose residuals may be nearly as large as 1
-    return PaperIsing(
+    return frank_wolfe.PaperIsing(
         cardinalities=(2,), eligible=np.zeros((1, 1), dtype=bool), width=6.0, rho=rho, adjacency=REPLACE
     )
 
@@ -230,10 +229,13 @@ def test_a_choice_of_frank_wolfe_costs_what_its_scale_says(slip, share):
 )
 def test_the_best_pairs_cost_what_their_scale_says(slip, share):
     count, rho = 20, 1.0
-    scale = share * selection_scale(score_range(ADD), rho, count, at_once=True)
+    scale = share * selection_scale(select_measure.score_range(ADD), rho, count, at_once=True)
 
     def among_the_favoured(up: bool) -> Runs:
-        noise, half = source(11 + up), np.repeat([STEPS, 0] if up else [0, STEPS], count)
+        noise, half = (
+            source(11 + up),
+            np.repeat([select_measure.STEPS, 0] if up else [0, select_measure.STEPS], count),
+        )
         return lambda runs: (noise.choose_several(np.tile(half, (runs, 1)), scale, count) < count).sum(axis=1)
 
     claim = PrivacyGuarantee(rho=rho, adjacency=ADD)
@@ -271,7 +273,7 @@ def test_sums_move_further_where_a_record_is_replaced_than_where_one_is_added(wh
     ]
     move = max(moves, key=lambda each: int((each**2).sum()))
     if what == "pairs":
-        sensitivity = functools.partial(pairs_sensitivity, p, 15, "moments")
+        sensitivity = functools.partial(select_measure.pairs_sensitivity, p, 15, "moments")
     else:
         sensitivity = functools.partial(parity_l2_sensitivity, family, with_empty=False)
     assert (move**2).sum() == pytest.approx(sensitivity(REPLACE) ** 2)
@@ -287,7 +289,7 @@ def test_pairs_of_a_replaced_record_pass_their_noise_and_nine_tenths_of_it_is_ca
     # three of six variables flipped, the nine pairs across chosen; of each table a cell loses one, another gains one
     rho, pairs = 2.0, 9
     move = np.full(pairs, 2) if form == "moments" else np.tile([1, 0, 0, -1], pairs)
-    sensitivity = pairs_sensitivity(6, pairs, form, REPLACE)
+    sensitivity = select_measure.pairs_sensitivity(6, pairs, form, REPLACE)
     assert (move**2).sum() == pytest.approx(sensitivity**2)
     law = DiscreteGaussian(share * sensitivity / math.sqrt(2 * rho))
     first, second = (projected(move, present, law, 21 + present) for present in (False, True))

@@ -6,6 +6,7 @@ import warnings
 from fractions import Fraction
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
@@ -68,6 +69,8 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`nodes` must be a collection": (ModelError, lambda: network.subnetwork(None)),
         "must hold numbers": (ArgumentError, lambda: bpm.combine_estimates([10**400, 1], [1, 1])),
         "an empty name": (ArgumentError, lambda: plots.calibration_ranks({"": [0, 1]}, draws=9)),
+        "`reference` must be a method": (ArgumentError, lambda: plots.holdout_against_epsilon(
+            pd.DataFrame({"epsilon": [1.0], "method": ["mle"], "holdout_log_likelihood": [-1.0]}), reference={})),
         "`size` must be a whole number from 1 to": (ArgumentError, lambda: network.sample(0.5, 10**400)),
         "`path` must be readable": (ArgumentError, lambda: EstimateLaw.load("no such file")),
         "must map `name`": (ArgumentError, lambda: noise.noise_from_dict({})),

@@ -12,9 +12,7 @@ from scipy.stats import binom
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.intervals import replicates_of
-from bayesprivmrf.learning.select_measure import PairTargets, select_and_measure
+from bayesprivmrf.learning import LearnedIsing, intervals, select_measure
 from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 from bayesprivmrf.model import Domain
@@ -105,10 +103,10 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
         rng, count = np.random.default_rng(7), 0
         for _ in range(200):
             codes, _ = other.solution.codes(2_000, rng)
-            measured = select_and_measure(
+            measured = select_measure.select_and_measure(
                 codes, np.ones(2_000, dtype=int), 2_000.0, learned.map.plan, SimulatedNoise(rng)
             )
-            targets = PairTargets.of(measured, learned.map.plan, 2_000.0, 0.0)
+            targets = select_measure.PairTargets.of(measured, learned.map.plan, 2_000.0, 0.0)
             kept = targets.pairs[targets.standing_out()]
             count += not (kept == [min(i, j), max(i, j)]).all(axis=1).any()
         out[share] = count
@@ -124,10 +122,10 @@ def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     learned = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=10)
     plan = learned.map.plan
     codes = data.to_numpy().astype(np.uint8)
-    measured = select_and_measure(
+    measured = select_measure.select_and_measure(
         codes, np.ones(len(codes), dtype=int), 3_000.0, plan, SimulatedNoise(np.random.default_rng(10))
     )
-    targets = PairTargets.of(measured, plan, 3_000.0, 0.0)
+    targets = select_measure.PairTargets.of(measured, plan, 3_000.0, 0.0)
     kept = targets.standing_out()
     assert 0 < kept.sum() < len(kept)
     i, j = targets.pairs.T
@@ -200,7 +198,7 @@ def test_what_a_map_shrinks_is_given_back():
         learned = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
         hits.append(covered(learned.interval(0.9, rng=k, replicates=40), truth)[truth != 0])
-        draws = [draw.vector() for draw in replicates_of(learned, 20, np.random.default_rng(k))]
+        draws = [draw.vector() for draw in intervals.replicates_of(learned, 20, np.random.default_rng(k))]
         high, low = 2 * learned.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
         plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
     assert enough(np.concatenate(hits), 0.85)

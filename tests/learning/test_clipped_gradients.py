@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, GradientLattice, cells_of, drawn_noises
+from bayesprivmrf.learning import gradient_ascent
 from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
     LARGEST_POTENTIAL,
     LARGEST_SUM,
@@ -26,7 +26,7 @@ from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian
 
 LEVEL = 1e-4
-WHOLE = 1 << RATE_BITS
+WHOLE = 1 << gradient_ascent.RATE_BITS
 
 DOMAIN = Domain.from_states({"a": ["u", "v"], 0: [7, 5, 6], "c": [True, False], "lonely": ["x"]})
 MODEL = ModelSpecification(domain=DOMAIN, cliques=(("a", 0), ("c", "a"), ("lonely",)))
@@ -43,12 +43,12 @@ def marginals(kind: str) -> np.ndarray:
     spread = {"uniform": 0.0, "random": 1.0, "concentrated": 0.0}[kind]
     theta = rng.normal(0, spread, MODEL.size)
     if kind == "concentrated":
-        theta[cells_of(MODEL, RECORDS[:1])[0]] = 40.0
+        theta[gradient_ascent.cells_of(MODEL, RECORDS[:1])[0]] = 40.0
     return marginal_engine(MODEL.cardinalities, MODEL.scopes).marginals(theta)[1]
 
 
-def ascent(**settings) -> Ascent:
-    lattice = settings.pop("lattice", GradientLattice.of(len(MODEL.cliques), None))
+def ascent(**settings) -> gradient_ascent.Ascent:
+    lattice = settings.pop("lattice", gradient_ascent.GradientLattice.of(len(MODEL.cliques), None))
     defaults = {
         "specification": MODEL,
         "lattice": lattice,
@@ -56,11 +56,11 @@ def ascent(**settings) -> Ascent:
         "steps": 30,
         "noise": DiscreteGaussian(lattice.sensitivity),
     }
-    return Ascent(**defaults | settings)
+    return gradient_ascent.Ascent(**defaults | settings)
 
 
 def test_cells_are_those_of_each_records_tables():
-    cells = cells_of(MODEL, RECORDS)
+    cells = gradient_ascent.cells_of(MODEL, RECORDS)
     for record, found in zip(RECORDS, cells, strict=True):
         for place, scope in enumerate(MODEL.scopes):
             flat = np.ravel_multi_index([record[v] for v in scope], MODEL.shapes[place])
@@ -70,11 +70,11 @@ def test_cells_are_those_of_each_records_tables():
 @pytest.mark.parametrize("clip", [2.0**-8, 0.3, 1.0, None, 2.0, 1e6])
 @pytest.mark.parametrize("kind", ["uniform", "random", "concentrated"])
 def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, clip):
-    lattice = GradientLattice.of(len(MODEL.cliques), clip)
+    lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), clip)
     rounded = lattice.rounded(marginals(kind))
     one = np.ones(1, dtype=np.int64)
     squares = [
-        sum(int(v) ** 2 for v in lattice.total(cells_of(MODEL, record[None]), one, rounded))
+        sum(int(v) ** 2 for v in lattice.total(gradient_ascent.cells_of(MODEL, record[None]), one, rounded))
         for record in RECORDS
     ]
     bound = Fraction(lattice.clip) * lattice.steps
@@ -82,7 +82,13 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, clip):
     assert max(squares) <= bound**2
     lengths = [
         math.sqrt(
-            ((np.bincount(cells_of(MODEL, r[None])[0], minlength=MODEL.size) - marginals(kind)) ** 2).sum()
+            (
+                (
+                    np.bincount(gradient_ascent.cells_of(MODEL, r[None])[0], minlength=MODEL.size)
+                    - marginals(kind)
+                )
+                ** 2
+            ).sum()
         )
         for r in RECORDS
     ]
@@ -93,10 +99,12 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, clip):
 def test_the_longest_gradient_that_there_can_be_is_not_clipped_by_the_largest_clip():
     # at a distribution that is certain of one record, another one that differs in each table is sqrt(2m) away
     two = ModelSpecification(domain=Domain.from_states({i: [0, 1] for i in range(3)}), cliques=((0, 1), (2,)))
-    lattice = GradientLattice.of(2, 100.0)
-    certain = np.bincount(cells_of(two, np.zeros((1, 3), dtype=int))[0], minlength=two.size).astype(float)
+    lattice = gradient_ascent.GradientLattice.of(2, 100.0)
+    certain = np.bincount(
+        gradient_ascent.cells_of(two, np.zeros((1, 3), dtype=int))[0], minlength=two.size
+    ).astype(float)
     contribution = lattice.total(
-        cells_of(two, np.ones((1, 3), dtype=int)), np.ones(1, int), lattice.rounded(certain)
+        gradient_ascent.cells_of(two, np.ones((1, 3), dtype=int)), np.ones(1, int), lattice.rounded(certain)
     )
     length = math.sqrt(float((contribution.astype(float) ** 2).sum()))
     assert lattice.sensitivity * (1 - 2.0**-11) < length <= lattice.sensitivity
@@ -104,10 +112,10 @@ def test_the_longest_gradient_that_there_can_be_is_not_clipped_by_the_largest_cl
 
 @pytest.mark.parametrize("clip", [0.3, 1.0, None])
 def test_a_sum_is_made_of_what_each_record_contributes_by_itself(clip):
-    lattice = GradientLattice.of(len(MODEL.cliques), clip)
+    lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), clip)
     rounded = lattice.rounded(marginals("random"))
     counts = np.arange(1, len(RECORDS) + 1)
-    cells = cells_of(MODEL, RECORDS)
+    cells = gradient_ascent.cells_of(MODEL, RECORDS)
     together = lattice.total(cells, counts, rounded)
     alone = sum(
         n * lattice.total(cells[i : i + 1], np.ones(1, int), rounded) for i, n in enumerate(counts.tolist())
@@ -117,12 +125,16 @@ def test_a_sum_is_made_of_what_each_record_contributes_by_itself(clip):
 
 @pytest.mark.parametrize("clip", [0.3, 1.0, 1.5, None])
 def test_a_sum_is_that_of_clipped_gradients_up_to_the_lattice(clip):
-    lattice = GradientLattice.of(len(MODEL.cliques), clip)
+    lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), clip)
     mu = marginals("random")
-    gradients = np.array([np.bincount(c, minlength=MODEL.size) - mu for c in cells_of(MODEL, RECORDS)])
+    gradients = np.array(
+        [np.bincount(c, minlength=MODEL.size) - mu for c in gradient_ascent.cells_of(MODEL, RECORDS)]
+    )
     factors = np.minimum(1, lattice.clip / np.linalg.norm(gradients, axis=1))
     found = (
-        lattice.total(cells_of(MODEL, RECORDS), np.ones(len(RECORDS), int), lattice.rounded(mu))
+        lattice.total(
+            gradient_ascent.cells_of(MODEL, RECORDS), np.ones(len(RECORDS), int), lattice.rounded(mu)
+        )
         / lattice.steps
     )
     tolerance = len(RECORDS) * (2.0**-MARGINAL_BITS + 2 / lattice.weight)
@@ -132,10 +144,10 @@ def test_a_sum_is_that_of_clipped_gradients_up_to_the_lattice(clip):
 @pytest.mark.parametrize("clip", [2.0**-8, 0.3, None])
 @pytest.mark.parametrize("scale", [1, 2**20, 2**33, 2**45])
 def test_a_sum_is_exact_however_many_records_there_are(clip, scale):
-    lattice = GradientLattice.of(len(MODEL.cliques), clip)
+    lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), clip)
     rounded = lattice.rounded(marginals("random"))
     counts = np.random.default_rng(2).integers(1, scale + 7, len(RECORDS))
-    cells = cells_of(MODEL, RECORDS)
+    cells = gradient_ascent.cells_of(MODEL, RECORDS)
     exact = [0] * MODEL.size
     for i, n in enumerate(counts.tolist()):
         own = lattice.total(cells[i : i + 1], np.ones(1, int), rounded).tolist()
@@ -162,15 +174,15 @@ def test_limbs_add_up_with_their_signs():
 
 def test_draws_have_exactly_the_probability_of_their_numerator():
     # every first byte once, then the 45 bits that decide a tie: what comes out true is counted exactly
-    numerator, seen = (37 << RATE_BITS - 8) + 12345, []
+    numerator, seen = (37 << gradient_ascent.RATE_BITS - 8) + 12345, []
 
     def words(size: int) -> np.ndarray:
         seen.append(size)
         if len(seen) == 1:
             return np.arange(256, dtype=np.uint8).view(np.uint64)
-        return np.full(size, ties[0] << 72 - RATE_BITS, dtype=np.uint64)
+        return np.full(size, ties[0] << 72 - gradient_ascent.RATE_BITS, dtype=np.uint64)
 
-    for tie, more in ((0, 1), (12344, 1), (12345, 0), ((1 << RATE_BITS - 8) - 1, 0)):
+    for tie, more in ((0, 1), (12344, 1), (12345, 0), ((1 << gradient_ascent.RATE_BITS - 8) - 1, 0)):
         seen.clear()
         ties = [tie]
         assert draw_each(256, numerator, words).sum() == 37 + more
@@ -235,14 +247,14 @@ def test_chunks_of_a_large_sample_add_up(monkeypatch):
 def test_without_noise_and_clipping_the_ascent_reaches_maximum_likelihood():
     counts = np.random.default_rng(7).integers(1, 40, len(RECORDS))
     chosen = ascent(
-        lattice=GradientLattice.of(len(MODEL.cliques), 100.0),
+        lattice=gradient_ascent.GradientLattice.of(len(MODEL.cliques), 100.0),
         noise=DiscreteGaussian(1.0),
         steps=2000,
         averaging=0.0,
     )
     path = chosen.run(RECORDS, counts, float(counts.sum()), source(8))
     engine = marginal_engine(MODEL.cardinalities, MODEL.scopes)
-    cells = cells_of(MODEL, RECORDS)
+    cells = gradient_ascent.cells_of(MODEL, RECORDS)
     wanted = (
         np.bincount(cells.ravel(), weights=np.repeat(counts, cells.shape[1]), minlength=MODEL.size)
         / counts.sum()
@@ -266,8 +278,8 @@ def test_impossible_cells_stay_impossible_and_get_no_noise():
     chosen = ascent(specification=public)
     path = chosen.run(codes, np.ones(len(codes), int), 10.0, source(10))
     np.testing.assert_array_equal(np.isneginf(path.potentials), ~public.possible)
-    assert drawn_noises([chosen]) == 1 + 30 * (public.size - 1)
-    assert drawn_noises([ascent(), ascent(steps=3)]) == 1 + 33 * MODEL.size
+    assert gradient_ascent.drawn_noises([chosen]) == 1 + 30 * (public.size - 1)
+    assert gradient_ascent.drawn_noises([ascent(), ascent(steps=3)]) == 1 + 33 * MODEL.size
 
 
 def test_a_learning_rate_that_is_far_too_large_is_bounded_and_says_so():
@@ -318,11 +330,11 @@ def exact_curve(delta: float) -> float:
 @pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
 def test_an_audit_of_a_step_passes_the_noise_and_catches_nine_tenths_of_it(share, caught):
     # one record, whose gradient is clipped and so attains the sensitivity, against none
-    lattice = GradientLattice.of(len(MODEL.cliques), 0.5)
+    lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), 0.5)
     rounded = lattice.rounded(marginals("random"))
     single = np.ones(1, dtype=np.int64)
     contribution = max(
-        (lattice.total(cells_of(MODEL, record[None]), single, rounded) for record in RECORDS),
+        (lattice.total(gradient_ascent.cells_of(MODEL, record[None]), single, rounded) for record in RECORDS),
         key=lambda vector: float((vector.astype(float) ** 2).sum()),
     )
     direction = contribution / lattice.sensitivity**2

@@ -12,11 +12,10 @@ from scipy.special import logsumexp
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, Atoms, Design, LogisticRegressions, choose_atoms
+from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe import atoms as atoms_module
-from bayesprivmrf.learning.frank_wolfe.atoms import sign_table
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe as search
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
@@ -33,11 +32,13 @@ def codes_of(spins) -> np.ndarray:
     return ((np.asarray(spins) + 1) // 2).astype(np.uint8)
 
 
-def ising(codes: np.ndarray, counts=None, radius: float = RADIUS) -> LogisticRegressions:
+def ising(codes: np.ndarray, counts=None, radius: float = RADIUS) -> frank_wolfe.LogisticRegressions:
     """One regression a node on a constant and all nodes, itself included: the caller's mask leaves it out."""
     p = codes.shape[1]
     counts = np.ones(len(codes), np.int64) if counts is None else counts
-    return LogisticRegressions(Design.with_constant(codes, (2,) * p), codes, counts, radius, np.arange(p))
+    return frank_wolfe.LogisticRegressions(
+        frank_wolfe.Design.with_constant(codes, (2,) * p), codes, counts, radius, np.arange(p)
+    )
 
 
 def moved(regressions, seed: int, steps: int):
@@ -50,7 +51,7 @@ def moved(regressions, seed: int, steps: int):
         signs = rng.choice(np.array([-1, 1], np.int8), (rows, widths.max()))
         signs[np.arange(widths.max()) >= widths[chosen, None]] = 0
         regressions.sums()
-        regressions.move(Atoms(groups=chosen, signs=signs), step)
+        regressions.move(frank_wolfe.Atoms(groups=chosen, signs=signs), step)
     return regressions
 
 
@@ -72,7 +73,7 @@ def test_atoms_follow_the_exponential_mechanism(starts):
     sums = np.array([30, -12, 4, 25, -31, 2, 14, -9])[: starts[-1]]
     eligible = np.array([True, True, False, True])
     size = 60_000
-    atoms = choose_atoms(
+    atoms = frank_wolfe.choose_atoms(
         np.tile(sums, (size, 1)),
         np.array(starts),
         np.full(size, 20.0),
@@ -98,7 +99,7 @@ def test_the_mass_of_a_group_is_that_of_its_atoms_each_held_up(scale):
     expected = np.empty((6, 4))
     for row, group in itertools.product(range(6), range(4)):
         part = sums[row, starts[group] : starts[group + 1]]
-        scores = sign_table(len(part)) @ part
+        scores = atoms_module.sign_table(len(part)) @ part
         expected[row, group] = logsumexp(np.maximum((scores - best[row]) / scale, -clamp))
     absolute = np.abs(sums)
     best_of = np.add.reduceat(absolute, starts[:-1], axis=1)
@@ -195,7 +196,7 @@ def test_the_scale_keeps_to_the_budget_and_is_the_smallest():
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1e-300])
 def test_a_budget_out_of_range_is_refused(rho):
     with pytest.raises(ArgumentError, match="rho"):
-        step_scale(Exposure.of_logistic(3), rho, LARGEST_STEPS, REPLACE)
+        step_scale(Exposure.of_logistic(3), rho, frank_wolfe.LARGEST_STEPS, REPLACE)
 
 
 def renyi(p: np.ndarray, q: np.ndarray, order: float) -> float:
@@ -236,8 +237,8 @@ RUNS_OF_STEPS = 4
 def chosen_up(label: int, scale_share: float, seed: int):
     """Attack statistic: how often +1 is chosen in all first steps on one record of this label."""
     codes = np.array([[label]], np.uint8)
-    regression = LogisticRegressions(
-        Design(codes=np.ones((1, 1), np.uint8), cardinalities=(2,)),
+    regression = frank_wolfe.LogisticRegressions(
+        frank_wolfe.Design(codes=np.ones((1, 1), np.uint8), cardinalities=(2,)),
         codes,
         np.ones(1, np.int64),
         1.0,
@@ -249,7 +250,7 @@ def chosen_up(label: int, scale_share: float, seed: int):
 
     def run(runs: int) -> np.ndarray:
         size = runs * RUNS_OF_STEPS
-        atoms = choose_atoms(
+        atoms = frank_wolfe.choose_atoms(
             np.tile(sums, (size, 1)),
             np.array([0, 1]),
             np.full(size, float(scale[0])),
@@ -289,7 +290,7 @@ def test_the_mean_iterate_nears_the_constrained_optimum_without_noise():
     codes = rng.integers(0, 2, (2000, 3)).astype(np.uint8)
     flip = rng.random(2000) < 0.2
     codes[:, 2] = np.where(flip, 1 - codes[:, 0], codes[:, 0])
-    w = frank_wolfe(
+    w = search(
         ising(codes, radius=5.0),
         steps=800,
         multiple=1e-3,

@@ -11,16 +11,7 @@ from scipy import stats
 from scipy.special import softmax
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning.frank_wolfe import (
-    Atoms,
-    Design,
-    LogisticRegressions,
-    PairwiseByPairs,
-    PairwiseBySoftmax,
-    PaperIsing,
-    PaperPairs,
-    choose_atoms,
-)
+from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
 from bayesprivmrf.learning.frank_wolfe.pairwise import default_steps
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
@@ -38,16 +29,18 @@ def source(seed: int) -> SimulatedNoise:
 
 def softmaxes(codes: np.ndarray, radius: float = 1.3, states=STATES, counts=None) -> SoftmaxRegressions:
     counts = np.ones(len(codes), np.int64) if counts is None else counts
-    design = Design.with_constant(codes, states)
+    design = frank_wolfe.Design.with_constant(codes, states)
     return SoftmaxRegressions(design, codes, counts, radius, np.arange(len(states)), states)
 
 
-def pairs(codes: np.ndarray, radius: float = 2.6, counts=None) -> LogisticRegressions:
+def pairs(codes: np.ndarray, radius: float = 2.6, counts=None) -> frank_wolfe.LogisticRegressions:
     counts = np.ones(len(codes), np.int64) if counts is None else counts
     node, one, other = np.array(
         [(i, a, b) for i, k in enumerate(STATES) for a in range(k) for b in range(a)]
     ).T
-    return LogisticRegressions(Design.with_constant(codes, STATES), codes, counts, radius, node, one, other)
+    return frank_wolfe.LogisticRegressions(
+        frank_wolfe.Design.with_constant(codes, STATES), codes, counts, radius, node, one, other
+    )
 
 
 def moved(regressions, seed: int, steps: int):
@@ -60,7 +53,7 @@ def moved(regressions, seed: int, steps: int):
         signs = rng.choice(np.array([-1, 1], np.int8), (rows, widths.max()))
         signs[np.arange(widths.max()) >= widths[chosen, None]] = 0
         regressions.sums()
-        regressions.move(Atoms(groups=chosen, signs=signs), 1)
+        regressions.move(frank_wolfe.Atoms(groups=chosen, signs=signs), 1)
     return regressions
 
 
@@ -76,7 +69,9 @@ def ranges(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def test_softmax_residuals_are_rounded_probabilities(steps):
     regressions = softmaxes(EVERY)
     if steps == 9000:  # so that bits of the margins are dropped
-        regressions.move(Atoms(groups=np.zeros(9, np.int64), signs=np.eye(9, 4, dtype=np.int8)[:, :1]), steps)
+        regressions.move(
+            frank_wolfe.Atoms(groups=np.zeros(9, np.int64), signs=np.eye(9, 4, dtype=np.int8)[:, :1]), steps
+        )
         steps = 3
     regressions = moved(regressions, 1, steps)
     w = regressions.iterates
@@ -147,14 +142,14 @@ def test_one_record_moves_all_choices_together_by_no_more_than_the_exposure(kind
 def saturated(label: int, feature: int) -> SoftmaxRegressions:
     """One record of three states whose probability is all on state 0 (feature +1) or all on state 1 (feature -1)."""
     codes = np.array([[feature]], np.uint8)
-    design = Design.with_constant(codes, (2,))
+    design = frank_wolfe.Design.with_constant(codes, (2,))
     one = SoftmaxRegressions(
         design, np.array([[label]], np.uint8), np.ones(1, np.int64), 14.0, np.arange(1), (3,)
     )
     for step in range(20):
         one.sums()
         signs = np.array([[1], [-1], [1 if step % 2 else -1]], np.int8)
-        one.move(Atoms(groups=np.zeros(3, np.int64), signs=signs), 1)
+        one.move(frank_wolfe.Atoms(groups=np.zeros(3, np.int64), signs=signs), 1)
     return one
 
 
@@ -190,7 +185,7 @@ def chosen_signs(label: int, feature: int, share: float, seed: int):
 
     def run(runs: int) -> np.ndarray:
         size = runs * STEPS
-        atoms = choose_atoms(
+        atoms = frank_wolfe.choose_atoms(
             np.tile(sums, (size, 1)), start, np.tile(scales[:2], size), noise, np.ones((2 * size, 1), bool)
         )
         pulled = atoms.signs[:, 0].reshape(size, 2) == np.array([1, -1])
@@ -255,20 +250,20 @@ def test_a_step_of_the_paper_costs_more_than_it_says_and_no_more_than_we_say():
 
 def test_the_paper_guarantee_is_what_its_noise_costs():
     settings = {"eligible": ~np.eye(3, dtype=bool), "rho": 0.7, "adjacency": REPLACE}
-    ising = PaperIsing(cardinalities=(2, 2, 2), width=0.9, **settings)
+    ising = frank_wolfe.PaperIsing(cardinalities=(2, 2, 2), width=0.9, **settings)
     bound = math.ceil(UNIT / (1 + math.exp(-1.8)))
     assert ising.cost == pytest.approx(2 * (1 / (1 + math.exp(-1.8))) ** 2 * 0.7, rel=1e-3)
     for steps in (2, 30, 30_000):
         assert laplace_rho(3, ising.noise(steps).scale, bound, steps - 1) <= ising.cost * (1 + 1e-3)
     assert laplace_rho(3, ising.noise(2).scale, bound - 1, 1) <= ising.cost
     for states in ((3, 3, 3), (4, 2, 3), (5, 5, 5)):
-        pairwise = PaperPairs(cardinalities=states, width=0.9, **settings)
+        pairwise = frank_wolfe.PaperPairs(cardinalities=states, width=0.9, **settings)
         assert pairwise.cost <= 0.7
         assert pairwise.replaced == sum(states)
 
 
 def test_the_paper_steps_are_public_and_its_own():
-    ising = PaperIsing(
+    ising = frank_wolfe.PaperIsing(
         cardinalities=(2,) * 10, eligible=np.zeros((10, 10), bool), width=1.0, rho=1.0, adjacency=REPLACE
     )
     assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
@@ -303,7 +298,7 @@ def pairwise_sample(seed: int, states: tuple[int, ...], width: float, size: int)
     return W, theta, cells[rows].astype(np.uint8), counts.astype(np.int64)
 
 
-@pytest.mark.parametrize("kind", [PairwiseBySoftmax, PairwiseByPairs])
+@pytest.mark.parametrize("kind", [frank_wolfe.PairwiseBySoftmax, frank_wolfe.PairwiseByPairs])
 def test_tables_of_unequal_alphabets_are_recovered(kind):
     states = (3, 2, 1, 4)
     W, theta, codes, counts = pairwise_sample(9, states, 1.0, 10**6)
@@ -327,7 +322,7 @@ def test_what_is_not_eligible_stays_zero():
     _, _, codes, counts = pairwise_sample(11, (3, 2, 4), 1.0, 10**5)
     eligible = np.zeros((3, 3), bool)
     eligible[0, 1] = eligible[1, 0] = True
-    fitted = PairwiseBySoftmax(
+    fitted = frank_wolfe.PairwiseBySoftmax(
         cardinalities=(3, 2, 4), eligible=eligible, width=1.0, rho=1.0, adjacency=ADD, steps=60
     )
     found, fields = fitted.learn(codes, counts, None, source(12))
@@ -339,7 +334,7 @@ def test_what_is_not_eligible_stays_zero():
 
 def test_the_paper_form_is_recovered_at_a_large_budget():
     W, _, codes, counts = pairwise_sample(13, (3, 2), 0.6, 10**6)
-    fitted = PaperPairs(
+    fitted = frank_wolfe.PaperPairs(
         cardinalities=(3, 2),
         eligible=~np.eye(2, dtype=bool),
         width=0.6,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bayesprivmrf.chains import Chains, gibbs_draws
+from bayesprivmrf import chains
 from bayesprivmrf.chains.gibbs import ising_of
 from bayesprivmrf.marginals import marginal_engine
 
@@ -32,7 +32,7 @@ def sizes(cards, scopes):
 @pytest.mark.parametrize("name", MODELS)
 def test_draws_have_the_models_marginals(name):
     cards, scopes, theta, mu = model(name)
-    draws = gibbs_draws(cards, scopes, theta, 40_000, np.random.default_rng(1))
+    draws = chains.gibbs_draws(cards, scopes, theta, 40_000, np.random.default_rng(1))
     assert draws.codes.shape == (40_000, len(cards))
     assert draws.mixing.trusted
     for start, scope in zip(sizes(cards, scopes), scopes, strict=False):
@@ -47,7 +47,7 @@ def test_draws_have_the_models_marginals(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_those_of_the_draws(name):
     cards, scopes, theta, _ = model(name)
-    first, second = (Chains(cards, scopes, np.random.default_rng(2), chains=8) for _ in range(2))
+    first, second = (chains.Chains(cards, scopes, np.random.default_rng(2), chains=8) for _ in range(2))
     codes = first.advance(theta, 50)
     visits = second.marginals(theta, 50)
     for start, scope in zip(sizes(cards, scopes), scopes, strict=False):
@@ -61,10 +61,10 @@ def test_visits_are_those_of_the_draws(name):
 def test_two_states_take_either_kernel_to_the_same_law():
     cards, scopes, theta, mu = model("ising with fields")
     table = np.zeros(8)  # of three variables, so that it is no Ising model
-    chains = Chains(cards, (*scopes, (0, 1, 2)), np.random.default_rng(3))
+    several = chains.Chains(cards, (*scopes, (0, 1, 2)), np.random.default_rng(3))
     theta = np.concatenate([theta, table])
-    chains.advance(theta, 1, 50)
-    assert np.abs(chains.marginals(theta, 4000)[: mu.size] - mu).max() < 0.01
+    several.advance(theta, 1, 50)
+    assert np.abs(several.marginals(theta, 4000)[: mu.size] - mu).max() < 0.01
 
 
 def test_potentials_of_pairs_and_singles_are_couplings_and_fields():
@@ -83,4 +83,4 @@ def test_potentials_of_pairs_and_singles_are_couplings_and_fields():
 def test_chains_that_are_stuck_are_not_trusted():
     cards, scopes = (2,) * 30, [(i, (i + 1) % 30) for i in range(30)] + [(i, (i + 7) % 30) for i in range(30)]
     theta = np.tile([2.5, -2.5, -2.5, 2.5], len(scopes))
-    assert not gibbs_draws(cards, scopes, theta, 2000, np.random.default_rng(4)).mixing.trusted
+    assert not chains.gibbs_draws(cards, scopes, theta, 2000, np.random.default_rng(4)).mixing.trusted

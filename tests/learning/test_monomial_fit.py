@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.parities import Spectrum, default_ridges, fit_parities
+from bayesprivmrf.learning import parities
 from bayesprivmrf.learning.parities.mode import posterior_mode
 from bayesprivmrf.learning.parities.moments import Elimination, parity_moments
 from bayesprivmrf.mechanisms import ParityQueries
@@ -20,11 +20,11 @@ from bayesprivmrf.model import Monomials
 def by_enumeration(family: Monomials, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """Log partition function, means and covariance, the empty set left out."""
     spins = np.array(list(itertools.product((-1, 1), repeat=family.variables)))
-    parities = np.array([spins[:, list(members)].prod(axis=1) for members in list(family)[1:]])
-    weights = np.exp(h @ parities)
+    products = np.array([spins[:, list(members)].prod(axis=1) for members in list(family)[1:]])
+    weights = np.exp(h @ products)
     probabilities = weights / weights.sum()
-    means = parities @ probabilities
-    centred = parities - means[:, None]
+    means = products @ probabilities
+    centred = products - means[:, None]
     return float(np.log(weights.sum())), means, (centred * probabilities) @ centred.T
 
 
@@ -34,7 +34,7 @@ def test_moments_are_those_of_all_states(cliques):
     rng = np.random.default_rng(3)
     h = rng.normal(0, 0.5, len(family) - 1)
     log_partition, means, covariance = by_enumeration(family, h)
-    listed = Spectrum(family.masks[1:], family.variables).at(h)
+    listed = parities.Spectrum(family.masks[1:], family.variables).at(h)
     assert listed.log_partition == pytest.approx(log_partition, abs=1e-12)
     assert np.abs(listed.means - means).max() < 1e-12
     assert np.abs(listed.covariance() - covariance).max() < 1e-12
@@ -47,10 +47,10 @@ def test_moments_are_those_of_all_states(cliques):
 
 def test_states_are_listed_or_eliminated_by_what_is_cheaper():
     rng = np.random.default_rng(0)
-    assert isinstance(parity_moments(Monomials.complete(18, 2), rng), Spectrum)
+    assert isinstance(parity_moments(Monomials.complete(18, 2), rng), parities.Spectrum)
     chain = [(v, v + 1) for v in range(21)]
     assert isinstance(parity_moments(Monomials.inside(22, chain, 2), rng), Elimination)
-    assert isinstance(parity_moments(Monomials.complete(22, 2), rng), Spectrum)
+    assert isinstance(parity_moments(Monomials.complete(22, 2), rng), parities.Spectrum)
     with pytest.raises(ModelTooLargeError, match=r"465 monomials of 30 variables.*declare cliques"):
         parity_moments(Monomials.complete(30, 2), rng)
 
@@ -92,7 +92,9 @@ def test_large_coefficients_are_kept_and_noise_is_drawn_to_zero():
     for seed in range(5):
         means = noisy_means(family, h, noise + 1 / total, seed)
         mode = posterior_mode(family, means, noise, 0.0, total)[0][1:]
-        ridge = fit_parities(family, means, default_ridges(family, means, noise, total))[0][1:]
+        ridge = parities.fit_parities(family, means, parities.default_ridges(family, means, noise, total))[0][
+            1:
+        ]
         assert np.abs(mode - h)[strong].max() < 4 * (noise + 1 / total) ** 0.5 / (1 - np.tanh(0.4) ** 2)
         errors["mode"].append(np.sqrt(np.mean((mode - h) ** 2)))
         errors["ridge"].append(np.sqrt(np.mean((ridge - h) ** 2)))
@@ -123,7 +125,7 @@ def test_means_that_contradict_each_other_have_a_finite_mode():
         found, details = posterior_mode(family, impossible, noise, 0.0, 1e4)
         assert details["status"] == "converged"
         assert np.abs(found).max() < 4
-    found, details = fit_parities(family, impossible, np.zeros(8))
+    found, details = parities.fit_parities(family, impossible, np.zeros(8))
     assert details["status"] == "diverged"
     assert np.isfinite(found).all()
 
@@ -152,8 +154,8 @@ def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(order, ad
         assert model.details["iterations"] < 100
         largest.append(np.abs(model.coefficients).max())
         noise, total = release.standard_deviation**2, release.total
-        ridges = default_ridges(release.sets, release.means, noise, total)
-        before.append(np.abs(fit_parities(release.sets, release.means, ridges)[0]).max())
+        ridges = parities.default_ridges(release.sets, release.means, noise, total)
+        before.append(np.abs(parities.fit_parities(release.sets, release.means, ridges)[0]).max())
     assert max(largest) < 2.5
     assert max(before) > 10
 
@@ -167,8 +169,8 @@ def test_rare_indicators_are_fitted_near_their_couplings():
         if len(members) == 2 and members[1] - members[0] <= 2:
             h[place] = rng.uniform(0.2, 0.6)
     spins = np.array(list(itertools.product((-1, 1), repeat=8)))
-    parities = np.array([spins[:, list(members)].prod(axis=1) for members in family])
-    weights = np.exp(h @ parities)
+    products = np.array([spins[:, list(members)].prod(axis=1) for members in family])
+    weights = np.exp(h @ products)
     records = spins[rng.choice(256, size=100_000, p=weights / weights.sum())]
     data = pd.DataFrame((records > 0).astype(int), columns=range(8))
     network = bpm.declare(states={v: [0, 1] for v in range(8)})

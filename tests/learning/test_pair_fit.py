@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.select_measure import MeasurementPlan, PairTargets, is_narrow, select_and_measure
+from bayesprivmrf.learning import select_measure
 from bayesprivmrf.learning.select_measure.fit import closed_form, fit_means
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects
@@ -85,13 +85,13 @@ def test_impossible_means_have_a_finite_estimate():
 def test_wide_models_are_left_to_sampling():
     chain = [(i, i + 1) for i in range(99)]
     complete = list(itertools.combinations(range(60), 2))
-    assert is_narrow((2,) * 100, chain)
-    assert not is_narrow((2,) * 60, complete)
+    assert select_measure.is_narrow((2,) * 100, chain)
+    assert not select_measure.is_narrow((2,) * 60, complete)
 
 
 def measured(cards, form, noise, n=3000, seed=6):
     free = [v for v, k in enumerate(cards) if k > 1]
-    plan = MeasurementPlan(
+    plan = select_measure.MeasurementPlan(
         cardinalities=cards,
         form=form,
         candidates=np.array(list(itertools.combinations(free, 2))),
@@ -103,8 +103,10 @@ def measured(cards, form, noise, n=3000, seed=6):
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, k, n) for k in cards], axis=1).astype(np.uint8)
     codes[:, 1] = np.where(rng.random(n) < 0.6, codes[:, 0] % cards[1], codes[:, 1])
-    found = select_and_measure(codes, np.ones(n, dtype=np.int64), float(n), plan, SimulatedNoise(rng))
-    return PairTargets.of(found, plan, float(n), 0.0), codes
+    found = select_measure.select_and_measure(
+        codes, np.ones(n, dtype=np.int64), float(n), plan, SimulatedNoise(rng)
+    )
+    return select_measure.PairTargets.of(found, plan, float(n), 0.0), codes
 
 
 def test_moments_and_tables_give_the_same_means():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning.parities import noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
+from bayesprivmrf.learning import parities
 from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
@@ -61,23 +61,23 @@ def test_the_sums_are_those_of_the_definition():
         family = Monomials.complete(p, order)
         spins, counts = rng.choice([-1, 1], (40, p)).astype(np.int8), rng.integers(1, 10**9, 40)
         expected = [int(counts @ parity(spins, members)) for members in family]
-        assert parity_sums(spins, counts, family).tolist() == expected
+        assert parities.parity_sums(spins, counts, family).tolist() == expected
         codes = ((spins < 0) << np.arange(p)).sum(axis=1)
         table = np.bincount(codes, weights=counts, minlength=2**p)
-        assert walsh_hadamard(table)[family.masks].tolist() == expected
-    assert walsh_hadamard(walsh_hadamard(table)).tolist() == (2**p * table).tolist()
+        assert parities.walsh_hadamard(table)[family.masks].tolist() == expected
+    assert parities.walsh_hadamard(parities.walsh_hadamard(table)).tolist() == (2**p * table).tolist()
 
 
 def test_blocks_of_records_add_up(monkeypatch):
     rng = np.random.default_rng(2)
     family = Monomials.of(specification(6, CHAIN), 3)
     spins, counts = rng.choice([-1, 1], (101, 6)).astype(np.int8), np.ones(101, dtype=np.int64)
-    whole = parity_sums(spins, counts, family)
+    whole = parities.parity_sums(spins, counts, family)
     monkeypatch.setattr("bayesprivmrf.learning.parities.sums._BLOCK", 70)
-    assert (parity_sums(spins, counts, family) == whole).all()
-    rows = np.concatenate(parity_rows(spins.T, family))
+    assert (parities.parity_sums(spins, counts, family) == whole).all()
+    rows = np.concatenate(parities.parity_rows(spins.T, family))
     assert (rows.sum(axis=1, dtype=int) == whole).all()
-    assert parity_sums(spins[:0], counts[:0], family).tolist() == [0] * len(family)
+    assert parities.parity_sums(spins[:0], counts[:0], family).tolist() == [0] * len(family)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -131,12 +131,12 @@ def test_the_sensitivity_is_rounded_up():
 def test_the_sum_of_the_empty_set_is_noisy_unless_the_total_is_given():
     family, rows = Monomials.complete(3, 2), all_spins(3)
     counts = np.ones(8, dtype=np.int64)
-    noisy = noisy_parity_sums(
+    noisy = parities.noisy_parity_sums(
         rows, counts, family, DiscreteGaussian(50.0), SimulatedNoise(np.random.default_rng(4))
     )
     assert noisy.shape == (7,)
     assert noisy[0] != 8
-    given = noisy_parity_sums(
+    given = parities.noisy_parity_sums(
         rows, counts, family, DiscreteGaussian(50.0), SimulatedNoise(np.random.default_rng(4)), np.array([9])
     )
     assert given[0] == 9

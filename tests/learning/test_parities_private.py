@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
-from bayesprivmrf.learning.parities import MultiplicativeWeights, parity_sums, walsh_hadamard
+from bayesprivmrf.learning import parities
 from bayesprivmrf.mechanisms import discrete_gaussian_laws, promised_loss
 from bayesprivmrf.model import FloatArray, Monomials
 from bayesprivmrf.noise import SimulatedNoise
@@ -31,7 +31,7 @@ def records(p: int) -> np.ndarray:
 
 
 def sums_of(rows: np.ndarray, family: Monomials) -> np.ndarray:
-    return parity_sums(rows, np.ones(len(rows), dtype=np.int64), family)
+    return parities.parity_sums(rows, np.ones(len(rows), dtype=np.int64), family)
 
 
 def triple_sums(total: int) -> tuple[Monomials, np.ndarray, FloatArray]:
@@ -39,14 +39,14 @@ def triple_sums(total: int) -> tuple[Monomials, np.ndarray, FloatArray]:
     family = Monomials.complete(4, 3)
     spectrum = np.zeros(16)
     spectrum[0b0111], spectrum[0b1000] = 0.8, 0.4
-    weights = np.exp(walsh_hadamard(spectrum))
-    means = walsh_hadamard(weights / weights.sum())[family.masks]
+    weights = np.exp(parities.walsh_hadamard(spectrum))
+    means = parities.walsh_hadamard(weights / weights.sum())[family.masks]
     return family, np.rint(total * means).astype(np.int64), means
 
 
 def test_without_noise_multiplicative_weights_find_the_expectations():
     family, sums, means = triple_sums(100_000)
-    weights = MultiplicativeWeights(rounds=6, choice_scale=0.01, measurement=NoNoise(), passes=200)
+    weights = parities.MultiplicativeWeights(rounds=6, choice_scale=0.01, measurement=NoNoise(), passes=200)
     found = weights.expectations(sums, family, 100_000.0, source(1))
     assert found[0] == 1.0
     assert np.abs(found - means).max() < 1e-4
@@ -54,7 +54,7 @@ def test_without_noise_multiplicative_weights_find_the_expectations():
 
 def test_multiplicative_weights_are_near_under_noise():
     family, sums, means = triple_sums(5_000)
-    settings = MultiplicativeWeights(rounds=8, choice_scale=20.0, measurement=DiscreteGaussian(20.0))
+    settings = parities.MultiplicativeWeights(rounds=8, choice_scale=20.0, measurement=DiscreteGaussian(20.0))
     assert np.abs(settings.expectations(sums, family, 5_000.0, source(2)) - means).max() < 0.05
     assert np.abs(means).max() > 0.5
 

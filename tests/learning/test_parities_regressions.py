@@ -7,13 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.frank_wolfe import (
-    Atoms,
-    Design,
-    LogisticRegressions,
-    MonomialsByRegressions,
-    PairwiseByPairs,
-)
+from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe import monomials as regressions_module
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
@@ -40,8 +34,8 @@ def population(family: Monomials, h: np.ndarray, total: int) -> tuple[np.ndarray
     return codes[counts > 0], counts[counts > 0]
 
 
-def model(**settings) -> MonomialsByRegressions:
-    return MonomialsByRegressions(
+def model(**settings) -> frank_wolfe.MonomialsByRegressions:
+    return frank_wolfe.MonomialsByRegressions(
         **{"sets": Monomials.complete(4, 3), "width": 1.2, "rho": 1.0, "adjacency": ADD, **settings}
     )
 
@@ -84,7 +78,7 @@ def test_no_record_moves_a_choice_beyond_the_bound_that_it_is_paid_by(steps):
     fitted = model(sets=Monomials.complete(3, 3))
     rng, rows = np.random.default_rng(2), states(3)
     atoms = [
-        Atoms(
+        frank_wolfe.Atoms(
             groups=rng.integers(0, len(fitted.features), 3),
             signs=rng.choice(np.array([-1, 1], np.int8), (3, 1)),
         )
@@ -93,8 +87,8 @@ def test_no_record_moves_a_choice_beyond_the_bound_that_it_is_paid_by(steps):
     sums = []
     for record in rows:
         codes = regressions_module._ParityCodes(record[None], fitted.features)[:]
-        design = Design(codes=codes, cardinalities=(2,) * len(fitted.features))
-        one = LogisticRegressions(design, record[None], np.ones(1, np.int64), 2.4, np.arange(3))
+        design = frank_wolfe.Design(codes=codes, cardinalities=(2,) * len(fitted.features))
+        one = frank_wolfe.LogisticRegressions(design, record[None], np.ones(1, np.int64), 2.4, np.arange(3))
         for weight, atom in enumerate(atoms, start=1):
             one.sums()
             one.move(atom, weight)
@@ -110,7 +104,7 @@ def test_no_record_moves_a_choice_beyond_the_bound_that_it_is_paid_by(steps):
 def test_the_steps_are_paid_for_by_one_regression_a_node(monkeypatch):
     seen = []
 
-    def watched(regressions: LogisticRegressions, **settings) -> np.ndarray:
+    def watched(regressions: frank_wolfe.LogisticRegressions, **settings) -> np.ndarray:
         seen.append(settings)
         return np.zeros(regressions.coefficients.shape)
 
@@ -129,7 +123,7 @@ def test_order_two_is_the_map_of_an_ising_model():
     codes, counts = population(family, h, 10**7)
     settings = {"width": 2.0, "rho": 100.0, "adjacency": ADD, "steps": 400}
     coefficients = model(sets=family, **settings).learn(codes, counts, None, source(4))[0]
-    ising = PairwiseByPairs(
+    ising = frank_wolfe.PairwiseByPairs(
         cardinalities=(2,) * 4, eligible=~np.eye(4, dtype=bool), is_ising=True, **settings
     )
     A, fields = ising.learn(codes, counts, None, source(5))

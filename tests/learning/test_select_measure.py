@@ -10,16 +10,7 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning.select_measure import (
-    STEPS,
-    MeasurementPlan,
-    dependence_scores,
-    pair_sums,
-    pairs_sensitivity,
-    public_shares,
-    score_range,
-    select_and_measure,
-)
+from bayesprivmrf.learning import select_measure
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_rho, selection_scale
@@ -27,10 +18,10 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_rho, sel
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 
-def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3) -> MeasurementPlan:
+def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3) -> select_measure.MeasurementPlan:
     free = [v for v, k in enumerate(cards) if k > 1]
     candidates = np.array(list(itertools.combinations(free, 2))).reshape(-1, 2)
-    return MeasurementPlan(
+    return select_measure.MeasurementPlan(
         cardinalities=tuple(cards),
         form=form,
         candidates=candidates,
@@ -55,8 +46,8 @@ def test_counts_of_pairs_are_exact_whether_rows_are_merged_or_not(cards):
     codes = np.stack([rng.integers(0, k, 400) for k in cards], axis=1).astype(np.uint8)
     distinct, counts = np.unique(codes, axis=0, return_counts=True)
     quiet = plan_of(cards, noise=1e-3)
-    plain = select_and_measure(codes, ones(codes), 400.0, quiet, source(2))
-    merged = select_and_measure(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
+    plain = select_measure.select_and_measure(codes, ones(codes), 400.0, quiet, source(2))
+    merged = select_measure.select_and_measure(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
     expected = []
     for i, j in quiet.candidates:
         table = np.zeros((cards[i], cards[j]), dtype=int)
@@ -71,7 +62,7 @@ def test_moments_are_sums_of_spins_and_of_their_products():
     codes = np.random.default_rng(3).integers(0, 2, (300, 5)).astype(np.uint8)
     spins = 2 * codes.astype(int) - 1
     plan = plan_of((2,) * 5, form="moments", noise=1e-3)
-    measured = select_and_measure(codes, ones(codes), 300.0, plan, source(4))
+    measured = select_measure.select_and_measure(codes, ones(codes), 300.0, plan, source(4))
     assert np.array_equal(measured.one_way, spins.sum(axis=0))
     assert np.array_equal(measured.two_way, (spins.T @ spins)[tuple(plan.candidates.T)])
 
@@ -89,7 +80,7 @@ def slow_scores(codes: np.ndarray, cards, shares) -> np.ndarray:
                 right[record[j]] += D
                 table += np.multiply.outer(left, right)
             bounds = [2 * (D - int(shares[v].min())) for v in (i, j)]
-            u[i, j] = np.abs(table).sum() // math.ceil(bounds[0] * bounds[1] / STEPS)
+            u[i, j] = np.abs(table).sum() // math.ceil(bounds[0] * bounds[1] / select_measure.STEPS)
     return u
 
 
@@ -99,10 +90,10 @@ def test_scores_are_the_centred_tables_norms(cards):
     codes = np.stack([rng.integers(0, k, 30) for k in cards], axis=1).astype(np.uint8)
     plan = plan_of(cards)
     one_way = np.concatenate([np.bincount(codes[:, v], minlength=k) for v, k in enumerate(cards)])
-    shares = public_shares(one_way, 30.0, plan)
+    shares = select_measure.public_shares(one_way, 30.0, plan)
     assert all(share.sum() == 1024 and share.min() >= 1 for share in shares)
     assert np.array_equal(
-        dependence_scores(pair_sums(codes, ones(codes), cards), cards, shares),
+        select_measure.dependence_scores(select_measure.pair_sums(codes, ones(codes), cards), cards, shares),
         slow_scores(codes, cards, shares),
     )
 
@@ -112,7 +103,7 @@ def test_scores_of_billions_of_records_and_thousands_of_states_stay_within_64_bi
     for states in (2, 257, 4096, 4097, largest):
         one_way = np.ones(states, dtype=np.int64)
         plan = plan_of((states, 2))
-        shares = public_shares(np.append(one_way, [0, 0]), 30.0, plan)
+        shares = select_measure.public_shares(np.append(one_way, [0, 0]), 30.0, plan)
         D = int(shares[0].sum())
         assert all(share.sum() == D and share.min() >= 1 for share in shares)
         assert 4 * D**2 * 2**32 < 2**63
@@ -122,9 +113,11 @@ def test_with_equal_shares_the_score_is_the_size_of_the_sum_of_products():
     codes = np.random.default_rng(6).integers(0, 2, (50, 4)).astype(np.uint8)
     spins = 2 * codes.astype(int) - 1
     shares = [np.array([512, 512])] * 4
-    scores = dependence_scores(pair_sums(codes, ones(codes), (2,) * 4), (2,) * 4, shares)
+    scores = select_measure.dependence_scores(
+        select_measure.pair_sums(codes, ones(codes), (2,) * 4), (2,) * 4, shares
+    )
     off = ~np.eye(4, dtype=bool)
-    assert np.array_equal(scores[off], STEPS * np.abs(spins.T @ spins)[off])
+    assert np.array_equal(scores[off], select_measure.STEPS * np.abs(spins.T @ spins)[off])
 
 
 def neighbours(cards, size: int):
@@ -151,21 +144,21 @@ def test_no_neighbour_moves_the_scores_beyond_their_range_and_some_reach_it(card
 
         def scores(records, shares=shares):
             codes = np.array(records, dtype=np.uint8).reshape(-1, len(cards))
-            return dependence_scores(pair_sums(codes, ones(codes), cards), cards, shares)[
-                np.triu_indices(3, 1)
-            ]
+            return select_measure.dependence_scores(
+                select_measure.pair_sums(codes, ones(codes), cards), cards, shares
+            )[np.triu_indices(3, 1)]
 
         widest = {ADD: 0, REPLACE: 0}
         for relation, before, after in neighbours(cards, 2):
             change = scores(after) - scores(before)
-            bound = STEPS if relation is ADD else 2 * STEPS
+            bound = select_measure.STEPS if relation is ADD else 2 * select_measure.STEPS
             assert np.abs(change).max() <= bound
             widest[relation] = max(widest[relation], change.max() - change.min())
         for relation in (ADD, REPLACE):
-            assert widest[relation] <= score_range(relation)
+            assert widest[relation] <= select_measure.score_range(relation)
         if cards == (2, 2, 2) and shares[0][0] == 512:
-            assert widest[ADD] == score_range(ADD)
-            assert widest[REPLACE] == score_range(REPLACE)
+            assert widest[ADD] == select_measure.score_range(ADD)
+            assert widest[REPLACE] == select_measure.score_range(REPLACE)
 
 
 @pytest.mark.parametrize("edges", ["path", "cycle of four", "complete"])
@@ -180,8 +173,10 @@ def test_sensitivity_of_sums_of_products_matches_brute_force(edges):
     vectors = [np.array([x[i] * x[j] for i, j in pairs]) for x in records]
     added = max(float(np.linalg.norm(v)) for v in vectors)
     replaced = max(float(np.linalg.norm(v - w)) for v in vectors for w in vectors)
-    assert pairs_sensitivity(p, len(pairs), "moments", ADD) == pytest.approx(added, rel=1e-12)
-    assert pairs_sensitivity(p, len(pairs), "moments", REPLACE) == pytest.approx(replaced, rel=1e-12)
+    assert select_measure.pairs_sensitivity(p, len(pairs), "moments", ADD) == pytest.approx(added, rel=1e-12)
+    assert select_measure.pairs_sensitivity(p, len(pairs), "moments", REPLACE) == pytest.approx(
+        replaced, rel=1e-12
+    )
 
 
 def test_sensitivity_of_pair_tables_matches_brute_force():
@@ -193,21 +188,21 @@ def test_sensitivity_of_pair_tables_matches_brute_force():
 
     def tables(record):
         codes = np.array([record], dtype=np.uint8)
-        flat = select_and_measure(codes, ones(codes), 1.0, plan, source(8)).two_way
+        flat = select_measure.select_and_measure(codes, ones(codes), 1.0, plan, source(8)).two_way
         return np.concatenate([flat[sizes[k] : sizes[k + 1]] for k in keep])
 
     vectors = [tables(cell) for cell in cells]
     added = max(float(np.linalg.norm(v)) for v in vectors)
     replaced = max(float(np.linalg.norm(v - w)) for v in vectors for w in vectors)
-    assert pairs_sensitivity(3, 2, "tables", ADD) == pytest.approx(added, rel=1e-12)
-    assert pairs_sensitivity(3, 2, "tables", REPLACE) == pytest.approx(replaced, rel=1e-12)
+    assert select_measure.pairs_sensitivity(3, 2, "tables", ADD) == pytest.approx(added, rel=1e-12)
+    assert select_measure.pairs_sensitivity(3, 2, "tables", REPLACE) == pytest.approx(replaced, rel=1e-12)
 
 
 def test_no_data_and_one_state_variables_are_no_trouble():
     for cards in ((2, 2, 1), (1, 1, 2)):
         codes = np.zeros((0, 3), dtype=np.uint8)
         plan = plan_of(cards)
-        measured = select_and_measure(codes, ones(codes), 1.0, plan, source(9))
+        measured = select_measure.select_and_measure(codes, ones(codes), 1.0, plan, source(9))
         assert measured.one_way.shape == (sum(cards),)
         assert measured.pairs.shape == (len(plan.candidates), 2)
 
@@ -218,8 +213,8 @@ def test_dependent_pairs_are_chosen():
     for i, j in ((0, 3), (1, 4)):
         copied = rng.random(4000) < 0.3
         codes[copied, j] = codes[copied, i]
-    plan = plan_of((3,) * 6, count=2, scale=20 * STEPS, noise=20.0)
-    measured = select_and_measure(codes, ones(codes), 4000.0, plan, source(11))
+    plan = plan_of((3,) * 6, count=2, scale=20 * select_measure.STEPS, noise=20.0)
+    measured = select_measure.select_and_measure(codes, ones(codes), 4000.0, plan, source(11))
     assert measured.pairs.tolist() == [[0, 3], [1, 4]]
 
 
@@ -243,7 +238,11 @@ CHOICES = 20
 def chosen_of(favoured: bool, scale: float, seed: int):
     """How many of the first 20 candidates are among the 20 chosen of 40; a neighbour moves them by M each way."""
     noise = source(seed)
-    half = np.repeat([STEPS, 0], CHOICES) if favoured else np.repeat([0, STEPS], CHOICES)
+    half = (
+        np.repeat([select_measure.STEPS, 0], CHOICES)
+        if favoured
+        else np.repeat([0, select_measure.STEPS], CHOICES)
+    )
 
     def run(runs: int) -> np.ndarray:
         chosen = noise.choose_several(np.tile(half, (runs, 1)), scale, CHOICES)
@@ -266,10 +265,10 @@ def law_of_chosen(up: float) -> np.ndarray:
 
 
 def exact_curve(scale: float):
-    p, q = (law_of_chosen(math.exp(sign * STEPS / scale)) for sign in (1, -1))
+    p, q = (law_of_chosen(math.exp(sign * select_measure.STEPS / scale)) for sign in (1, -1))
 
     def epsilon(delta: float) -> float:
-        low, high = 0.0, CHOICES * 2 * STEPS / scale
+        low, high = 0.0, CHOICES * 2 * select_measure.STEPS / scale
         for _ in range(60):
             middle = (low + high) / 2
             above = np.maximum(p - math.exp(middle) * q, 0).sum() > delta
@@ -280,16 +279,16 @@ def exact_curve(scale: float):
 
 
 def test_several_choices_at_once_have_the_law_of_choices_in_turn():
-    scale = 4.0 * STEPS
+    scale = 4.0 * select_measure.STEPS
     seen = np.bincount(chosen_of(True, scale, 12)(40_000), minlength=CHOICES + 1)
-    expected = 40_000 * law_of_chosen(math.exp(STEPS / scale))
+    expected = 40_000 * law_of_chosen(math.exp(select_measure.STEPS / scale))
     kept = expected > 5
     assert stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue > 1e-4
 
 
 @pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
 def test_an_audit_passes_the_choice_and_catches_nine_tenths_of_its_scale(share, caught):
-    scale = selection_scale(score_range(ADD), 0.5, CHOICES, at_once=True)
+    scale = selection_scale(select_measure.score_range(ADD), 0.5, CHOICES, at_once=True)
     result = audit(
         chosen_of(True, share * scale, 13),
         chosen_of(False, share * scale, 14),
@@ -304,7 +303,7 @@ def test_an_audit_passes_the_choice_and_catches_nine_tenths_of_its_scale(share, 
 def test_an_audit_passes_the_measurements_and_catches_nine_tenths_of_their_noise(share, caught):
     # one record more, whose products are all one: the sums' mean moves by sqrt(m) = 3 of its deviations over 3 sigma
     m, rho = 9, 2.0
-    sigma = pairs_sensitivity(6, m, "moments", ADD) / math.sqrt(2 * rho)
+    sigma = select_measure.pairs_sensitivity(6, m, "moments", ADD) / math.sqrt(2 * rho)
     law = DiscreteGaussian(share * sigma)
 
     def run(shift: int, seed: int):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout
+from bayesprivmrf.marginals import Layout, MarginalEngine, marginal_engine
 from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.brute_force import BruteForceEngine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.marginals.planning import plan_steps
@@ -35,8 +34,8 @@ AWKWARD = {
 Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
-def brute(model: Model) -> BruteForceEngine:
-    return BruteForceEngine(layout=Layout.build(*model))
+def brute(model: Model) -> MarginalEngine:
+    return marginal_engine(*model, kind="brute-force")
 
 
 def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:

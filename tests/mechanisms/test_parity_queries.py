@@ -22,9 +22,7 @@ from bayesprivmrf.errors import (
     ReleaseFileError,
     UndeclaredStateError,
 )
-from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
-from bayesprivmrf.learning.intervals import replicates_of
-from bayesprivmrf.learning.parities import fit_parities
+from bayesprivmrf.learning import LearnedMonomials, ReleasedParities, intervals, parities
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, promised_loss
 from bayesprivmrf.mechanisms.parity_queries import MOST_ROUNDS
@@ -151,10 +149,10 @@ def test_the_model_fitted_to_exact_means_is_the_one_that_made_them():
     rng = np.random.default_rng(5)
     h = rng.normal(0, 0.4, len(family)) * (family.orders > 0)
     spins = np.array(list(itertools.product((-1, 1), repeat=4)))
-    parities = np.array([spins[:, list(members)].prod(axis=1) for members in family])
-    weights = np.exp(h @ parities)
-    means = parities @ weights / weights.sum()
-    fitted, details = fit_parities(family, means, np.zeros(len(family)))
+    products = np.array([spins[:, list(members)].prod(axis=1) for members in family])
+    weights = np.exp(h @ products)
+    means = products @ weights / weights.sum()
+    fitted, details = parities.fit_parities(family, means, np.zeros(len(family)))
     assert details["status"] == "converged"
     assert np.abs(fitted - h).max() < 1e-5
 
@@ -245,7 +243,7 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     found = model.interval(prob=0.9, rng=2, replicates=20)
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
     spread = np.std([each.monomials[found.index] for each in models], axis=0)
-    again = replicates_of(model, 60, np.random.default_rng(2))
+    again = intervals.replicates_of(model, 60, np.random.default_rng(2))
     simulated = np.std([each.monomials[found.index] for each in again], axis=0)
     assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.2)
     width = found["upper"] - found["lower"]

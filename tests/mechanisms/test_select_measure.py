@@ -13,8 +13,7 @@ from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, NoiseWarning
-from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.select_measure import pairs_sensitivity, score_range, singles_sensitivity
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, select_measure
 from bayesprivmrf.mechanisms import SelectMeasure, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import selection_rho
@@ -108,14 +107,18 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, deg
     inner = learned.map.plan
     form = "moments" if states == 2 else "tables"
     assert inner.form == form
-    spent = promised_loss([inner.one_way], singles_sensitivity((states,) * 12, form, mechanism.adjacency))
-    spent += promised_loss([inner.two_way], pairs_sensitivity(12, inner.count, form, mechanism.adjacency))
+    spent = promised_loss(
+        [inner.one_way], select_measure.singles_sensitivity((states,) * 12, form, mechanism.adjacency)
+    )
+    spent += promised_loss(
+        [inner.two_way], select_measure.pairs_sensitivity(12, inner.count, form, mechanism.adjacency)
+    )
     if learned.total_noise is not None:
         spent += promised_loss([learned.total_noise], 1.0)
     assert (inner.selection_scale is None) == (degree == 11)
     if inner.selection_scale is not None:
         cost = selection_rho(
-            score_range(mechanism.adjacency), inner.selection_scale, inner.count, at_once=True
+            select_measure.score_range(mechanism.adjacency), inner.selection_scale, inner.count, at_once=True
         )
         spent += Fraction(cost)
     assert float(spent) > 0.999 * 0.37

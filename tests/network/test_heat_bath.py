@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from bayesprivmrf.chains import Mixing
 from bayesprivmrf.chains.heat_bath import HeatBath
 from bayesprivmrf.chains.mixing import split_rhat
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
-from bayesprivmrf.network import IsingNetwork
+from bayesprivmrf.network import IsingNetwork, Mixing
 from network.graphs import chi_square, small_networks
 
 LEVEL = 1e-4  # of each chi-square test; with these seeds they pass or fail for good

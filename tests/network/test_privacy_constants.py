@@ -18,21 +18,10 @@ from bayesprivmrf.privacy import (
     CouplingNorms,
     DiscreteGaussian,
     DiscreteLaplace,
+    objective_perturbation,
     perturbation_constants,
     score_lattice,
 )
-from bayesprivmrf.privacy.objective_perturbation import (
-    SAFETY,
-    TANH_SLOPE,
-    gaussian_multiple,
-    least_curvature,
-    paper_curvature,
-    paper_gaussian_multiple,
-    score_sensitivity,
-    split_budget,
-    two_sided_delta,
-)
-from bayesprivmrf.privacy.score_lattice import discrete_two_sided_delta
 
 BETAS = np.concatenate([np.linspace(-3, 3, 25), [0.12, 0.37, 0.81, 1.2, 4.5, 9.0]])
 
@@ -97,11 +86,13 @@ def largest_slope_ratio(J, curvature, betas=BETAS):
 
 
 def test_the_tanh_slope_is_the_root_and_bounds_every_slope():
-    assert math.isclose(TANH_SLOPE * math.tanh(TANH_SLOPE), 1, rel_tol=1e-14)
-    assert TANH_SLOPE * math.tanh(TANH_SLOPE) >= 1  # rounded up
+    assert math.isclose(
+        objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE), 1, rel_tol=1e-14
+    )
+    assert objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE) >= 1  # rounded up
     t = np.linspace(0, 40, 400_001)
     slopes = np.tanh(t) + t / np.cosh(t) ** 2
-    assert TANH_SLOPE - 1e-9 < slopes.max() <= TANH_SLOPE
+    assert objective_perturbation.TANH_SLOPE - 1e-9 < slopes.max() <= objective_perturbation.TANH_SLOPE
 
 
 def test_no_flip_moves_the_score_beyond_its_sensitivity_on_any_connected_graph_of_six_nodes():
@@ -110,7 +101,7 @@ def test_no_flip_moves_the_score_beyond_its_sensitivity_on_any_connected_graph_o
     reached = []
     for graph in graphs:
         J = matrix(graph)
-        bound = score_sensitivity(abs(J))
+        bound = objective_perturbation.score_sensitivity(abs(J))
         reached.append(largest_move(J) / bound)
     assert 0.999 < max(reached) <= 1 + 1e-12  # stars attain it; the constants are widened by more
 
@@ -119,7 +110,10 @@ def test_no_flip_moves_the_score_beyond_its_sensitivity_on_any_connected_graph_o
 def test_no_flip_moves_the_score_beyond_its_sensitivity_on_weighted_graphs(signed):
     for seed in range(6):
         J = random_coupling(seed, signed)
-        assert largest_move(J, BETAS[::3]) <= score_sensitivity(abs(J)) * SAFETY
+        assert (
+            largest_move(J, BETAS[::3])
+            <= objective_perturbation.score_sensitivity(abs(J)) * objective_perturbation.SAFETY
+        )
 
 
 @pytest.mark.slow
@@ -128,9 +122,9 @@ def test_no_flip_exceeds_sensitivity_or_slope_ratio_on_many_weighted_graphs(sign
     for seed in range(100, 160):
         J = random_coupling(seed, signed)
         norms = CouplingNorms.of(J)
-        assert largest_move(J) <= norms.sensitivity * SAFETY
+        assert largest_move(J) <= norms.sensitivity * objective_perturbation.SAFETY
         for epsilon in (0.05, 0.4, 2.0):
-            ratio = largest_slope_ratio(J, least_curvature(norms, epsilon), BETAS[::3])
+            ratio = largest_slope_ratio(J, objective_perturbation.least_curvature(norms, epsilon), BETAS[::3])
             assert ratio <= math.exp(epsilon)
 
 
@@ -139,13 +133,15 @@ def test_the_sensitivity_is_attained_and_is_at_most_a_multiple_of_the_largest_ro
     couplings = [matrix(graph) for graph in connected({2, 3, 4, 5, 6})]
     couplings += [random_coupling(seed, signed) for seed in range(40) for signed in (False, True)]
     assert len(couplings) == 142 + 80
-    shares = [largest_move(J) / score_sensitivity(abs(J)) for J in couplings]
+    shares = [largest_move(J) / objective_perturbation.score_sensitivity(abs(J)) for J in couplings]
     assert 0.999 < max(shares) <= 1 + 1e-12  # stars attain it
     gains = [
-        score_sensitivity(abs(J)) / ((4 + 2 * TANH_SLOPE) * CouplingNorms.of(J).row_norm) for J in couplings
+        objective_perturbation.score_sensitivity(abs(J))
+        / ((4 + 2 * objective_perturbation.TANH_SLOPE) * CouplingNorms.of(J).row_norm)
+        for J in couplings
     ]
     assert max(gains) <= 1 + 1e-12
-    assert min(gains) == pytest.approx(4 / (4 + 2 * TANH_SLOPE))
+    assert min(gains) == pytest.approx(4 / (4 + 2 * objective_perturbation.TANH_SLOPE))
 
 
 def test_the_sensitivity_by_its_formula_node_by_node():
@@ -154,25 +150,29 @@ def test_the_sensitivity_by_its_formula_node_by_node():
         D = np.abs(J).sum(axis=1)
         by_hand = [
             4 * D[j]
-            + 2 * TANH_SLOPE * sum(min(abs(J[i, j]), D[i] - abs(J[i, j])) for i in range(len(J)) if J[i, j])
+            + 2
+            * objective_perturbation.TANH_SLOPE
+            * sum(min(abs(J[i, j]), D[i] - abs(J[i, j])) for i in range(len(J)) if J[i, j])
             for j in range(len(J))
         ]
-        assert score_sensitivity(abs(sparse.csr_array(J))) == pytest.approx(max(by_hand))
+        assert objective_perturbation.score_sensitivity(abs(sparse.csr_array(J))) == pytest.approx(
+            max(by_hand)
+        )
     steps = sparse.csr_array(
         np.array([[0, 3, 0], [3, 0, 2], [0, 2, 0]])
     )  # whole steps: 4 D and swings 0 of the ends
-    assert score_sensitivity(steps) == 4 * 5
+    assert objective_perturbation.score_sensitivity(steps) == 4 * 5
 
 
 def test_a_gadget_attains_the_sensitivity():
     J, s = gadget(5)
-    assert largest_move(J, np.linspace(1, 2, 41)) > 0.99 * (4 + 2 * TANH_SLOPE)
+    assert largest_move(J, np.linspace(1, 2, 41)) > 0.99 * (4 + 2 * objective_perturbation.TANH_SLOPE)
     J, s = gadget(40)
     flipped = s.copy()
     flipped[0] = -1
-    a = TANH_SLOPE / (1 - 1 / 40)
+    a = objective_perturbation.TANH_SLOPE / (1 - 1 / 40)
     scores = [np.sum(J @ x * (x - np.tanh(a * (J @ x)))) for x in (s, flipped)]
-    assert abs(scores[0] - scores[1]) > 0.9998 * (4 + 2 * TANH_SLOPE)
+    assert abs(scores[0] - scores[1]) > 0.9998 * (4 + 2 * objective_perturbation.TANH_SLOPE)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 3.0])
@@ -180,7 +180,9 @@ def test_no_flip_changes_the_slope_by_more_than_its_part_of_the_budget(epsilon):
     reached = []
     for graph in connected({2, 3, 4, 5, 6}):
         J = matrix(graph)
-        ratio = largest_slope_ratio(J, least_curvature(CouplingNorms.of(J), epsilon), BETAS[::2])
+        ratio = largest_slope_ratio(
+            J, objective_perturbation.least_curvature(CouplingNorms.of(J), epsilon), BETAS[::2]
+        )
         reached.append(math.log(ratio) / epsilon)
     assert max(reached) <= 1 + 1e-9
     assert max(reached) > 0.8
@@ -191,7 +193,7 @@ def test_no_flip_changes_the_slope_too_much_on_weighted_graphs(signed):
     for seed in range(6):
         J = random_coupling(seed, signed)
         for epsilon in (0.1, 1.0):
-            curvature = least_curvature(CouplingNorms.of(J), epsilon)
+            curvature = objective_perturbation.least_curvature(CouplingNorms.of(J), epsilon)
             assert largest_slope_ratio(J, curvature, BETAS[::5]) <= math.exp(epsilon)
 
 
@@ -210,13 +212,16 @@ def test_each_constant_is_one_bound_or_the_other_whichever_is_smaller():
     for epsilon in (0.01, 0.3, 2.0, 9.0):
         linear = 4 * (J * (D - J.T).T).sum(axis=0) / np.expm1(epsilon)
         expected = np.minimum(w2 / np.sinh(epsilon / 2) ** 2, linear).max()
-        assert least_curvature(norms, epsilon) == pytest.approx(expected, rel=1e-9)
-        assert least_curvature(norms, epsilon) >= expected
+        assert objective_perturbation.least_curvature(norms, epsilon) == pytest.approx(expected, rel=1e-9)
+        assert objective_perturbation.least_curvature(norms, epsilon) >= expected
 
 
 def test_delta_never_falls_to_zero_by_overflow_and_never_rises_with_epsilon():
     norms = CouplingNorms.of(matrix(nx.path_graph(4)))
-    deltas = [least_curvature(norms, epsilon) for epsilon in (1.0, 30.0, 699.0, 701.0, 1401.0, 1e6)]
+    deltas = [
+        objective_perturbation.least_curvature(norms, epsilon)
+        for epsilon in (1.0, 30.0, 699.0, 701.0, 1401.0, 1e6)
+    ]
     assert all(a >= b > 0 for a, b in itertools.pairwise(deltas))
 
 
@@ -237,7 +242,10 @@ def test_the_tight_constants_are_below_those_of_the_paper_at_an_equal_split():
         norms = CouplingNorms.of(random_coupling(seed, seed % 2 == 1))
         assert norms.sensitivity < 0.8 * 8 * norms.row_norm
         for epsilon in (0.1, 1, 10):
-            assert least_curvature(norms, epsilon / 2) < paper_curvature(norms, epsilon) / 3
+            assert (
+                objective_perturbation.least_curvature(norms, epsilon / 2)
+                < objective_perturbation.paper_curvature(norms, epsilon) / 3
+            )
 
 
 PAPER_BLOGS = [
@@ -263,10 +271,10 @@ def test_the_papers_constants_on_the_political_blogs(epsilon, curvature, gamma):
         spectral=1.0,
         row_squares=one,
     )
-    split = split_budget(blogs, epsilon, 1 / 1011, "paper")
+    split = objective_perturbation.split_budget(blogs, epsilon, 1 / 1011, "paper")
     assert split.curvature == pytest.approx(curvature, abs=6e-4)
     assert split.multiple * split.sensitivity == pytest.approx(gamma, abs=6e-4)
-    assert split_budget(blogs, epsilon, 0.0, "paper").multiple == 2 / epsilon
+    assert objective_perturbation.split_budget(blogs, epsilon, 0.0, "paper").multiple == 2 / epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
@@ -281,17 +289,19 @@ def test_the_two_sided_delta_is_its_integral(epsilon, multiple):
 
     start = max(epsilon * multiple**2 - 0.5, 0.0)
     area, error = integrate.quad(excess, start, start + 12 * multiple, epsabs=0, epsrel=1e-9, limit=200)
-    assert two_sided_delta(multiple, epsilon) == pytest.approx(2 * area, rel=1e-6, abs=10 * error)
+    assert objective_perturbation.two_sided_delta(multiple, epsilon) == pytest.approx(
+        2 * area, rel=1e-6, abs=10 * error
+    )
     one_sided = stats.norm.cdf(0.5 / multiple - epsilon * multiple) - math.exp(epsilon) * stats.norm.cdf(
         -0.5 / multiple - epsilon * multiple
     )
-    assert two_sided_delta(multiple, epsilon) <= 2 * one_sided * (1 + 1e-9)
+    assert objective_perturbation.two_sided_delta(multiple, epsilon) <= 2 * one_sided * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0])
 @pytest.mark.parametrize("delta", [1e-15, 1e-9, 1e-3])
 def test_the_two_sided_delta_is_rounded_up_where_two_tails_nearly_cancel(epsilon, delta):
-    multiple = gaussian_multiple(epsilon, delta)
+    multiple = objective_perturbation.gaussian_multiple(epsilon, delta)
     start = max(epsilon * multiple - 0.5 / multiple, 0.0)
     # beyond the start the bracket is a density times one minus an exponential, which cancels nothing
     area, error = integrate.quad(
@@ -299,21 +309,26 @@ def test_the_two_sided_delta_is_rounded_up_where_two_tails_nearly_cancel(epsilon
     )
     exact = 2 * (area + error)
     assert exact <= delta
-    assert exact <= two_sided_delta(multiple, epsilon) * (1 + 1e-10)
+    assert exact <= objective_perturbation.two_sided_delta(multiple, epsilon) * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 1.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-3, 0.3])
 def test_the_gaussian_multiple_is_the_smallest_that_keeps_delta(epsilon, delta):
-    multiple = gaussian_multiple(epsilon, delta)
-    assert two_sided_delta(multiple, epsilon) <= delta
-    assert two_sided_delta(multiple * (1 - 1e-6), epsilon) > delta
+    multiple = objective_perturbation.gaussian_multiple(epsilon, delta)
+    assert objective_perturbation.two_sided_delta(multiple, epsilon) <= delta
+    assert objective_perturbation.two_sided_delta(multiple * (1 - 1e-6), epsilon) > delta
 
 
 def test_the_papers_gaussian_noise_keeps_half_the_budget_with_room():
     for epsilon in (0.1, 1, 5, 100):
         for delta in (1e-9, 1e-3, 0.9):
-            assert two_sided_delta(paper_gaussian_multiple(epsilon, delta), epsilon / 2) < delta
+            assert (
+                objective_perturbation.two_sided_delta(
+                    objective_perturbation.paper_gaussian_multiple(epsilon, delta), epsilon / 2
+                )
+                < delta
+            )
 
 
 @pytest.mark.parametrize(
@@ -325,27 +340,32 @@ def test_the_bound_of_the_discrete_gaussian_tail_holds_and_is_close(scale, sensi
     exact = np.maximum(
         np.exp(law.log_density(k)) - math.exp(epsilon) * np.exp(law.log_density(np.abs(k) + sensitivity)), 0
     ).sum()
-    bound = discrete_two_sided_delta(scale, sensitivity, epsilon)
+    bound = score_lattice.discrete_two_sided_delta(scale, sensitivity, epsilon)
     assert exact <= bound <= exact + 5 / scale
 
 
 def test_the_split_depends_on_the_shape_of_j_and_the_budget_alone():
     J = random_coupling(5, False)
-    base, scaled = (split_budget(CouplingNorms.of(x), 1.0, 0.0) for x in (J, sparse.csr_array(8 * J)))
+    base, scaled = (
+        objective_perturbation.split_budget(CouplingNorms.of(x), 1.0, 0.0)
+        for x in (J, sparse.csr_array(8 * J))
+    )
     assert scaled.epsilon_slope == base.epsilon_slope
     assert scaled.curvature == pytest.approx(64 * base.curvature)
     assert scaled.sensitivity == pytest.approx(8 * base.sensitivity)
     order = np.random.default_rng(0).permutation(J.shape[0])
-    shuffled = split_budget(CouplingNorms.of(sparse.csr_array(J[order][:, order])), 1.0, 0.0)
+    shuffled = objective_perturbation.split_budget(
+        CouplingNorms.of(sparse.csr_array(J[order][:, order])), 1.0, 0.0
+    )
     assert shuffled.epsilon_slope == base.epsilon_slope
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_the_chosen_split_is_better_by_its_proxy_than_halves_and_than_a_tenth(delta):
     norms = CouplingNorms.of(matrix(nx.barabasi_albert_graph(300, 3, seed=1)))
-    chosen = split_budget(norms, 1.0, delta)
+    chosen = objective_perturbation.split_budget(norms, 1.0, delta)
     assert chosen.epsilon_noise + chosen.epsilon_slope == pytest.approx(1.0, abs=1e-15)
-    assert chosen.proxy_error < split_budget(norms, 1.0, delta, "paper").proxy_error
+    assert chosen.proxy_error < objective_perturbation.split_budget(norms, 1.0, delta, "paper").proxy_error
     assert 0 < chosen.epsilon_slope < 0.9
 
 
@@ -365,7 +385,10 @@ def test_whole_numbers_cost_next_to_nothing():
     J = matrix(nx.barabasi_albert_graph(400, 4, seed=3))
     norms = CouplingNorms.of(J)
     for delta in (0.0, 1e-4):
-        split, constants = split_budget(norms, 1.0, delta), perturbation_constants(J, 1.0, delta)
+        split, constants = (
+            objective_perturbation.split_budget(norms, 1.0, delta),
+            perturbation_constants(J, 1.0, delta),
+        )
         assert constants.sensitivity * constants.step == pytest.approx(split.sensitivity, rel=1e-6)
         assert split.curvature <= constants.curvature < 1.011 * split.curvature
         assert constants.noise_scale == pytest.approx(split.multiple * split.sensitivity, rel=1e-6)

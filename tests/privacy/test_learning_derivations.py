@@ -13,16 +13,8 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.learning.frank_wolfe import (
-    Atoms,
-    Design,
-    LogisticRegressions,
-    PairwiseByPairs,
-    PairwiseBySoftmax,
-    PaperPairs,
-)
+from bayesprivmrf.learning import frank_wolfe, select_measure
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, NodeRegressions
-from bayesprivmrf.learning.select_measure import pairs_sensitivity, score_range, singles_sensitivity
 from bayesprivmrf.mechanisms import (
     ParityQueries,
     PrivateFrankWolfe,
@@ -82,7 +74,7 @@ def regressions(kind: Any, codes: np.ndarray, steps: int, radius: float) -> Node
         groups = rng.integers(0, widths.size, rows)
         signs = rng.choice(np.array([-1, 1], dtype=np.int8), (rows, widths.max()))
         signs[np.arange(widths.max()) >= widths[groups, None]] = 0
-        found.move(Atoms(groups=groups, signs=signs), 1)
+        found.move(frank_wolfe.Atoms(groups=groups, signs=signs), 1)
     return found
 
 
@@ -108,7 +100,7 @@ def law(scores: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE])
-@pytest.mark.parametrize("kind", [PairwiseBySoftmax, PairwiseByPairs])
+@pytest.mark.parametrize("kind", [frank_wolfe.PairwiseBySoftmax, frank_wolfe.PairwiseByPairs])
 @pytest.mark.parametrize("steps", [0, 6])
 def test_a_step_of_any_alphabet_costs_no_neighbours_more_than_it_may(kind, adjacency, steps):
     # exact laws of all choices of a step, every data set of one record and one more, every neighbour of it
@@ -116,7 +108,9 @@ def test_a_step_of_any_alphabet_costs_no_neighbours_more_than_it_may(kind, adjac
     each = [regressions(kind, record[None], steps, radius) for record in RECORDS]
     starts, bounds = each[0].design.starts, each[0].bounds
     scores = np.array([atom_scores(one.sums(), starts) for one in each])
-    exposure = Exposure.of_softmax(STATES) if kind is PairwiseBySoftmax else Exposure.of_pairs(STATES)
+    exposure = (
+        Exposure.of_softmax(STATES) if kind is frank_wolfe.PairwiseBySoftmax else Exposure.of_pairs(STATES)
+    )
     scales = bounds * step_scale(exposure, rho, 1, adjacency)
     worst = 0.0
     for base_, one, other in itertools.product(range(len(RECORDS)), repeat=3):
@@ -131,13 +125,13 @@ def test_a_step_of_any_alphabet_costs_no_neighbours_more_than_it_may(kind, adjac
 @pytest.mark.parametrize("steps", [0, 3, 20])
 def test_no_record_reaches_further_into_the_papers_pairs_than_is_stated(steps):
     # a regression costs (2 move / b)^2 / 2; all of a record's together, at most `replaced` times (4 B / b)^2 / 2
-    each = [regressions(PaperPairs, record[None], steps, 1.0) for record in RECORDS]
+    each = [regressions(frank_wolfe.PaperPairs, record[None], steps, 1.0) for record in RECORDS]
     bounds = each[0].bounds
     sums = np.array([one.sums() for one in each])
     moves = np.abs(sums[:, None] - sums[None]).max(axis=3)
     assert (moves <= 2 * bounds).all()
     squares = ((2 * moves / (4 * bounds)) ** 2).sum(axis=2)
-    replaced = PaperPairs(
+    replaced = frank_wolfe.PaperPairs(
         cardinalities=STATES, eligible=~np.eye(2, dtype=bool), width=1.0, rho=1.0, adjacency=REPLACE
     ).replaced
     assert squares.max() <= replaced
@@ -151,13 +145,13 @@ def test_a_bound_holds_where_bits_of_margins_are_dropped(weight):
     records = np.array(list(itertools.product((0, 1), repeat=3)), dtype=np.uint8)
     rng = np.random.default_rng(2)
     moves = [
-        Atoms(groups=rng.integers(0, 4, 3), signs=rng.choice(np.array([-1, 1], np.int8), (3, 1)))
+        frank_wolfe.Atoms(groups=rng.integers(0, 4, 3), signs=rng.choice(np.array([-1, 1], np.int8), (3, 1)))
         for _ in range(30)
     ]
     residuals = []
     for record in records:
-        one = LogisticRegressions(
-            Design.with_constant(record[None], (2, 2, 2)),
+        one = frank_wolfe.LogisticRegressions(
+            frank_wolfe.Design.with_constant(record[None], (2, 2, 2)),
             record[None],
             np.ones(1, dtype=np.int64),
             6.0,
@@ -187,7 +181,7 @@ def test_of_all_graphs_on_five_variables_none_moves_further_and_some_of_each_siz
     chosen = np.array(list(itertools.product((0, 1), repeat=len(pairs))))
     furthest, sizes = (chosen @ moved.T).max(axis=1), chosen.sum(axis=1)
     for size in range(1, len(pairs) + 1):
-        bound = pairs_sensitivity(p, size, "moments", REPLACE) ** 2
+        bound = select_measure.pairs_sensitivity(p, size, "moments", REPLACE) ** 2
         assert furthest[sizes == size].max() == round(bound)
         assert bound >= furthest[sizes == size].max()
 
@@ -201,8 +195,8 @@ def test_single_tables_move_as_far_as_is_stated_also_with_one_state(cards):
     tables = tables.astype(int)
     added = max((table**2).sum() for table in tables)
     replaced = max(((a - b) ** 2).sum() for a in tables for b in tables)
-    assert round(singles_sensitivity(cards, "tables", ADD) ** 2) == added
-    assert round(singles_sensitivity(cards, "tables", REPLACE) ** 2) == replaced
+    assert round(select_measure.singles_sensitivity(cards, "tables", ADD) ** 2) == added
+    assert round(select_measure.singles_sensitivity(cards, "tables", REPLACE) ** 2) == replaced
 
 
 # what is spent, exactly
@@ -223,10 +217,12 @@ def spent(mechanism: Any) -> Fraction:
         cost += promised_loss([laws.pop(0)], 1.0)
     if isinstance(mechanism, SelectMeasure):
         (one_way, two_way), form, pairs = laws, mechanism.measure or "moments", outlays[-1].count
-        cost += promised_loss([one_way], singles_sensitivity((2,) * 5, form, adjacency))
-        cost += promised_loss([two_way], pairs_sensitivity(5, pairs, form, adjacency))
+        cost += promised_loss([one_way], select_measure.singles_sensitivity((2,) * 5, form, adjacency))
+        cost += promised_loss([two_way], select_measure.pairs_sensitivity(5, pairs, form, adjacency))
         for choice in choices:
-            cost += Fraction(selection_rho(score_range(adjacency), choice.scale, pairs, at_once=True))
+            cost += Fraction(
+                selection_rho(select_measure.score_range(adjacency), choice.scale, pairs, at_once=True)
+            )
         return cost
     if isinstance(mechanism, ParityQueries):
         moved, rounds = 1.0 if adjacency is ADD else 2.0, outlays[-1].count

@@ -22,8 +22,8 @@ from bayesprivmrf.privacy import (
     promised_epsilon,
     require_fine_lattice,
     spent_epsilon,
+    subsampled_gaussian,
 )
-from bayesprivmrf.privacy.subsampled_gaussian import DELTA_SLACK, SLACK, discretisation_loss
 
 NO_COUNT = 2.0**20
 """A multiplier at which the number of records costs next to nothing."""
@@ -161,8 +161,8 @@ def test_a_step_with_discrete_noise_keeps_to_the_promise_of_a_normal_one(scale):
     shift = math.floor(scale / multiplier)
     mu = 1 / multiplier
     tail = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-    delta = tail / (1 - DELTA_SLACK)
-    loss = discretisation_loss(1, scale, epsilon, delta)
+    delta = tail / (1 - subsampled_gaussian.DELTA_SLACK)
+    loss = subsampled_gaussian.discretisation_loss(1, scale, epsilon, delta)
     k, discrete, _ = laws(scale)
     moved = np.asarray(DiscreteGaussian(scale).log_density(k - shift))
     p, q = np.exp(discrete), np.exp(moved)
@@ -187,16 +187,18 @@ def test_a_sampled_step_in_the_plane_keeps_to_the_accountants_line(rate, multipl
     excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((mixed, null), (null, mixed))]
     delta = max(excess)
     bound = spent(rate, multiplier, 1, delta * (1 - 1 / 512) - 1e-12)
-    loss = discretisation_loss(2, scale, epsilon, delta)
+    loss = subsampled_gaussian.discretisation_loss(2, scale, epsilon, delta)
     assert epsilon <= bound + loss
     assert epsilon > bound - 0.02  # and the direction, neither along an axis nor diagonal, does not matter
 
 
 def test_the_loss_falls_with_the_scale_and_grows_with_the_noises():
-    base = discretisation_loss(1000, 2.0**30, 1.0, 1e-6)
+    base = subsampled_gaussian.discretisation_loss(1000, 2.0**30, 1.0, 1e-6)
     assert base < 1e-12
-    assert discretisation_loss(1000, 2.0**31, 1.0, 1e-6) == pytest.approx(base / 4, rel=1e-6)
-    assert discretisation_loss(2000, 2.0**30, 1.0, 1e-6) > 2 * base
+    assert subsampled_gaussian.discretisation_loss(1000, 2.0**31, 1.0, 1e-6) == pytest.approx(
+        base / 4, rel=1e-6
+    )
+    assert subsampled_gaussian.discretisation_loss(2000, 2.0**30, 1.0, 1e-6) > 2 * base
 
 
 def test_a_lattice_that_would_cost_more_than_the_slack_is_refused():
@@ -205,5 +207,5 @@ def test_a_lattice_that_would_cost_more_than_the_slack_is_refused():
         require_fine_lattice(10**9, 2.0**18, 1.0, 1e-6)
     with pytest.raises(ArgumentError, match="fewer steps"):
         require_fine_lattice(1, 0.5, 1.0, 1e-6)
-    assert math.exp(2.0**-10) * (1 - DELTA_SLACK + 1 / 512) < 1
-    assert SLACK < 1e-3
+    assert math.exp(2.0**-10) * (1 - subsampled_gaussian.DELTA_SLACK + 1 / 512) < 1
+    assert subsampled_gaussian.SLACK < 1e-3

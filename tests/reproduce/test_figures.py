@@ -10,17 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesprivmrf.chains import heat_bath, simulate
+from bayesprivmrf import chains
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.reproduce import FIGURES, ErdosRenyi, SimulationCell, find_networks, prising, reproduce
 from bayesprivmrf.reproduce.cells import cell_path, compute, kept_rows
 from bayesprivmrf.reproduce.experiments import COLUMNS
-from bayesprivmrf.reproduce.prising import QUICK, cells_of
 from bayesprivmrf.reproduce.run import NOTE_REAL, NOTE_SIMULATED
 
 TINY = replace(
-    QUICK,
+    prising.QUICK,
     repetitions=4,
     burn_in=20,
     noise_draws=50,
@@ -90,7 +89,7 @@ def test_every_figure_is_written_where_the_files_are_given(tiny, files, tmp_path
 
 @pytest.mark.parametrize("name", ["prising-fig1", "prising-fig2", "prising-fig5"])
 def test_grids_and_budgets_are_those_of_the_scale(name):
-    cells = cells_of(name, TINY, {}, seed=3)
+    cells = prising.cells_of(name, TINY, {}, seed=3)
     values = [
         (cell.source.nodes, cell.source.exponent, cell.beta, cell.epsilons)  # type: ignore[attr-defined]
         for cell in cells
@@ -104,7 +103,7 @@ def test_grids_and_budgets_are_those_of_the_scale(name):
 
 
 def test_full_size_keeps_what_the_paper_states():
-    cells = cells_of("prising-fig1", prising.FULL, {}, seed=1)
+    cells = prising.cells_of("prising-fig1", prising.FULL, {}, seed=1)
     assert len(cells) == 21
     first = cells[0]
     assert isinstance(first, SimulationCell)
@@ -114,14 +113,14 @@ def test_full_size_keeps_what_the_paper_states():
 
 
 def test_outcomes_are_simulated_by_cluster_moves_on_the_real_networks_alone(files, monkeypatch):
-    used = []
+    used, simulate = [], chains.simulate
 
     def noted(*arguments, moves, **settings):
         used.append(moves)
         return simulate(*arguments, moves=moves, **settings)
 
-    monkeypatch.setattr(heat_bath, "simulate", noted)
-    cells = cells_of("prising-fig12", TINY, find_networks([files]), seed=1)[::2]
+    monkeypatch.setattr("bayesprivmrf.chains.heat_bath.simulate", noted)
+    cells = prising.cells_of("prising-fig12", TINY, find_networks([files]), seed=1)[::2]
     for cell in cells:
         cell.rows()
     assert [cell.settings()["source"]["network"] for cell in cells] == ["erdos-renyi", "hiv", "blogs"]
@@ -158,7 +157,7 @@ def test_a_second_run_computes_nothing_and_gives_the_same(tiny, tmp_path, capsys
 
 
 def test_a_run_that_was_broken_off_computes_what_is_missing_alone(tmp_path, monkeypatch):
-    cells = cells_of("prising-fig1", TINY, {}, seed=1)
+    cells = prising.cells_of("prising-fig1", TINY, {}, seed=1)
     whole = compute(cells, tmp_path, jobs=1, advance=lambda: None)
     cell_path(tmp_path, cells[1]).unlink()
     cell_path(tmp_path, cells[2]).write_text('{"settings":')  # the machine went down while it was written
@@ -176,14 +175,14 @@ def test_a_run_that_was_broken_off_computes_what_is_missing_alone(tmp_path, monk
 
 
 def test_another_seed_is_another_cell(tmp_path):
-    first, second = (cells_of("prising-fig1", TINY, {}, seed=seed)[1:2] for seed in (1, 2))
+    first, second = (prising.cells_of("prising-fig1", TINY, {}, seed=seed)[1:2] for seed in (1, 2))
     rows = compute(first, tmp_path, jobs=1, advance=lambda: None)
     assert kept_rows(tmp_path, second[0]) is None
     assert compute(second, tmp_path, jobs=1, advance=lambda: None) != rows
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
-    cells = cells_of("prising-fig1", TINY, {}, seed=4)
+    cells = prising.cells_of("prising-fig1", TINY, {}, seed=4)
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     alone = compute(cells, tmp_path / "one", jobs=1, advance=lambda: None)
@@ -279,4 +278,4 @@ def test_without_a_name_the_figures_are_listed(capsys):
     assert code == 0
     assert [line.split()[0] for line in printed.splitlines()[2:]] == list(FIGURES)
     with pytest.raises(ArgumentError, match="must be one of"):
-        cells_of("prising-fig99", TINY, {}, seed=1)
+        prising.cells_of("prising-fig99", TINY, {}, seed=1)

@@ -26,6 +26,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["MonomialsByParities", "default_ridges", "fit_parities"]
 
@@ -81,6 +82,7 @@ class MonomialsByParities(SavedMap):
         known = np.array([round(total)]) if self.has_total else None
         return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
 
+    @one_blas_thread()
     def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
         """Return the coefficients from noisy sums, shape (K,), and how the search ended."""
         records = max(float(sums[0]), 1.0)

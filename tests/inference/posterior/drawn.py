@@ -1,10 +1,11 @@
 """Posteriors whose draws come from the prior, exactly and without any compiling: for what is done with draws."""
 
+from dataclasses import replace
+
 import numpy as np
 from inference.conftest import noisy_release, simulated_counts
 
-from bayesprivmrf.inference import LatentCounts, Posterior, Status
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, Posterior, Status, gather
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 from bayesprivmrf.inference.posterior.tree import build_tree
@@ -17,23 +18,39 @@ def release_of(model, *, law=None, records=200, total=200, seed=3):
     return noisy_release(model, counts, law or DiscreteLaplace(2.0), generator, total=total)
 
 
+def formulation_of(releases, draws=10, **settings):
+    """The formulation that a fit would choose; a fit would compile it and sample."""
+    return LatentCounts(**settings)._formulation(gather(releases), draws)
+
+
+def finished_of(posterior):
+    """The draws as arrays, one axis for all cells or for all hyperparameters; the tree has them by name."""
+    return posterior._draws.finished
+
+
+def with_changes(posterior, releases=None, **arrays):
+    """The posterior with other draws, and as if it were of other releases."""
+    finished = replace(finished_of(posterior), **arrays)
+    changed = replace(posterior, _draws=replace(posterior._draws, finished=finished))
+    return changed if releases is None else replace(changed, _evidence=gather(releases))
+
+
+def sampled_as(shape, draws=None, **statistics):
+    """What a sampler would report of draws; all its statistics are 0 but those given."""
+    usual = dict.fromkeys(STATISTICS, np.zeros(shape))
+    return Sampled(draws=draws or {}, statistics=usual | statistics, is_interrupted=False, stats={})
+
+
 def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings):
     """A `Posterior` of a decomposable model with the draws of its prior."""
     evidence = gather(releases)
-    formulation = LatentCounts(**settings)._formulation(evidence, size)
+    formulation = formulation_of(releases, size, **settings)
     finished = formulation.prior_draws(size, np.random.default_rng(seed))
-    zeros = np.zeros((1, size))
-    sampled = Sampled(
-        draws={},
-        statistics=dict.fromkeys(STATISTICS, zeros),
-        is_interrupted=False,
-        stats={},
-    )
     tree = build_tree(
         evidence,
         formulation,
         finished,
-        sampled,
+        sampled_as((1, size)),
         prior=finished if with_prior else None,
         rng=np.random.default_rng(seed),
         attributes={"status": "converged"},

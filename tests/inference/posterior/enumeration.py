@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference import Evidence
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 
 

@@ -11,10 +11,10 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, specification
+from inference.posterior.drawn import finished_of, formulation_of
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow
@@ -42,20 +42,21 @@ def deviations(truth, draws, rng):
     return misses
 
 
-def simulate(model, law, records, total_range, told, seed):
+def simulate(model, law, records, total_range, told, seed, replications=REPLICATIONS):
     """Truths and thinned posterior draws of the replications; the fit is told that the noise is `told`."""
     rng = np.random.default_rng(seed)
-    estimator = LatentCounts(total_range=total_range or (1.0, 1e10))
+    settings = {"total_range": total_range or (1.0, 1e10)}
+    estimator = LatentCounts(**settings)
     total = None if total_range else records
     empty = noisy_release(model, np.zeros(model.size), told, rng, total=total)
-    prior = estimator._formulation(gather(empty), REPLICATIONS).prior_draws(REPLICATIONS, rng)
+    prior = formulation_of(empty, replications, **settings).prior_draws(replications, rng)
     truths, draws = {}, {}
-    for k in range(REPLICATIONS):
+    for k in range(replications):
         noisy = noisy_release(model, prior.counts[0, k], law, rng).tables
         release = type(empty).from_tables(model, dict(noisy), noise=told, total=total)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplingWarning)  # of chains as short as these
-            found = estimator.fit(release, rng=k, **SAMPLER)._draws.finished
+            found = finished_of(estimator.fit(release, rng=k, **SAMPLER))
         for name in ("marginals", "counts", "total"):
             truth, values = getattr(prior, name)[0, k], getattr(found, name)
             truths.setdefault(name, []).append(np.atleast_1d(truth))
@@ -104,6 +105,6 @@ def test_shares_of_the_latent_counts_are_no_interval_for_the_population(model, r
 
 
 def test_half_the_noise_scale_gives_intervals_that_are_too_short():
-    truths, draws = simulate(CHAIN, Gaussian(20.0), 1_000, (500.0, 2_000.0), Gaussian(10.0), 43)
+    truths, draws = simulate(CHAIN, Gaussian(20.0), 1_000, (500.0, 2_000.0), Gaussian(10.0), 43, 30)
     require_too_short(truths["counts"], np.rint(draws["counts"]))
     require_too_short(truths["marginals"], draws["marginals"])

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
@@ -75,9 +75,17 @@ def test_derivatives_of_the_effects_density_are_exact(name, total, scale):
     require_exact(formulation(LogLinear, MODELS[name], LAWS["laplace"], total=total, scale=scale).density)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.5])
-@pytest.mark.parametrize("total", [None, 80])
-@pytest.mark.parametrize("laws", list(LAWS))
+@pytest.mark.parametrize(
+    ("laws", "total", "smoothing"),
+    [
+        ("laplace", None, 0.0),
+        ("small laplace", None, 0.5),
+        ("small laplace", 80, 0.0),
+        ("gaussian", 80, 0.5),
+        ("mixed", None, 0.0),
+        ("mixed", 80, 0.5),
+    ],
+)
 @pytest.mark.parametrize("make", [HyperDirichlet, LogLinear])
 def test_the_pymc_model_has_the_same_density_and_gradient(make, laws, total, smoothing):
     """At random positions, with the exact derivative of the kernel in place of the force."""

@@ -8,7 +8,7 @@ from inference.conftest import AWKWARD, joint_states, probabilities, specificati
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 
 WITH_ZERO = specification(
     {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},

@@ -8,6 +8,7 @@ that. The bounds leave the rest to the bias of the engines, which relax whole nu
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
+from inference.posterior.drawn import finished_of
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
@@ -59,7 +60,7 @@ def test_hyper_dirichlet_posterior_is_that_of_latent_records(model, law, records
     prior = {"concentration": alpha, "total_range": (60, 300)}
     draws = hyper_dirichlet_draws(release, **prior, seed=2, sweeps=25_000)
     posterior = LatentCounts(**prior).fit(release, **SAMPLER)
-    found = posterior._draws.finished
+    found = finished_of(posterior)
     require_close(found.marginals, draws.marginals, mean=0.08, ratio=0.06)
     require_close(found.counts, draws.counts, mean=0.1, ratio=0.07)
     if total is None:
@@ -77,7 +78,7 @@ def test_log_linear_posterior_is_that_of_latent_records(law, records, total, sca
     total_range = (75, 300)
     draws = log_linear_draws(release, **prior, total_range=total_range, seed=4, sweeps=25_000)
     posterior = LatentCounts(scale=scale, total_range=total_range).fit(release, **SAMPLER)
-    found = posterior._draws.finished
+    found = finished_of(posterior)
     require_close(found.marginals, draws.marginals, mean=0.1, ratio=0.07)
     require_close(found.counts, draws.counts, mean=0.15, ratio=0.1)
     if total is None:

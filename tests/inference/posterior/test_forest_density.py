@@ -27,7 +27,7 @@ def relaxed(weights, total, shapes, forest=UNEQUAL):
     return row_counts(weights, float(total), shapes, forest.row_starts, forest.source_starts, forest.sources)
 
 
-@pytest.mark.parametrize("shapes", [0.2, 0.5, 1.0, 5.0, SHAPES], ids=str)
+@pytest.mark.parametrize("shapes", [0.2, 1.0, SHAPES], ids=str)
 @pytest.mark.parametrize("total", [0.0, 3.0, 200.0])
 def test_relaxed_counts_have_the_moments_of_the_dirichlet_multinomial(shapes, total):
     """Of 20,000 draws: means and (co)variances within six Monte Carlo standard errors."""

@@ -15,10 +15,10 @@ from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
 
@@ -237,7 +237,7 @@ def test_posterior_of_a_binary_chain_is_the_exact_one(scale, alpha):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.2, 0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_posterior_is_the_exact_one_over_the_whole_grid(alpha):
     """Mean error below .06 posterior standard deviations and their ratio within 3 %, averaged over the cells."""
     for records in (20, 60):
@@ -255,8 +255,9 @@ def test_posterior_is_the_exact_one_over_the_whole_grid(alpha):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [UNEQUAL, ZEROS], ids=["unequal cliques", "structural zeros"])
-@pytest.mark.parametrize("law", [DiscreteLaplace(2.0), Gaussian(1.5)])
-@pytest.mark.parametrize("alpha", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("law", "alpha"), [(DiscreteLaplace(2.0), 0.4), (Gaussian(1.5), 1.0), (DiscreteLaplace(2.0), 3.0)]
+)
 def test_unequal_cliques_and_cells_that_cannot_occur_have_the_exact_posterior(model, law, alpha):
     evidence = evidence_of(model, 14, law, 77)
     error, ratio, _ = errors(

@@ -3,11 +3,10 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
-from inference.posterior.drawn import release_of
+from inference.posterior.drawn import finished_of, formulation_of, release_of
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, SamplingWarning
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior import room
 from bayesprivmrf.inference.posterior.latent_counts import _refuse_total_outside
 from bayesprivmrf.mechanisms import ExactStatistics
@@ -81,31 +80,31 @@ def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
 
 
 def test_the_formulation_is_chosen_by_the_graph_alone(release):
-    cycle = gather(release_of(specification(*AWKWARD["cycle"])))
-    assert LatentCounts()._formulation(gather(release), 10).name in ("exact", "hyper-Dirichlet")
-    assert LatentCounts(formulation="log-linear")._formulation(gather(release), 10).name == "log-linear"
-    assert LatentCounts()._formulation(cycle, 10).name == "log-linear"
+    cycle = release_of(specification(*AWKWARD["cycle"]))
+    assert formulation_of(release).name in ("exact", "hyper-Dirichlet")
+    assert formulation_of(release, formulation="log-linear").name == "log-linear"
+    assert formulation_of(cycle).name == "log-linear"
     with pytest.raises(ModelError, match="log-linear"):
-        LatentCounts(formulation="hyper-dirichlet")._formulation(cycle, 10)
+        formulation_of(cycle, formulation="hyper-dirichlet")
 
 
 def test_a_setting_of_the_other_formulation_is_not_ignored(release):
-    cycle = gather(release_of(specification(*AWKWARD["cycle"])))
+    cycle = release_of(specification(*AWKWARD["cycle"]))
     with pytest.raises(ArgumentError, match="log-linear"):
-        LatentCounts(scale=1.0)._formulation(gather(release), 10)
+        formulation_of(release, scale=1.0)
     with pytest.raises(ArgumentError, match="concentration"):
-        LatentCounts(concentration=2.0)._formulation(cycle, 10)
+        formulation_of(cycle, concentration=2.0)
 
 
 def test_a_public_total_is_known_and_a_private_one_has_a_prior_that_sees_no_table(release):
-    private = LatentCounts()._formulation(gather(release), 10)
+    private = formulation_of(release)
     assert private.settings["total_range"] == (1.0, 1e10)
     assert "total" in private.judged
     drawn = private.prior_draws(20_000, np.random.default_rng(1)).total
     assert np.log(drawn).mean() == pytest.approx(
         0.5 * np.log(1e10), abs=4 * np.log(1e10) / np.sqrt(12 * 20_000) + 0.1
     )
-    public = LatentCounts()._formulation(gather(release_of(release.specification, total=200)), 10)
+    public = formulation_of(release_of(release.specification, total=200))
     assert "total" not in public.judged
     assert (public.prior_draws(5, np.random.default_rng(1)).total == 200).all()
 
@@ -148,8 +147,7 @@ def fit(model, **settings):
 def test_awkward_models_have_posteriors_near_their_tables(name):
     """Noise of 2 records on 400: the latent counts lie within it, and the marginals are consistent."""
     release, posterior = fit(specification(*AWKWARD[name]))
-    evidence = posterior._evidence
-    counts = posterior._draws.finished.counts.mean(axis=(0, 1))
+    counts = finished_of(posterior).counts.mean(axis=(0, 1))
     spread = np.sqrt(release.cell_variances())
     assert (np.abs(counts - release.tables.flat) < 4 * spread).all()
     model = posterior.specification
@@ -157,7 +155,7 @@ def test_awkward_models_have_posteriors_near_their_tables(name):
         start, stop = model.offsets[position : position + 2]
         assert posterior.marginals.flat[start:stop].sum() == pytest.approx(1, abs=1e-9)
     assert posterior.solution.marginals.flat == pytest.approx(posterior.marginals.flat, abs=1e-5)
-    assert evidence.total_standard_error > 0
+    assert gather(release).total_standard_error > 0
     assert "total" in posterior.tree["posterior"]
     variables = list(model.domain.variables)[:2]
     assert posterior.interval(variables)["estimate"].sum() == pytest.approx(1, abs=1e-6)
@@ -189,7 +187,7 @@ def test_both_formulations_tell_the_same_of_tables_with_little_noise():
 
 
 def test_the_model_of_a_release_can_be_read_and_extended(release):
-    posterior = LatentCounts()._formulation(gather(release), 10)
+    posterior = formulation_of(release)
     model = posterior.model()
     assert model.named_vars_to_dims["counts[a,b]"] == ("a", "b")
     assert list(model.coords["a"]) == ["0", "1"]

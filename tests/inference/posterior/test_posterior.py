@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 
 import arviz as az
 import numpy as np
@@ -7,14 +6,16 @@ import pandas as pd
 import pytest
 import xarray as xr
 from inference.conftest import AWKWARD, probabilities, specification, tables_of
-from inference.posterior.drawn import drawn_posterior, release_of
+from inference.posterior.drawn import drawn_posterior, finished_of, release_of, with_changes
+from notebook import html_of
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import Posterior
+from bayesprivmrf.inference import Posterior, gather
 from bayesprivmrf.inference.posterior.measured import latent_tables
 from bayesprivmrf.inference.posterior.names import dimension_names
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
+from bayesprivmrf.release import NoisyStatistics
 
 DECOMPOSABLE = ["tree", "disconnected", "one state", "single"]
 ZEROS = ({"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}, [("a", "b"), ("c", "b")], [(("a", 1), ("b", "x"))])
@@ -180,35 +181,34 @@ def test_a_quarter_of_the_log_odds_ratio_is_the_strength_between_two_state_varia
 
 def test_the_predictive_check_is_calibrated_on_the_true_tables_and_notices_false_ones():
     model = specification(*AWKWARD["tree"])
-    posterior = drawn_posterior(release_of(model, law=Laplace(4.0)), 4000)
+    release = release_of(model, law=Laplace(4.0))
+    posterior = drawn_posterior(release, 1000)
     # put the noise of the law between the latent tables and the release: the p-value of one draw is uniform
-    latent = posterior._draws.finished.counts[0, 0]
+    latent = finished_of(posterior).counts[0, 0]
     generator = np.random.default_rng(5)
     shares = []
     for _ in range(60):
         noisy = latent + generator.laplace(0, 4.0, latent.shape)
-        evidence = with_noisy(posterior._evidence, noisy)
-        check = type(posterior).predictive_check(fixed(posterior, evidence, latent))
-        shares += list(check["p_value"])
+        shares += list(held_at(posterior, latent, with_tables(release, noisy)).predictive_check()["p_value"])
     assert np.mean(shares) == pytest.approx(
         0.5, abs=3.5 * np.sqrt(1 / 12 / 120)
     )  # 180 that are not independent
-    far = type(posterior).predictive_check(
-        fixed(posterior, with_noisy(posterior._evidence, latent + 40), latent)
-    )
+    far = held_at(posterior, latent, with_tables(release, latent + 40)).predictive_check()
     assert (far["p_value"].iloc[:2] < 0.01).all()
     assert list(far.index) == ["noisy_counts[a,b]", "noisy_counts[c,b]", "margin[b]"]
 
 
-def with_noisy(evidence, noisy):
-    return replace(evidence, noisy_counts=noisy)
+def with_tables(release, noisy):
+    model = release.specification
+    return NoisyStatistics.from_tables(
+        model, dict(model.tables(noisy)), noise=Laplace(4.0), total=release.total
+    )
 
 
-def fixed(posterior, evidence, latent):
-    """The posterior with its latent counts held at one table."""
-    finished = posterior._draws.finished
-    held = replace(finished, counts=np.broadcast_to(latent, finished.counts.shape))
-    return replace(posterior, _evidence=evidence, _draws=replace(posterior._draws, finished=held))
+def held_at(posterior, latent, release):
+    """The posterior, as if of another release, with its latent counts held at one table."""
+    counts = finished_of(posterior).counts
+    return with_changes(posterior, release, counts=np.broadcast_to(latent, counts.shape))
 
 
 def test_synthetic_data_sets_come_from_different_draws_and_have_the_size_of_the_population():
@@ -230,14 +230,13 @@ def test_synthetic_data_sets_of_a_private_population_have_the_median_size():
     """Half of the draws are of twenty records, a tail of many more: their mean is none's."""
     posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=None), 101)
     total = np.where(np.arange(101) < 60, 20.0, 5000.0)[np.newaxis]
-    draws = replace(posterior._draws, finished=replace(posterior._draws.finished, total=total))
-    assert [len(frame) for frame in replace(posterior, _draws=draws).synthetic(2, rng=1)] == [20, 20]
+    changed = with_changes(posterior, total=total)
+    assert [len(frame) for frame in changed.synthetic(2, rng=1)] == [20, 20]
 
 
 def test_synthetic_data_sets_of_a_population_that_may_be_nothing_need_a_size():
     drowned = release_of(specification({"a": [0, 1]}, [("a",)]), law=Laplace(1e4), records=5, total=None)
     posterior = drawn_posterior(drowned, 20)
-    assert not posterior._evidence.has_total
     with pytest.raises(ArgumentError, match="`size`"):
         posterior.synthetic(2, rng=1)
     assert [len(frame) for frame in posterior.synthetic(2, 7, rng=1)] == [7, 7]
@@ -298,9 +297,10 @@ def test_observed_and_replicated_tables_are_those_of_the_release():
 
 def test_a_scope_that_two_releases_measured_has_two_observed_tables():
     model = specification(*AWKWARD["tree"])
-    posterior = drawn_posterior([release_of(model, seed=1), release_of(model, seed=2)], 20)
+    releases = [release_of(model, seed=1), release_of(model, seed=2)]
+    posterior = drawn_posterior(releases, 20)
     assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(posterior.tree["observed_data"].data_vars)
-    first, second = latent_tables(posterior._evidence, posterior._draws.finished.counts)[::2]
+    first, second = latent_tables(gather(releases), finished_of(posterior).counts)[::2]
     assert np.array_equal(first, second)
 
 
@@ -323,6 +323,6 @@ def test_a_posterior_says_what_it_is():
     posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 20)
     assert isinstance(posterior, Posterior)
     assert "converged" in repr(posterior)
-    assert "<table>" in posterior._repr_html_()
+    assert "<table>" in html_of(posterior)
     assert posterior.method == "posterior"
     assert sorted(map(str, posterior.network.nodes())) == ["a", "b", "c"]

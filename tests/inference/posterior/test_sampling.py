@@ -9,16 +9,14 @@ import numpy as np
 import nutpie
 import pytest
 from inference.conftest import specification
-from inference.posterior.drawn import release_of
+from inference.posterior.drawn import release_of, sampled_as
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
-from bayesprivmrf.inference import LatentCounts, Status
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import nutpie_sampler
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -187,10 +185,8 @@ def test_pymc_s_own_sampler_agrees_with_nutpie(release, fitted):
 def made_up(values, **statistics):
     """A sampling of one judged variable, in good order but for what is given."""
     shape = values.shape[:2]
-    usual = dict.fromkeys(STATISTICS, np.zeros(shape)) | {
-        "energy": np.random.default_rng(0).normal(size=shape)
-    }
-    return Sampled(draws={"counts": values}, statistics=usual | statistics, is_interrupted=False, stats={})
+    energy = {"energy": np.random.default_rng(0).normal(size=shape)}
+    return sampled_as(shape, {"counts": values}, **energy | statistics)
 
 
 @pytest.mark.parametrize(

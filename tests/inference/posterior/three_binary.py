@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 from scipy.stats import multivariate_t
 
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 
 SCOPES = ((0, 1), (1, 2))
 STATES = np.array(list(product((0, 1), repeat=3)))
