@@ -9,9 +9,18 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_configure(config):
+    """Before the workers of a whole run: engines that each of them would compile are built, all at a time."""
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if is_whole and "PYTEST_XDIST_WORKER" not in os.environ:
+        from bayesprivmrf.cli.engines import build_engines
+
+        build_engines()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_engine_is_built_in_a_process_of_its_own():
-    """The workers of a run compile all engines anyway; built beside them, they would be compiled twice."""
+    """All are built when a run begins, or compiled where they are first called."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bayesprivmrf.cli.compare.build_engines", lambda: None)
         yield

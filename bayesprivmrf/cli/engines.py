@@ -8,22 +8,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Literal
 
 import bayesprivmrf
 from bayesprivmrf.cli.output import remark
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["build_engines"]
+__all__ = ["build_engines", "fit_small"]
 
 _STAGES = (
     tuple(
         f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
         for name in ("tangent", "collect", "distribute")  # the slowest first
     ),
-    (
-        "from bayesprivmrf.inference.posterior.effects_density import visit_effects; visit_effects()",
-        "from bayesprivmrf.inference.posterior.forest_density import visit_forest; visit_forest()",
+    tuple(
+        f"from bayesprivmrf.cli.engines import fit_small; fit_small({name!r})"
+        for name in ("log-linear", "hyper-dirichlet")
     ),
 )
 """What builds the engines; those of a stage may call those of the stages before it."""
@@ -47,6 +49,22 @@ def build_engines() -> None:
             mark.touch()
         except OSError:
             return
+
+
+def fit_small(formulation: Literal["log-linear", "hyper-dirichlet", "exact"]) -> None:
+    """Fit a posterior of one small table, by which all is compiled that posteriors of this formulation need."""
+    from bayesprivmrf.inference import LatentCounts
+    from bayesprivmrf.model import declare
+    from bayesprivmrf.noise import Laplace
+    from bayesprivmrf.release import NoisyStatistics
+
+    network = declare(states={"a": [0, 1]}, cliques=[("a",)])
+    release = NoisyStatistics.from_tables(network, {("a",): [20.0, 20.0]}, noise=Laplace(1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a short chain
+        LatentCounts(formulation=formulation).fit(
+            release, rng=0, draws=8, tune=8, chains=1, progress_bar=False
+        )
 
 
 def _is_built(source: str) -> bool:
