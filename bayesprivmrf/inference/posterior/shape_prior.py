@@ -138,7 +138,7 @@ class ShapePrior:
     def shapes(self, position: FloatArray) -> FloatArray:
         """α at positions of shape (..., size), shape (..., cells)."""
         flat = np.asarray(position, dtype=float).reshape(math.prod(position.shape[:-1]), self.size)
-        result = np.array([row_shapes(point, self.tape)[0] for point in flat])
+        result = _shapes_at(np.ascontiguousarray(flat), self.tape)
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
     def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -199,6 +199,15 @@ def row_shapes(position, tape):
     for z in position:
         log_density -= 0.5 * z * z
     return shapes, log_density
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _shapes_at(positions, tape):
+    """α of each cell, a row for each position."""
+    shapes = np.empty((positions.shape[0], tape.fixed.size))
+    for k in range(positions.shape[0]):
+        shapes[k] = row_shapes(positions[k], tape)[0]
+    return shapes
 
 
 @njit(nogil=True, error_model="numpy")
