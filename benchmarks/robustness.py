@@ -91,10 +91,11 @@ def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, record
     held: list[Any] = []
     for clique, true in zip(model.cliques, truth.tables, strict=True):
         frame = posterior.interval(list(clique), prob=LEVEL)
+        frame["prior"] = frame.index.isin(frame.attrs["prior_decides"])
         frame["holds"] = (frame["lower"] <= true) & (true <= frame["upper"])
         held.append(frame)
     rows: Any = pd.concat(held)
-    own = np.asarray(rows["prior"] if "prior" in rows else np.zeros(len(rows)), dtype=bool)
+    own = np.asarray(rows["prior"], dtype=bool)
     found = posterior._draws.finished
     ends = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
     low, high = np.quantile(found.counts.reshape(-1, counts.size), ends, axis=0)
