@@ -69,7 +69,7 @@ class Formulation(Protocol):
     Attributes
     ----------
     name
-        ``"hyper-Dirichlet"`` or ``"log-linear"``.
+        ``"hyper-Dirichlet"``, ``"log-linear"`` or ``"exact"``.
     judged
         Variables on which convergence is judged: those that the sampler moves, in a form that the data
         identify, such as ``("counts", "total")``. Never the draws that `finish` adds, whose fresh independent

@@ -209,16 +209,30 @@ class LogLinear:
             rng,
             excess=latent.excess,
         )
+        return self._finished(
+            effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
+        )
+
+    def _finished(
+        self,
+        effects: FloatArray,
+        marginals: FloatArray,
+        counts: FloatArray,
+        total: FloatArray,
+        log_scales: FloatArray,
+        acceptance: float | None = None,
+    ) -> Finished:
+        """What follows from draws of the potentials, tables, numbers of records and scales."""
         return Finished(
-            marginals=marginals.reshape(*lead, -1),
+            marginals=marginals,
             counts=counts,
-            effects=effects.reshape(*lead, -1),
+            effects=effects,
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,
-            log_prior=self._log_prior(effects.reshape(*lead, -1), log_scales),
+            log_prior=self._log_prior(effects, log_scales),
             learned=self._learned(log_scales),
-            prior_fit=self._prior_fit(effects.reshape(*lead, -1), log_scales),
+            prior_fit=self._prior_fit(effects, log_scales),
         )
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
@@ -240,16 +254,8 @@ class LogLinear:
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        return Finished(
-            marginals=marginals[np.newaxis],
-            counts=counts[np.newaxis],
-            effects=effects[np.newaxis],
-            total=total[np.newaxis].astype(float),
-            scales=np.exp(log_scales)[np.newaxis],
-            log_prior=self._log_prior(effects[np.newaxis], log_scales[np.newaxis]),
-            learned=self._learned(log_scales[np.newaxis]),
-            prior_fit=self._prior_fit(effects[np.newaxis], log_scales[np.newaxis]),
-        )
+        given = (effects, marginals, counts, total.astype(float), log_scales)
+        return self._finished(*(values[np.newaxis] for values in given))
 
     def _log_prior(self, effects: FloatArray, log_scales: FloatArray) -> dict[str, FloatArray]:
         """Log density of each effect's coordinates given the scales, but for its constant."""

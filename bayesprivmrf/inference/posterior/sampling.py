@@ -13,8 +13,8 @@ import numpy as np
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
-from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
@@ -57,7 +57,7 @@ def draw_posterior(
         The sampling was interrupted before any draw was kept.
     """
     begin, thin = time.perf_counter(), 1
-    if isinstance(formulation, ExactRecords):
+    if isinstance(formulation, RecordSampler):
         sampled = formulation.sample(
             draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, **_of_exact(settings)
         )
