@@ -10,12 +10,13 @@ first is fast, where they say little the second (interweaving, as in `followed_m
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior import effects_engine, followed_moves, record_moves, superpopulation
+from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.followed_moves import (
     condition,
     move_together,
@@ -193,11 +194,10 @@ def _entry_point(version: int) -> Any:
     return run
 
 
+_SOURCES = ("effect_moves", "followed_moves", "record_moves", "superpopulation")
 advance_effects = _entry_point(
     checksum(
-        *(module.__file__ for module in (followed_moves, record_moves, superpopulation)),
-        __file__,
-        start=effects_engine.CHECKSUM,
+        *(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES), start=effects_engine.CHECKSUM
     )
 )
 """Sweeps of records, their number, the potentials and their scales; all change in place, see `record_moves.advance`.

@@ -7,7 +7,6 @@ given the records (`effect_moves`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,7 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
-from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactEffects"]
 
@@ -124,22 +123,9 @@ class ExactEffects(LogLinear, RecordSampler):
         """All that is kept."""
         return list(kept.values())
 
-    def sample(
-        self,
-        *,
-        draws: int,
-        tune: int,
-        chains: int,
-        seed: int,
-        time_limit: float = math.inf,
-        cores: int | None = None,
-    ) -> Sampled:
-        """Sweep until the worst effective draws are enough, or the time limit is near."""
-        values, stats = self.drawn(
-            draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, cores=cores
-        )
-        values["counts"] = values["counts"][..., self._measured.cells]
-        return self.sampled(values, stats, draws, self._measured, self._tape)
+    def in_order(self, counts: FloatArray) -> FloatArray:
+        """The model's possible cells of kept counts, in their order."""
+        return counts[..., self._measured.cells]
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of the draws; nothing is left to be drawn."""

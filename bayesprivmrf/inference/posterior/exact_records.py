@@ -20,7 +20,7 @@ from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.record_moves import advance
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
-from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactRecords"]
 
@@ -77,22 +77,9 @@ class ExactRecords(HyperDirichlet, RecordSampler):
             self._tape, self.prior.tape, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
-    def sample(
-        self,
-        *,
-        draws: int,
-        tune: int,
-        chains: int,
-        seed: int,
-        time_limit: float = math.inf,
-        cores: int | None = None,
-    ) -> Sampled:
-        """Sweep until the worst effective draws are enough, or the time limit is near."""
-        values, stats = self.drawn(
-            draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, cores=cores
-        )
-        values["counts"] = values["counts"][..., np.argsort(self.forest.cells)]
-        return self.sampled(values, stats, draws, self._measured, self._tape)
+    def in_order(self, counts: FloatArray) -> FloatArray:
+        """The model's possible cells of kept counts, in their order."""
+        return counts[..., np.argsort(self.forest.cells)]
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of the draws; nothing is left to be drawn."""

@@ -222,7 +222,7 @@ class LogLinear:
         log_scales: FloatArray,
         acceptance: float | None = None,
     ) -> Finished:
-        """What follows from draws of the potentials, tables, numbers of records and scales."""
+        """All that follows from draws of potentials, tables, numbers of records and scales."""
         return Finished(
             marginals=marginals,
             counts=counts,
@@ -254,8 +254,13 @@ class LogLinear:
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        given = (effects, marginals, counts, total.astype(float), log_scales)
-        return self._finished(*(values[np.newaxis] for values in given))
+        return self._finished(
+            effects[np.newaxis],
+            marginals[np.newaxis],
+            counts[np.newaxis],
+            total[np.newaxis].astype(float),
+            log_scales[np.newaxis],
+        )
 
     def _log_prior(self, effects: FloatArray, log_scales: FloatArray) -> dict[str, FloatArray]:
         """Log density of each effect's coordinates given the scales, but for its constant."""

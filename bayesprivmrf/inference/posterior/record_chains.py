@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Event
 from typing import Any
 
@@ -18,6 +19,7 @@ from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, 
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["Kept", "RecordChain", "RecordSampler"]
 
@@ -95,8 +97,20 @@ class RecordSampler:
     total: float | None
     total_range: tuple[float, float]
 
+    @cached_property
+    def _measured(self) -> MeasuredCells:
+        return MeasuredCells.of(self.evidence)
+
+    @cached_property
+    def _tape(self) -> RecordTape:
+        raise NotImplementedError
+
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """A chain at its start."""
+        raise NotImplementedError
+
+    def in_order(self, counts: FloatArray) -> FloatArray:
+        """The model's possible cells of kept counts, in their order."""
         raise NotImplementedError
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
@@ -125,10 +139,17 @@ class RecordSampler:
         error = self.evidence.total_standard_error
         return int(np.clip(error * error, *_BIRTHS)) if math.isfinite(error) else _BIRTHS[1]
 
-    def drawn(
-        self, *, draws: int, tune: int, chains: int, seed: int, time_limit: float, cores: int | None
-    ) -> tuple[Kept, dict[str, Any]]:
-        """Draws by name, the chain first, and numbers on the way; fewer draws where it was interrupted.
+    def sample(
+        self,
+        *,
+        draws: int,
+        tune: int,
+        chains: int,
+        seed: int,
+        time_limit: float = math.inf,
+        cores: int | None = None,
+    ) -> Sampled:
+        """Sweep until the worst effective draws are enough, or the time limit is near.
 
         `draws` sweeps a chain are kept. While they have not mixed, every second of them is dropped, and the chains go
         on with twice as many sweeps between draws.
@@ -153,27 +174,26 @@ class RecordSampler:
                 thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
         shortest = min(len(one["total"]) for one in kept)
         values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
-        return values, {
-            "sampler": "exact",
-            "steps_between_draws": thin,
-            "sampling_seconds": time.perf_counter() - begin,
-        }
-
-    def sampled(
-        self, values: Kept, stats: dict[str, Any], draws: int, cells: MeasuredCells, tape: RecordTape
-    ) -> Sampled:
-        """What is handed on; counts in the order of `cells`."""
-        sums = np.zeros((*values["total"].shape, cells.targets.size))
-        for source, place in zip(cells.sources, cells.sums, strict=True):
-            sums[..., place] += values["counts"][..., source]
-        ratio = np.abs(tape.noisy - sums) / tape.widths
-        log_kernel = -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+        values["counts"] = self.in_order(values["counts"])
         return Sampled(
             draws=values,
-            statistics={"lp": log_kernel},
-            is_interrupted=values["total"].shape[1] < draws,
-            stats=stats,
+            statistics={"lp": self._log_kernel(values["counts"])},
+            is_interrupted=shortest < draws,
+            stats={
+                "sampler": "exact",
+                "steps_between_draws": thin,
+                "sampling_seconds": time.perf_counter() - begin,
+            },
         )
+
+    def _log_kernel(self, counts: FloatArray) -> FloatArray:
+        """Log kernel of the noise, shape (chain, draw), nats."""
+        measured, tape = self._measured, self._tape
+        sums = np.zeros((*counts.shape[:-1], measured.targets.size))
+        for source, place in zip(measured.sources, measured.sums, strict=True):
+            sums[..., place] += counts[..., source]
+        ratio = np.abs(tape.noisy - sums) / tape.widths
+        return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
 
 
 def _joined(parts: Any) -> Kept:
