@@ -165,9 +165,15 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # a busy machine ends it early
 def test_many_records_have_the_posterior_of_the_relaxed_counts():
-    """5,000 records in a 2x2 grid: means of marginals within .2 deviations of NUTS, deviations within 12 %."""
-    release = release_of(SQUARE, 5000, DiscreteLaplace(10.0), 3, total=False)
+    """5,000 records in a 2x2 grid: means of marginals within .25 deviations of NUTS, deviations within 15 %.
+
+    Five standard errors of 400 effective draws; cells that are nearly empty would take many more.
+    """
+    rng = np.random.default_rng(3)
+    counts, _ = simulated_counts(SQUARE, 5000, rng, scale=0.3)
+    release = noisy_release(SQUARE, counts, DiscreteLaplace(10.0), rng)
     found = []
     for kind in (ExactEffects, LogLinear):
         name = "exact" if kind is ExactEffects else "log-linear"
@@ -175,8 +181,8 @@ def test_many_records_have_the_posterior_of_the_relaxed_counts():
         drawn = posterior._draws.finished.marginals.reshape(6000, -1)
         found.append((drawn.mean(axis=0), drawn.std(axis=0)))
     (mean, deviation), (expected, spread) = found
-    assert np.abs(mean - expected).max() < 0.2 * spread.max()
-    assert deviation == pytest.approx(spread, rel=0.12)
+    assert np.abs((mean - expected) / spread).max() < 0.25
+    assert deviation == pytest.approx(spread, rel=0.15)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
