@@ -78,7 +78,7 @@ class Comparison:
     test: int
 
 
-_TIME_LIMIT = 15.0
+_TIME_LIMIT = 40.0
 """Seconds within which a posterior that has not mixed may be sampled longer: a comparison is of point estimates."""
 
 _TUNE = 400
@@ -140,7 +140,7 @@ def evaluate(
     adjacency: Adjacency,
     inference: Literal["exact", "loopy"] = "exact",
     methods: Sequence[str] | None = None,
-    draws: int = 1000,
+    draws: int = 700,
 ) -> Comparison:
     """Score methods on a quarter of the records that they did not see.
 

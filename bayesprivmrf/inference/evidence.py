@@ -19,7 +19,7 @@ from bayesprivmrf.model.tables import FloatArray, expand
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference"]
+__all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference", "supported_cells"]
 
 _CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
@@ -188,7 +188,7 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
         own = release.specification
         scopes += [tuple(model.domain.index(v) for v in clique) for clique in own.cliques]
     total, error = _pooled_total(given)
-    supported = _supported(model)
+    supported = supported_cells(model)
     possible = [_possible(model, supported, scope) for scope in scopes]
     return Evidence(
         specification=model,
@@ -297,7 +297,7 @@ def _refuse_other_domain(first: Domain, other: Domain) -> None:
             )
 
 
-def _supported(model: ModelSpecification) -> np.ndarray | None:
+def supported_cells(model: ModelSpecification) -> np.ndarray | None:
     """Mask of the cells of the cliques that some possible joint state reaches; None where all may occur.
 
     A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform

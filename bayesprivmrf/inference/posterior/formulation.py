@@ -69,7 +69,7 @@ class Formulation(Protocol):
     Attributes
     ----------
     name
-        ``"hyper-Dirichlet"`` or ``"log-linear"``.
+        ``"hyper-Dirichlet"``, ``"log-linear"`` or ``"exact"``.
     judged
         Variables on which convergence is judged: those that the sampler moves, in a form that the data
         identify, such as ``("counts", "total")``. Never the draws that `finish` adds, whose fresh independent
@@ -108,6 +108,11 @@ class Formulation(Protocol):
     @property
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned, unless the caller says otherwise."""
+        ...
+
+    @property
+    def steps_between_draws(self) -> int:
+        """Steps of the sampler a draw that is kept, to begin with: more than one where what follows costs as much."""
         ...
 
     @property

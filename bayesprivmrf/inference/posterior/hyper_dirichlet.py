@@ -131,6 +131,11 @@ class HyperDirichlet:
         return _ACCEPTANCE if self.prior.size else target_acceptance(self.evidence, self.smoothing)
 
     @property
+    def steps_between_draws(self) -> int:
+        """Each step is kept."""
+        return 1
+
+    @property
     def density(self) -> Density:
         """The compiled density of this release."""
         cells = self.forest.cells.size

@@ -61,8 +61,9 @@ class LatentCounts:
     formulation
         ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
-        learned. ``"exact"``: the hyper-Dirichlet's posterior by moves of whole records, without a relaxation of the
-        counts. ``"auto"`` takes the exact one where a sweep is cheap, else the first that fits.
+        learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
+        hyper-Dirichlet's prior where the model is decomposable, with the log-linear's where it is not. ``"auto"``
+        takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
         by table (`shape_prior`).
@@ -243,17 +244,18 @@ class LatentCounts:
         name = self.formulation
         if name == "auto":
             name = "hyper-dirichlet" if is_decomposable else "log-linear"
-        if name != "log-linear" and not is_decomposable:
+        if name == "hyper-dirichlet" and not is_decomposable:
             raise ModelError(
                 f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
                 "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
             )
-        if name != "log-linear" and self.scale is not None:
+        is_effects = name == "log-linear" or not is_decomposable  # normal effects, or Dirichlet rows
+        if not is_effects and self.scale is not None:
             raise ArgumentError(
                 "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
                 "formulation='log-linear', or leave `scale` out."
             )
-        if name == "log-linear" and self.concentration is not None:
+        if is_effects and self.concentration is not None:
             raise ArgumentError(
                 "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; "
                 "leave it out."
@@ -265,12 +267,12 @@ class LatentCounts:
         if name == "exact" and not is_plain:
             raise ArgumentError(
                 "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
-                "`cores`, or take formulation='hyper-dirichlet'."
+                "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
-        require_room(evidence, draws, name)
+        require_room(evidence, draws, needs_marginals=is_effects)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
-        if name != "log-linear":
+        if not is_effects:
             from bayesprivmrf.inference.posterior.exact_records import ExactRecords
             from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 
@@ -285,15 +287,19 @@ class LatentCounts:
             if name == "exact" or (may_be and exact.seconds_a_sweep <= _EXACT_SECONDS):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
+        effects: dict[str, Any] = {
+            "evidence": evidence,
+            "scale": self.scale,
+            "total": total,
+            "total_range": self.total_range,
+        }
+        if name == "exact":
+            from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+
+            return ExactEffects(**effects)
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
-        return LogLinear(
-            evidence=evidence,
-            scale=self.scale,
-            total=total,
-            total_range=self.total_range,
-            smoothing=float(self.smoothing),
-        )
+        return LogLinear(**effects, smoothing=float(self.smoothing))
 
 
 def _has_no_records(evidence: Evidence) -> bool:

@@ -115,6 +115,11 @@ class LogLinear:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
 
+    @property
+    def steps_between_draws(self) -> int:
+        """Two: a draw's population and diagnostics cost as much as a step, and single steps seldom mix."""
+        return 2
+
     @cached_property
     def latent(self) -> LatentPrior:
         """The prior of the latent tables."""
@@ -209,16 +214,30 @@ class LogLinear:
             rng,
             excess=latent.excess,
         )
+        return self._finished(
+            effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
+        )
+
+    def _finished(
+        self,
+        effects: FloatArray,
+        marginals: FloatArray,
+        counts: FloatArray,
+        total: FloatArray,
+        log_scales: FloatArray,
+        acceptance: float | None = None,
+    ) -> Finished:
+        """All that follows from draws of potentials, tables, numbers of records and scales."""
         return Finished(
-            marginals=marginals.reshape(*lead, -1),
+            marginals=marginals,
             counts=counts,
-            effects=effects.reshape(*lead, -1),
+            effects=effects,
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,
-            log_prior=self._log_prior(effects.reshape(*lead, -1), log_scales),
+            log_prior=self._log_prior(effects, log_scales),
             learned=self._learned(log_scales),
-            prior_fit=self._prior_fit(effects.reshape(*lead, -1), log_scales),
+            prior_fit=self._prior_fit(effects, log_scales),
         )
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
@@ -240,15 +259,12 @@ class LogLinear:
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        return Finished(
-            marginals=marginals[np.newaxis],
-            counts=counts[np.newaxis],
-            effects=effects[np.newaxis],
-            total=total[np.newaxis].astype(float),
-            scales=np.exp(log_scales)[np.newaxis],
-            log_prior=self._log_prior(effects[np.newaxis], log_scales[np.newaxis]),
-            learned=self._learned(log_scales[np.newaxis]),
-            prior_fit=self._prior_fit(effects[np.newaxis], log_scales[np.newaxis]),
+        return self._finished(
+            effects[np.newaxis],
+            marginals[np.newaxis],
+            counts[np.newaxis],
+            total[np.newaxis].astype(float),
+            log_scales[np.newaxis],
         )
 
     def _log_prior(self, effects: FloatArray, log_scales: FloatArray) -> dict[str, FloatArray]:

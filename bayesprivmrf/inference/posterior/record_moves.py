@@ -37,75 +37,84 @@ from bayesprivmrf.inference.posterior import shape_moves, shape_prior
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["advance"]
+__all__ = [
+    "advance",
+    "collect",
+    "count",
+    "draw_new",
+    "draw_record",
+    "move_records",
+    "move_total",
+    "weigh_all",
+]
 
 _BLOCK = 40
 """Records that share one sweep of sums; an eighth of few."""
-_MOST_NATS = 300.0
-"""Bound of a measured cell's log ratio: beyond it a move is certain, or never made."""
 
 
 @njit(nogil=True, inline="always")
-def _weigh(cell, counts, shapes, boosts, weights, table_starts, table_cells):
+def _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells):
     """Refresh the weight of one cell: n + α, times what its measured cells gain by one more record."""
-    weight = counts[cell] + shapes[cell]
+    weight = gain * counts[cell] + shapes[cell]
     for k in range(table_starts[cell], table_starts[cell + 1]):
         weight *= boosts[table_cells[k]]
     weights[cell] = weight
 
 
 @njit(nogil=True, inline="always")
-def _boost(gap, width, is_absolute):
+def _boost(gap, width, is_absolute, most):
     """Density of the noise after one more record in a measured cell, over that before; `gap` is y - n."""
     gain = (abs(gap) - abs(gap - 1.0)) / width if is_absolute else (gap - 0.5) / (width * width)
-    return math.exp(min(max(gain, -_MOST_NATS), _MOST_NATS))
+    return math.exp(min(max(gain, -most), most))
 
 
 @njit(nogil=True)
-def _weigh_all(state, tape):
+def weigh_all(state, tape):
     """Refresh every weight, and the rows' sums of n + α."""
     state.wholes[:] = 0.0
     for m in range(state.sums.size):
-        state.boosts[m] = _boost(tape.noisy[m] - state.sums[m], tape.widths[m], tape.absolute[m])
+        gap = tape.noisy[m] - state.sums[m]
+        state.boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m], tape.most_nats)
     for cell in range(state.weights.size):
-        state.wholes[tape.cell_rows[cell]] += state.counts[cell] + state.shapes[cell]
+        state.wholes[tape.cell_rows[cell]] += tape.gain * state.counts[cell] + state.shapes[cell]
         _weigh(
-            cell, state.counts, state.shapes, state.boosts, state.weights, tape.table_starts, tape.table_cells
-        )
+            cell, state.counts, state.shapes, state.boosts, state.weights, tape.gain, tape.table_starts,
+            tape.table_cells,
+        )  # fmt: skip
 
 
 @njit(nogil=True, inline="always")
 def _change(
     cell, by, counts, shapes, sums, boosts, weights, wholes, cell_rows, table_starts, table_cells, member_starts,
-    members, noisy, widths, absolute,
+    members, noisy, widths, absolute, gain, most,
 ):  # fmt: skip
     """Add a record to one cell, or take it out; taking the arrays out of tuples would cost more than this."""
     counts[cell] += by
-    wholes[cell_rows[cell]] += by
+    wholes[cell_rows[cell]] += gain * by
     first, last = table_starts[cell], table_starts[cell + 1]
     for t in range(first, last):
         m = table_cells[t]
         sums[m] += by
-        boosts[m] = _boost(noisy[m] - sums[m], widths[m], absolute[m])
+        boosts[m] = _boost(noisy[m] - sums[m], widths[m], absolute[m], most)
         for k in range(member_starts[m], member_starts[m + 1]):
-            _weigh(members[k], counts, shapes, boosts, weights, table_starts, table_cells)
+            _weigh(members[k], counts, shapes, boosts, weights, gain, table_starts, table_cells)
     if first == last:
-        _weigh(cell, counts, shapes, boosts, weights, table_starts, table_cells)
+        _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells)
 
 
 @njit(nogil=True)
-def _count(record, by, state, tape):
+def count(record, by, state, tape):
     """Add a record to the tables, or take it out."""
     for k in range(record.size):
         _change(
             record[k], by, state.counts, state.shapes, state.sums, state.boosts, state.weights, state.wholes,
             tape.cell_rows, tape.table_starts, tape.table_cells, tape.member_starts, tape.members, tape.noisy,
-            tape.widths, tape.absolute,
+            tape.widths, tape.absolute, tape.gain, tape.most_nats,
         )  # fmt: skip
 
 
 @njit(nogil=True)
-def _collect(weights, wholes, state, tape):
+def collect(weights, wholes, state, tape):
     """Sums from the leaves to the roots, left in `values`; log Z."""
     values, totals, messages = state.values, state.totals, state.messages
     clique_rows, row_starts, source_starts, sources = (
@@ -135,7 +144,7 @@ def _collect(weights, wholes, state, tape):
 
 
 @njit(nogil=True, inline="always")
-def _draw_record(
+def draw_record(
     record, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows, row_cliques,
     rng,
 ):  # fmt: skip
@@ -173,17 +182,19 @@ def _collect_outside(records, first, stop, state, tape):
                 sums[tape.table_cells[t]] += 1
     for m in range(sums.size):
         gap = tape.noisy[m] - (state.sums[m] - sums[m])
-        state.block_boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m])
+        state.block_boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m], tape.most_nats)
     state.stale_wholes[:] = state.wholes
     for cell in range(cells.size):
-        state.stale_wholes[tape.cell_rows[cell]] -= cells[cell]
+        state.stale_wholes[tape.cell_rows[cell]] -= tape.gain * cells[cell]
         cells[cell] = state.counts[cell] - cells[cell]
-        _weigh(cell, cells, state.shapes, state.block_boosts, stale, tape.table_starts, tape.table_cells)
-    _collect(stale, state.stale_wholes, state, tape)
+        _weigh(
+            cell, cells, state.shapes, state.block_boosts, stale, tape.gain, tape.table_starts, tape.table_cells
+        )  # fmt: skip
+    collect(stale, state.stale_wholes, state, tape)
 
 
 @njit(nogil=True)
-def _move_records(moves, records, total, state, tape, rng):
+def move_records(moves, records, total, state, tape, rng):
     """Visit the records, block by block: each in turn, or `moves` of them at random where there are more."""
     weights, wholes, stale, stale_wholes = state.weights, state.wholes, state.stale, state.stale_wholes
     counts, shapes, sums, boosts, proposal = (
@@ -197,6 +208,7 @@ def _move_records(moves, records, total, state, tape, rng):
     table_starts, table_cells, noisy, widths = tape.table_starts, tape.table_cells, tape.noisy, tape.widths
     member_starts, members, absolute = tape.member_starts, tape.members, tape.absolute
     clique_rows, row_starts, source_starts = tape.clique_rows, tape.row_starts, tape.source_starts
+    gain, most = tape.gain, tape.most_nats
     child_starts, child_rows, row_cliques = tape.child_starts, tape.child_rows, tape.row_cliques
     size = max(min(_BLOCK, total // 8), 1)
     place, stop = 0, 0
@@ -207,7 +219,7 @@ def _move_records(moves, records, total, state, tape, rng):
             _collect_outside(records, place, stop, state, tape)
         record = records[place]
         place += 1
-        _draw_record(
+        draw_record(
             proposal, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows,
             row_cliques, rng,
         )  # fmt: skip
@@ -215,7 +227,7 @@ def _move_records(moves, records, total, state, tape, rng):
             if proposal[k] != record[k]:
                 _change(
                     record[k], -1, counts, shapes, sums, boosts, weights, wholes, rows, table_starts,
-                    table_cells, member_starts, members, noisy, widths, absolute,
+                    table_cells, member_starts, members, noisy, widths, absolute, gain, most,
                 )  # fmt: skip
         ratio = 1.0
         for k in range(record.size):
@@ -233,43 +245,43 @@ def _move_records(moves, records, total, state, tape, rng):
                 record[k] = kept
                 _change(
                     kept, 1, counts, shapes, sums, boosts, weights, wholes, rows, table_starts, table_cells,
-                    member_starts, members, noisy, widths, absolute,
+                    member_starts, members, noisy, widths, absolute, gain, most,
                 )  # fmt: skip
 
 
 @njit(nogil=True)
-def _draw_new(record, state, tape, rng):
+def draw_new(record, state, tape, rng):
     """Draw a record by sums that `_collect` has just made."""
-    _draw_record(
+    draw_record(
         record, state.values, state.totals, state.current, tape.clique_rows, tape.row_starts,
         tape.source_starts, tape.child_starts, tape.child_rows, tape.row_cliques, rng,
     )  # fmt: skip
 
 
 @njit(nogil=True)
-def _move_total(moves, least, most, records, total, state, tape, rng):
+def move_total(moves, least, most, records, total, state, tape, rng):
     """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
     for _ in range(moves):
         if rng.random() < 0.5:
             if total < min(most, records.shape[0]):
-                ratio = _collect(state.weights, state.wholes, state, tape) + math.log(
+                ratio = collect(state.weights, state.wholes, state, tape) + math.log(
                     max(total, 1) / (total + 1.0)
                 )
                 if math.log(rng.random()) < ratio:
-                    _draw_new(records[total], state, tape, rng)
-                    _count(records[total], 1, state, tape)
+                    draw_new(records[total], state, tape, rng)
+                    count(records[total], 1, state, tape)
                     total += 1
         elif total > least:
             k = int(rng.random() * total)
-            _count(records[k], -1, state, tape)
-            ratio = math.log(total / max(total - 1.0, 1.0)) - _collect(
+            count(records[k], -1, state, tape)
+            ratio = math.log(total / max(total - 1.0, 1.0)) - collect(
                 state.weights, state.wholes, state, tape
             )
             if math.log(rng.random()) < ratio:
                 records[k] = records[total - 1]
                 total -= 1
             else:
-                _count(records[k], 1, state, tape)
+                count(records[k], 1, state, tape)
     return total
 
 
@@ -293,19 +305,19 @@ def _draw_rows(log_rows, state, tape, rng):
 @njit(nogil=True)
 def _advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
     counts, rows, totals, positions = out
-    _weigh_all(state, tape)
+    weigh_all(state, tape)
     if not state.counts.any():  # the first records, one after the other, each given those before it
         for k in range(total):
-            _collect(state.weights, state.wholes, state, tape)
-            _draw_new(records[k], state, tape, rng)
-            _count(records[k], 1, state, tape)
+            collect(state.weights, state.wholes, state, tape)
+            draw_new(records[k], state, tape, rng)
+            count(records[k], 1, state, tape)
     for draw in range(totals.size):
         for _ in range(thin):
-            _move_records(moves, records, total, state, tape, rng)
-            total = _move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+            move_records(moves, records, total, state, tape, rng)
+            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
             if position.size:
                 move_shapes(position, state, tape, prior, rng)
-                _weigh_all(state, tape)
+                weigh_all(state, tape)
         _draw_rows(rows[draw], state, tape, rng)
         counts[draw], totals[draw], positions[draw] = state.counts, total, position
     return total

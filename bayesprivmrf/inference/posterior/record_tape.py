@@ -12,7 +12,10 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["ChainState", "RecordTape", "record_tape"]
+__all__ = ["ChainState", "RecordTape", "grouped", "record_tape"]
+
+_MOST_NATS = 300.0
+"""Bound of what one more record in a cell changes; its exponential and that of twice as many are finite."""
 
 
 class RecordTape(NamedTuple):
@@ -33,6 +36,10 @@ class RecordTape(NamedTuple):
     noisy: FloatArray
     widths: FloatArray
     absolute: NDArray[np.bool_]
+    gain: (
+        float  # what a record adds to the weight of its cell: 1 where rows are integrated out, 0 where given
+    )
+    most_nats: float  # bound of a measured cell's log ratio: beyond it a move is certain, or never made
 
 
 class ChainState(NamedTuple):
@@ -83,8 +90,8 @@ class ChainState(NamedTuple):
         )
 
 
-def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
-    """The arrays of one evidence."""
+def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0) -> RecordTape:
+    """The arrays of one evidence, whose model's cliques are the forest's."""
     measured = MeasuredCells.of(evidence)
     place = np.argsort(forest.cells)  # of each of the model's possible cells in the forest's order
     home = np.searchsorted(forest.offsets, forest.cells[forest.row_starts[:-1]], side="right") - 1
@@ -92,10 +99,10 @@ def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
     rank[list(forest.order)] = np.arange(len(forest.order))
     row_cliques = rank[home]
     rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
-    child_starts, child_rows = _grouped(forest.sources, rows, forest.cells.size)
+    child_starts, child_rows = grouped(forest.sources, rows, forest.cells.size)
     own = place[measured.sources]
-    table_starts, table_cells = _grouped(own, measured.sums, forest.cells.size)
-    member_starts, members = _grouped(measured.sums, own, measured.targets.size)
+    table_starts, table_cells = grouped(own, measured.sums, forest.cells.size)
+    member_starts, members = grouped(measured.sums, own, measured.targets.size)
     return RecordTape(
         row_starts=forest.row_starts,
         clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
@@ -112,10 +119,12 @@ def record_tape(evidence: Evidence, forest: JunctionForest) -> RecordTape:
         noisy=evidence.noisy_counts[measured.targets],
         widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
         absolute=evidence.is_absolute[measured.targets],
+        gain=gain,
+        most_nats=_MOST_NATS / max(1, int(np.diff(table_starts).max(initial=0))),
     )
 
 
-def _grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
     """Values sorted by key, and where each key's begin."""
     order = np.argsort(keys, kind="stable")
     starts = np.searchsorted(keys[order], np.arange(size + 1))

@@ -17,7 +17,7 @@ LARGEST_DIMENSION = 5000
 """Effects of a log-linear model, whose preconditioner is dense."""
 
 
-def require_room(evidence: Evidence, draws: int, name: str) -> None:
+def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
     """Refuse a model whose draws, effects or inference would not fit, and name what would."""
     model = evidence.specification
     cells = max(model.size, evidence.offsets[-1])
@@ -28,7 +28,7 @@ def require_room(evidence: Evidence, draws: int, name: str) -> None:
             f"{MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
             "which keeps none."
         )
-    if name == "log-linear" and cells:
+    if needs_marginals and cells:
         cost = forecast(model.cardinalities, model.scopes)
         if not cost.memory_bytes <= MEMORY:
             raise ModelTooLargeError(

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy as np
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
-from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
@@ -46,8 +47,8 @@ def draw_posterior(
 ) -> Sampled:
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
-    The length is doubled, and as many draws dropped in between, until `is_mixed` or until another doubling would pass
-    `time_limit`, in seconds.
+    Of `Formulation.steps_between_draws` steps one is kept. The length is doubled, and as many draws dropped in
+    between, until `is_mixed` or until another doubling would pass `time_limit`, in seconds.
 
     Raises
     ------
@@ -56,21 +57,24 @@ def draw_posterior(
     KeyboardInterrupt
         The sampling was interrupted before any draw was kept.
     """
-    begin, thin = time.perf_counter(), 1
-    if isinstance(formulation, ExactRecords):
+    begin = time.perf_counter()
+    if isinstance(formulation, RecordSampler):
         sampled = formulation.sample(
             draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, **_of_exact(settings)
         )
     else:
         how: dict[str, Any] = {"chains": chains, "seed": seed, "settings": settings}
-        sampled = _judged(_draw_once(formulation, sampler, draws=draws, tune=tune, **how), formulation)
+        first = thin = formulation.steps_between_draws if sampler == "nutpie" else 1
+        sampled = _draw_once(formulation, sampler, draws=draws * thin, tune=tune, every=thin, **how)
+        sampled = _judged(sampled, formulation)
         while (
             _may_go_on(sampled, formulation, draws, thin) and 3 * (time.perf_counter() - begin) <= time_limit
         ):
             if sampler == "pymc" or 16 * chains * draws * thin * formulation.density.size > MEMORY:
                 break  # PyMC stores what follows from each position, and compiles in each call
             thin *= 2
-            longer = _draw_once(formulation, sampler, draws=draws * thin, tune=tune * thin, every=thin, **how)
+            tuned = tune * thin // first
+            longer = _draw_once(formulation, sampler, draws=draws * thin, tune=tuned, every=thin, **how)
             if longer.is_interrupted:  # the shorter sampling was whole
                 sampled, thin = replace(sampled, is_interrupted=True), thin // 2
                 break
@@ -95,9 +99,11 @@ def _may_go_on(sampled: Sampled, formulation: Formulation, draws: int, thin: int
     return not is_over and not is_mixed(judged, sampled.mixing)
 
 
-def _draw_once(formulation: Formulation, sampler: Sampler, **how: Any) -> Sampled:
+def _draw_once(formulation: Formulation, sampler: Sampler, *, every: int, **how: Any) -> Sampled:
     if sampler == "nutpie":
-        from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie as draw
+        from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
+
+        draw = partial(sample_with_nutpie, every=every)
     else:
         from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc as draw
     return draw(

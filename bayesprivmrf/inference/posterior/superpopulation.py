@@ -29,7 +29,7 @@ from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["draw_potentials"]
+__all__ = ["draw_potentials", "spread", "target", "trajectory"]
 
 _evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 _TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
@@ -47,7 +47,7 @@ _PARTS = 16
 
 
 @njit(nogil=True)
-def _target(beta, statistics, total, precision, tape):
+def target(beta, statistics, total, precision, tape):
     """Log-density, its gradient, and μ."""
     mu, log_partition, _ = _marginals(beta, *tape)
     mean = _means(mu, tape[-3], tape[-2], tape[-1], beta.size)
@@ -68,14 +68,14 @@ def _normals(size, rng):
 
 
 @njit(nogil=True)
-def _spread(root, scale, whitened):
+def spread(root, scale, whitened):
     """A move of the coordinates from one in whitened coordinates; a root without rows is the identity."""
     return scale * (root @ whitened) if root.size else scale * whitened
 
 
 @njit(nogil=True)
 def _gathered(root, scale, gradient):
-    """The transpose of `_spread`."""
+    """The transpose of `spread`."""
     return root.T @ (scale * gradient) if root.size else scale * gradient
 
 
@@ -85,18 +85,42 @@ def _start(centre, root, scale, statistics, total, precision, rng, tape):
 
     Under the approximation the log-density falls by half a chi-square of d degrees of freedom.
     """
-    move = _spread(root, scale, _normals(centre.size, rng))
-    most, _, _ = _target(centre, statistics, total, precision, tape)
+    move = spread(root, scale, _normals(centre.size, rng))
+    most, _, _ = target(centre, statistics, total, precision, tape)
     least = most - 0.5 * centre.size - 4.0 * math.sqrt(0.5 * centre.size) - 4.0
     beta = centre + move
-    value, gradient, mu = _target(beta, statistics, total, precision, tape)
+    value, gradient, mu = target(beta, statistics, total, precision, tape)
     for _ in range(_DRAWN_IN):
         if value >= least:
             break
         move *= 0.5
         beta = centre + move
-        value, gradient, mu = _target(beta, statistics, total, precision, tape)
+        value, gradient, mu = target(beta, statistics, total, precision, tape)
     return beta, value, gradient, mu
+
+
+@njit(nogil=True)
+def trajectory(
+    beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, tape
+):  # fmt: skip
+    """One Hamiltonian trajectory from a point with its `target`: the point after it, its chance, whether it moved."""
+    momentum = _normals(beta.size, rng)
+    before = value - 0.5 * np.sum(momentum * momentum)
+    # the length varies, for a trajectory of a fixed one could return to its start in some direction
+    size = step * (0.8 + 0.4 * rng.random())
+    here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
+    momentum += 0.5 * size * _gathered(root, scale, new_gradient)
+    for leap in range(leaps):
+        here += size * spread(root, scale, momentum)
+        new_value, new_gradient, new_mu = target(here, statistics, total, precision, tape)
+        share = size if leap + 1 < leaps else 0.5 * size
+        momentum += share * _gathered(root, scale, new_gradient)
+    # Metropolis' correction makes the target exact; an energy that is not a number is refused
+    gain = new_value - 0.5 * np.sum(momentum * momentum) - before
+    chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+    if rng.random() < chance:
+        return here, new_value, new_gradient, new_mu, chance, True
+    return beta, value, gradient, mu, chance, False
 
 
 @njit(nogil=True)
@@ -115,32 +139,19 @@ def _draw(
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
             # the prior's pull, coordinate by coordinate
             beta[i] = points[k, i] * information / (information + precision[i])
-        shrunk, _, _ = _target(beta, statistics, total, precision, tape)
-        own_point, _, _ = _target(points[k], statistics, total, precision, tape)
+        shrunk, _, _ = target(beta, statistics, total, precision, tape)
+        own_point, _, _ = target(points[k], statistics, total, precision, tape)
         if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
             beta = points[k].copy()
         beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
         own_step, own_leaps = step, leaps
         for turn in range(trajectories):
-            momentum = _normals(beta.size, rng)
-            before = value - 0.5 * np.sum(momentum * momentum)
-            # the length varies, for a trajectory of a fixed one could return to its start in some direction
-            size = own_step * (0.8 + 0.4 * rng.random())
-            here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
-            momentum += 0.5 * size * _gathered(root, scale, new_gradient)
-            for leap in range(own_leaps):
-                here += size * _spread(root, scale, momentum)
-                new_value, new_gradient, new_mu = _target(here, statistics, total, precision, tape)
-                share = size if leap + 1 < own_leaps else 0.5 * size
-                momentum += share * _gathered(root, scale, new_gradient)
-            # Metropolis' correction makes the target exact; an energy that is not a number is refused
-            gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-            chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+            beta, value, gradient, mu, chance, moved = trajectory(
+                beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng, tape
+            )  # fmt: skip
             accepted += chance
-            if rng.random() < chance:
-                beta, value, gradient, mu = here, new_value, new_gradient, new_mu
-            elif (
-                2 * turn < trajectories and own_leaps < 8 * leaps
+            if (
+                not moved and 2 * turn < trajectories and own_leaps < 8 * leaps
             ):  # a draw narrower than the preliminary one
                 own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
         betas[k], mus[k] = beta, mu

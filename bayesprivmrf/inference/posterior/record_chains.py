@@ -1,0 +1,217 @@
+"""Chains of whole records: how many sweeps they make, what is kept of them, and when they stop."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
+from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Kept", "RecordChain", "RecordSampler"]
+
+MOVES = 2000
+"""Records that one sweep visits."""
+_BIRTHS = (20, 1000)
+_STRETCH = 50
+"""Sweeps between two looks at the room for births, and at whether to stop."""
+
+type Kept = dict[str, np.ndarray]
+"""Draws of one chain by name, the draw first."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RecordChain:
+    """The state of one chain; its arrays change in place.
+
+    Parameters
+    ----------
+    sweep
+        Compiled sweeps: takes the chain, arrays to fill with what is kept, and the sweeps between two draws;
+        gives the number of records.
+    kept
+        Shape of one draw of everything that is kept, by name; ``total`` among them.
+    rng, total, records, state
+        Source of randomness, number of records, their cells, and what follows from them.
+    births
+        Births that one sweep tries at most.
+    parts
+        What else `sweep` moves.
+    is_tuning
+        Whether steps may still be adapted.
+    """
+
+    sweep: Callable[[RecordChain, Kept, int], int]
+    kept: Mapping[str, tuple[int, ...]]
+    rng: np.random.Generator
+    total: int
+    records: np.ndarray
+    state: ChainState
+    births: int
+    parts: Mapping[str, Any]
+    is_tuning: bool = True
+    stopped: Event = field(default_factory=Event)
+
+    def room(self, draws: int) -> Kept:
+        """Arrays for some draws."""
+        return {name: np.empty((draws, *shape)) for name, shape in self.kept.items()}
+
+    def run(self, draws: int, thin: int) -> Kept:
+        """Keep every `thin`-th of ``draws * thin`` sweeps; fewer draws where the chain is stopped."""
+        each = max(_STRETCH // thin, 1)
+        parts = [self.room(0)]
+        for first in range(0, draws, each):
+            if self.stopped.is_set():
+                break
+            part = self.room(min(each, draws - first))
+            self._make_room(len(part["total"]) * thin * self.births)
+            self.total = self.sweep(self, part, thin)
+            parts.append(part)
+        return _joined(parts)
+
+    def _make_room(self, births: int) -> None:
+        missing = self.total + births - len(self.records)
+        if missing > 0:
+            self.records = np.concatenate(
+                [self.records[: self.total], np.zeros((births, self.records.shape[1]), np.int32)]
+            )
+
+
+class RecordSampler:
+    """What the formulations that move whole records have in common."""
+
+    evidence: Evidence
+    total: float | None
+    total_range: tuple[float, float]
+
+    @cached_property
+    def _measured(self) -> MeasuredCells:
+        return MeasuredCells.of(self.evidence)
+
+    @cached_property
+    def _tape(self) -> RecordTape:
+        raise NotImplementedError
+
+    def chain(self, rng: np.random.Generator) -> RecordChain:
+        """A chain at its start."""
+        raise NotImplementedError
+
+    def in_order(self, counts: FloatArray) -> FloatArray:
+        """The model's possible cells of kept counts, in their order."""
+        raise NotImplementedError
+
+    def judged_of(self, kept: Kept) -> list[np.ndarray]:
+        """Those of a chain's draws by which mixing is judged."""
+        return [kept["counts"], kept["total"]]
+
+    @property
+    def first_total(self) -> int:
+        """The number of records that chains start with."""
+        if self.total is not None:
+            return round(self.total)
+        low, high = self.total_bounds
+        return int(min(max(round(self.evidence.total), low), high))
+
+    @property
+    def total_bounds(self) -> np.ndarray:
+        """The least and the largest number of records that may be."""
+        low, high = self.total_range
+        return np.array([max(math.ceil(low), 1), math.floor(high)], np.int64)
+
+    @property
+    def births(self) -> int:
+        """Births and deaths that a sweep tries: so many that their random walk soon crosses the likely N."""
+        if self.total is not None:
+            return 0
+        error = self.evidence.total_standard_error
+        return int(np.clip(error * error, *_BIRTHS)) if math.isfinite(error) else _BIRTHS[1]
+
+    def sample(
+        self,
+        *,
+        draws: int,
+        tune: int,
+        chains: int,
+        seed: int,
+        time_limit: float = math.inf,
+        cores: int | None = None,
+    ) -> Sampled:
+        """Sweep until the worst effective draws are enough, or the time limit is near.
+
+        `draws` sweeps a chain are kept. While they have not mixed, every second of them is dropped, and the chains go
+        on with twice as many sweeps between draws.
+        """
+        begin = time.perf_counter()
+        states = [
+            self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)
+        ]
+        thin, kept = 1, [state.room(0) for state in states]
+        with ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers:
+            _, stopped = _together(workers, states, tune, 1)
+            for state in states:
+                state.is_tuning = False
+            while not stopped:
+                new, stopped = _together(workers, states, draws - len(kept[0]["total"]), thin)
+                kept = [_joined(pair) for pair in zip(kept, new, strict=True)]
+                spent = time.perf_counter() - begin
+                judged = [np.stack(values) for values in zip(*map(self.judged_of, kept), strict=True)]
+                is_over = stopped or 3 * spent > time_limit or thin >= LONGEST
+                if draws < SMALLEST_ESS or is_over or is_mixed(judged):
+                    break
+                thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
+        shortest = min(len(one["total"]) for one in kept)
+        values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
+        values["counts"] = self.in_order(values["counts"])
+        return Sampled(
+            draws=values,
+            statistics={"lp": self._log_kernel(values["counts"])},
+            is_interrupted=shortest < draws,
+            stats={
+                "sampler": "exact",
+                "steps_between_draws": thin,
+                "sampling_seconds": time.perf_counter() - begin,
+            },
+        )
+
+    def _log_kernel(self, counts: FloatArray) -> FloatArray:
+        """Log kernel of the noise, shape (chain, draw), nats."""
+        measured, tape = self._measured, self._tape
+        sums = np.zeros((*counts.shape[:-1], measured.targets.size))
+        for source, place in zip(measured.sources, measured.sums, strict=True):
+            sums[..., place] += counts[..., source]
+        ratio = np.abs(tape.noisy - sums) / tape.widths
+        return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+
+
+def _joined(parts: Any) -> Kept:
+    """One chain's draws, of several stretches."""
+    parts = list(parts)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _together(
+    workers: ThreadPoolExecutor, states: list[RecordChain], draws: int, thin: int
+) -> tuple[list[Kept], bool]:
+    """What every chain keeps of its next sweeps; where they are interrupted, what it had until then."""
+    futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
+    try:
+        for future in futures:
+            future.result()
+    except KeyboardInterrupt:
+        stopped = True
+        for state in states:
+            state.stopped.set()
+    return [future.result() for future in futures], stopped

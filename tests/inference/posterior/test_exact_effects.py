@@ -1,0 +1,212 @@
+"""Whole records of log-linear models: against sums over all data sets, and by the law that a right chain keeps."""
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from inference.conftest import (
+    AWKWARD,
+    joint_states,
+    noisy_release,
+    simulated_counts,
+    specification,
+    tables_of,
+)
+from scipy.special import gammaln
+from scipy.stats import ks_2samp
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.model.tables import cells_within
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+
+SQUARE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+THREE_WAY = specification(*AWKWARD["three-way"])
+ZEROS = specification(
+    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "a")],
+    [(("a", 1), ("b", 2)), (("b", 0), ("c", 1))],
+)
+ODD = specification(  # integer names, labels that are not sorted, a variable of one state, one apart
+    {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 0: ["b", "a"], 7: ["only"], 5: [2, 0, 1]},
+    [(1, 3), (1, 2), (2, 0, 7), (3, 0), (5,)],
+    [((1, "m"), (3, 0)), ((2, 0), (7, "only"), (0, "b"))],
+)
+
+
+def release_of(model, records, law, seed, *, total=True):
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(model, records, rng)
+    return noisy_release(model, counts, law, rng, total=records if total else None)
+
+
+def summed(formulation, totals, size=30_000):
+    """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
+    evidence, model = formulation.evidence, formulation.evidence.specification
+    assert evidence.scopes == model.scopes
+    prior = formulation.prior_draws(size, np.random.default_rng(9))
+    states = len(joint_states(model))
+    unit = np.array([tables_of(model, row) for row in np.eye(states)])
+    supported = np.ones(model.size, bool) if evidence.supported is None else evidence.supported
+    possible = [row[~supported].sum() == 0 for row in unit]
+    flat = formulation.latent.effects.potentials(prior.effects[0])
+    log_p = np.where(possible, flat @ unit.T, -np.inf)
+    log_p -= np.logaddexp.reduce(log_p, axis=1)[:, np.newaxis]
+    log_p = log_p[:, possible]
+    sums = np.zeros(3 * model.size + model.size + 3)
+    for records in totals:
+        sets = np.array(
+            [
+                np.bincount(chosen, minlength=log_p.shape[1])
+                for chosen in combinations_with_replacement(range(log_p.shape[1]), records)
+            ]
+        )
+        counts = sets @ unit[possible]
+        ways = gammaln(records + 1) - gammaln(sets + 1).sum(axis=1) - np.log(records)
+        for position, law in enumerate(evidence.noise):
+            own = slice(*evidence.offsets[position : position + 2])
+            keep = evidence.possible[own]
+            ways = ways + law.log_density((evidence.noisy_counts[own] - counts[:, own])[:, keep]).sum(axis=1)
+        for start in range(0, size, 2000):
+            weight = np.exp(log_p[start : start + 2000] @ sets.T + ways)
+            by_draw, by_set = weight.sum(axis=1), weight.sum(axis=0)
+            mu = prior.marginals[0, start : start + 2000]
+            sums += np.concatenate(
+                [
+                    by_draw @ mu, by_draw @ mu**2, by_set @ counts, by_set @ counts**2,
+                    by_set.sum() * np.array([1.0, records, records**2]),
+                ]
+            )  # fmt: skip
+    weight = sums[-3]
+    first = np.concatenate([sums[: model.size], sums[2 * model.size : 3 * model.size], sums[-2:-1]]) / weight
+    second = (
+        np.concatenate([sums[model.size : 2 * model.size], sums[3 * model.size : 4 * model.size], sums[-1:]])
+        / weight
+    )
+    return first, np.sqrt(np.maximum(second - first**2, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "law", "records", "total_range", "scale"),
+    [
+        (SQUARE, DiscreteLaplace(1.0), 4, None, None),
+        (SQUARE, Gaussian(1.5), 3, (2, 4), 1.0),
+        (SQUARE, DiscreteLaplace(30.0), 3, (2, 4), None),
+        (ZEROS, Laplace(0.5), 4, None, 1.5),
+        (THREE_WAY, DiscreteLaplace(2.0), 2, None, None),
+    ],
+)
+def test_the_posterior_is_that_of_the_sum_over_all_data_sets(model, law, records, total_range, scale):
+    """Means within .1 deviations, five standard errors of 40,000 draws worth a sixteenth each; deviations in 10 %."""
+    release = release_of(model, records, law, 7, total=total_range is None)
+    given = {"evidence": gather(release), "scale": scale}
+    given |= {"total": records} if total_range is None else {"total_range": total_range}
+    formulation = ExactEffects(**given)
+    totals = [records] if total_range is None else range(total_range[0], total_range[1] + 1)
+    mean, deviation = summed(formulation, totals)
+    drawn = formulation.sample(draws=20_000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
+    found = found.reshape(40_000, -1)
+    moves = deviation > 1e-9
+    assert found[:, ~moves] == pytest.approx(np.tile(mean[~moves], (40_000, 1)))
+    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.1
+    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
+
+
+def placed(chain, formulation, counts_of_states, beta, log_scales):
+    """Put records, potentials and scales into a chain."""
+    forest, model = formulation._forest, formulation.evidence.specification
+    states = np.repeat(np.arange(len(counts_of_states)), counts_of_states)
+    place = np.full(forest.offsets[-1], -1)
+    place[forest.cells] = np.arange(forest.cells.size)
+    everything = tuple(range(len(model.cardinalities)))
+    cells = [
+        place[forest.offsets[c] + cells_within(model.cardinalities, forest.scopes[c], everything)[states]]
+        for c in forest.order
+    ]
+    chain.total, chain.records = len(states), np.array(cells, np.int32).T.copy()
+    chain.state.counts[:] = np.bincount(np.concatenate(cells), minlength=forest.cells.size)
+    tape = formulation._tape
+    chain.state.sums[:] = np.add.reduceat(chain.state.counts[tape.members], tape.member_starts[:-1])
+    chain.parts["beta"][:], chain.parts["log_scales"][:] = beta, log_scales
+    chain.is_tuning = False
+
+
+@pytest.mark.parametrize(("law", "is_followed"), [(DiscreteLaplace(1.0), False), (Gaussian(6.0), True)])
+def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
+    """Scales, potentials, records, N and noise from their joint law; six sweeps later they have it still.
+
+    Two-sample tests at 1e-4 on 500 replicates of the first and last state: a wrong acceptance ratio moves them.
+    """
+    formulation = ExactEffects(evidence=gather(release_of(ODD, 40, law, 2, total=False)), total_range=(5, 80))
+    assert (formulation._effects.basis.size > 0) == is_followed
+    model, rng, tape = ODD, np.random.default_rng(4), formulation._tape
+    unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
+    possible = unit[:, ~formulation.evidence.supported].sum(axis=1) == 0
+    first, last = [], []
+    for seed in range(500):
+        prior = formulation.prior_draws(1, rng)
+        log_p = np.where(possible, unit @ formulation.latent.effects.potentials(prior.effects[0, 0]), -np.inf)
+        share = np.exp(log_p - log_p.max())
+        states = rng.multinomial(int(prior.total[0, 0]), share / share.sum())
+        chain = formulation.chain(np.random.default_rng(seed))
+        placed(chain, formulation, states, prior.effects[0, 0], np.log(prior.scales[0, 0]))
+        tape.noisy[:] = chain.state.sums + law.draw(tape.noisy.shape, rng)
+        first.append([prior.total[0, 0], *np.log(prior.scales[0, 0]), *prior.effects[0, 0], *(states @ unit)])
+        after = {name: values[0] for name, values in chain.run(1, 6).items()}
+        last.append([after["total"], *after["log_scale"], *after["coordinates"], *after["counts"]])
+    for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
+        assert ks_2samp(before, after).pvalue > 1e-4
+    assert np.mean(np.array(first)[:, 1] != np.array(last)[:, 1]) > 0.5  # they have moved
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # a busy machine ends it early
+def test_many_records_have_the_posterior_of_the_relaxed_counts():
+    """5,000 records in a 2x2 grid: means of marginals within .25 deviations of NUTS, deviations within 15 %.
+
+    Five standard errors of 400 effective draws; cells that are nearly empty would take many more.
+    """
+    rng = np.random.default_rng(3)
+    counts, _ = simulated_counts(SQUARE, 5000, rng, scale=0.3)
+    release = noisy_release(SQUARE, counts, DiscreteLaplace(10.0), rng)
+    found = []
+    for kind in (ExactEffects, LogLinear):
+        name = "exact" if kind is ExactEffects else "log-linear"
+        posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1500)
+        drawn = posterior._draws.finished.marginals.reshape(6000, -1)
+        found.append((drawn.mean(axis=0), drawn.std(axis=0)))
+    (mean, deviation), (expected, spread) = found
+    assert np.abs((mean - expected) / spread).max() < 0.25
+    assert deviation == pytest.approx(spread, rel=0.15)
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.parametrize(
+    "model", [SQUARE, THREE_WAY, ZEROS, ODD], ids=["square", "three-way", "zeros", "odd"]
+)
+def test_tables_of_a_draw_are_of_its_records(model):
+    posterior = LatentCounts(formulation="exact").fit(
+        release_of(model, 40, DiscreteLaplace(1.0), 1), rng=1, draws=20, tune=5, time_limit=1e-9
+    )
+    counts = posterior.tree["posterior"]
+    assert posterior.stats["formulation"] == "exact"
+    assert "prior_scale_location" in posterior.stats
+    for variable in counts:
+        if variable.startswith("counts"):
+            tables = counts[variable].values
+            assert (tables == np.rint(tables)).all()
+            assert tables.reshape(4, 20, -1).sum(axis=-1) == pytest.approx(40)
+
+
+def test_settings_of_other_priors_and_samplers_are_refused():
+    release = release_of(SQUARE, 50, DiscreteLaplace(1.0), 1)
+    for settings, name in (({"concentration": 1.0}, "concentration"), ({"smoothing": 0.5}, "smoothing")):
+        with pytest.raises(ArgumentError, match=f"`{name}`"):
+            LatentCounts(formulation="exact", **settings).fit(release)
+    with pytest.raises(ArgumentError, match="`sampler`"):
+        LatentCounts(formulation="exact").fit(release, sampler="pymc")
