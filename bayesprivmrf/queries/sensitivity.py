@@ -140,14 +140,16 @@ class _Stacked:
             tables = with_one_fixed(tables, self.model.cardinalities)
         found = largest_sum(tables, self.copies * len(self.model.cardinalities))
         power = constant + found.value
-        if not (is_integer and power < 2**53):  # whole numbers below add up without rounding
-            power *= 1 + (len(tables) + len(self.queries) + 16) * 2.0**-52
+        rounding = (len(tables) + len(self.queries) + 16) * 2.0**-52
+        if is_integer and power < 2**53:  # whole numbers below add up without rounding
+            rounding = 0.0
+        power *= 1 + rounding
         is_exact &= found.is_exact
         neighbours = self._records(found.states)
         if not is_exact:  # unless somebody attains the bound
             guesses = [neighbours, *map(self._records, self._equal_codes())]
             neighbours = max(guesses, key=self._power)
-            is_exact = self._power(neighbours) * (1 + 2.0**-30) >= power
+            is_exact = self._power(neighbours) * (1 + 4 * rounding) >= power
         return Sensitivity(
             norm=self.norm,
             power=power,

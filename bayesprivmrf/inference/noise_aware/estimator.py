@@ -110,7 +110,7 @@ class NoiseAwareSolution(Solution):
         )
         frame.attrs["status"] = "approximate"
         mark_rests_on(frame, declared_independences(model, [*query, *condition]))
-        return mark_rows(frame, errors > _LARGEST_ERROR, "doubtful", "doubtful in")
+        return mark_rows(frame, ~(errors <= _LARGEST_ERROR), "doubtful", "doubtful in")
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]

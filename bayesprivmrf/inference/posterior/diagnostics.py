@@ -110,7 +110,13 @@ def diagnose(
     diverging = float(np.mean(told.get("diverging", 0.0)))
     saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
     bfmi = _bfmi(told["energy"]) if "energy" in told else math.nan
-    problems = [*_stuck(numbers, varying, is_known=is_known), *_population(acceptance)]
+    # by the tables: potentials of whole records move beside a chain that is stuck
+    tables = _together([sampled.draws[name] for name in judged if name == "counts"])
+    is_still = bool(varying.size) and not _varying(tables).size
+    problems = [
+        *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known),
+        *_population(acceptance),
+    ]
     slow, broken = False, bool(problems)
     least = SMALLEST_ESS * chains
     if draws < FEWEST:

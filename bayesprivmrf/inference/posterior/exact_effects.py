@@ -102,7 +102,7 @@ class ExactEffects(LogLinear, RecordSampler):
             },
             rng=rng,
             total=self.first_total,
-            records=np.zeros((self.first_total, len(self._forest.order)), np.int32),
+            latent=np.zeros((self.first_total, len(self._forest.order)), np.int32),
             state=ChainState.empty(self._tape, np.zeros(self._forest.cells.size)),
             births=self.births + FAR * self._reach,
             parts={
@@ -114,7 +114,7 @@ class ExactEffects(LogLinear, RecordSampler):
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         return advance_effects(
-            chain.total, MOVES, self.births, self._reach, self.total_bounds, chain.records, *chain.parts.values(),
+            chain.total, MOVES, self.births, self._reach, self.total_bounds, chain.latent, *chain.parts.values(),
             chain.is_tuning, chain.state, self._tape, self._effects, tuple(self.latent.plan.tape), chain.rng, thin,
             tuple(out.values()),
         )  # fmt: skip

@@ -65,7 +65,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
             kept={"counts": (cells,), "log_rows": (cells,), "total": (), "shape_position": (positions,)},
             rng=rng,
             total=self.first_total,
-            records=np.zeros((self.first_total, len(self.forest.order)), np.int32),
+            latent=np.zeros((self.first_total, len(self.forest.order)), np.int32),
             state=ChainState.empty(self._tape, self.prior.shapes(position)),
             births=self.births,
             parts={"position": position},
@@ -73,7 +73,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         return advance(
-            chain.total, MOVES, self.births, self.total_bounds, chain.records, chain.parts["position"], chain.state,
+            chain.total, MOVES, self.births, self.total_bounds, chain.latent, chain.parts["position"], chain.state,
             self._tape, self.prior.tape, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 

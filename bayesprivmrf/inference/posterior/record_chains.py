@@ -44,7 +44,7 @@ class RecordChain:
         gives the number of records.
     kept
         Shape of one draw of everything that is kept, by name; ``total`` among them.
-    rng, total, records, state
+    rng, total, latent, state
         Source of randomness, number of records, their cells, and what follows from them.
     births
         Births that one sweep tries at most.
@@ -58,7 +58,7 @@ class RecordChain:
     kept: Mapping[str, tuple[int, ...]]
     rng: np.random.Generator
     total: int
-    records: np.ndarray
+    latent: np.ndarray
     state: ChainState
     births: int
     parts: Mapping[str, Any]
@@ -83,10 +83,10 @@ class RecordChain:
         return _joined(parts)
 
     def _make_room(self, births: int) -> None:
-        missing = self.total + births - len(self.records)
+        missing = self.total + births - len(self.latent)
         if missing > 0:
-            self.records = np.concatenate(
-                [self.records[: self.total], np.zeros((births, self.records.shape[1]), np.int32)]
+            self.latent = np.concatenate(
+                [self.latent[: self.total], np.zeros((births, self.latent.shape[1]), np.int32)]
             )
 
 
