@@ -16,7 +16,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +81,11 @@ def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
 
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
     """Return the cells in which `neighbours` differ, with the noise that the release says they have."""
+    if isinstance(release, NoisyMeasurements):
+        raise ArgumentError(
+            "`audit` computes the loss of a table of each clique, and this release answers other queries; "
+            "`bayesprivmrf.queries.sensitivity` computes how far one record moves them."
+        )
     before, after = (
         _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
     )

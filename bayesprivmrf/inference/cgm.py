@@ -55,7 +55,12 @@ class CGM(EMSettings):
     method: ClassVar[str] = "CGM"
     offers_loopy: ClassVar[bool] = True
 
-    def _refuse_what_nlbp_cannot(self, evidence: Evidence) -> None:
+    def _refuse_what_it_cannot(self, evidence: Evidence) -> None:
+        if evidence.queries is not None:
+            raise ArgumentError(
+                "CGM takes noisy tables, one of each clique at least, and this evidence is of other queries too; use "
+                "NaiveMLE, NoiseAwareMAP or LatentCounts, which read answers to any query."
+            )
         if self.e_step != "nlbp":
             return
         if evidence.scopes != evidence.specification.scopes:
@@ -75,7 +80,7 @@ class CGM(EMSettings):
         """
         begin = time.perf_counter()
         evidence = gather(releases)
-        self._refuse_what_nlbp_cannot(evidence)
+        self._refuse_what_it_cannot(evidence)
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()

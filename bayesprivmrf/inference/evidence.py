@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from itertools import accumulate
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, expand
+from bayesprivmrf.model.tables import FloatArray, cells_within, expand
 from bayesprivmrf.privacy import NoiseLaw
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.queries import BoundQuery
+from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
+from bayesprivmrf.release.measured import stacked
 
 __all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference", "supported_cells"]
 
@@ -37,13 +40,13 @@ class Evidence:
         The model over the union of all releases' cliques.
     scopes
         Scope of each noisy table, variable positions in axis order; a scope that several releases measured
-        appears once for each.
+        appears once for each. Empty where the evidence is of queries.
     noisy_counts
-        y, all tables, flat, shape (size,), records.
+        y, all tables or answers, flat, shape (size,), records.
     noise
-        The law of each table's noise.
+        The law of each table's noise, or of each query's.
     possible
-        Cells that may occur, shape (size,).
+        Cells that may occur, and answers that count one such cell at least, shape (size,).
     supported
         Cells of the model's cliques that may occur, shape (model size,); None where all may.
     is_simulated
@@ -54,6 +57,8 @@ class Evidence:
         Pooled by precision over the releases, and its standard error, records; 0 for a public total.
     guarantees
         Why the releases' guarantees do not add up to one; empty where they do.
+    queries
+        What was measured, where that is not one or more tables of each clique, and perhaps tables inside them.
     """
 
     specification: ModelSpecification
@@ -67,14 +72,85 @@ class Evidence:
     total_standard_error: float
     is_simulated: bool = False
     guarantees: str = ""
+    queries: tuple[BoundQuery, ...] | None = None
+
+    @cached_property
+    def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Scope of each measurement; None where it is no whole table of one scope."""
+        if self.queries is None:
+            return self.scopes
+        return tuple(query.positions[0] if query.is_table else None for query in self.queries)
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of each measurement: of a table, a number of states an axis; otherwise the number of rows."""
+        cards = self.specification.cardinalities
+        if self.queries is None:
+            return tuple(tuple(cards[v] for v in scope) for scope in self.scopes)
+        return tuple(
+            (len(query),) if scope is None else tuple(cards[v] for v in scope)
+            for query, scope in zip(self.queries, self.measured_scopes, strict=True)
+        )
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Position of each table's first cell, and the total size last."""
-        offsets = [0]
-        for scope in self.scopes:
-            offsets.append(offsets[-1] + math.prod(self.specification.cardinalities[v] for v in scope))
-        return tuple(offsets)
+        """Position of each measurement's first number, and the total size last."""
+        return tuple(accumulate(map(math.prod, self.shapes), initial=0))
+
+    @cached_property
+    def matrix(self) -> Any | None:
+        """A, sparse, a row for each noisy number and a column for each cell of the cliques; None for the identity.
+
+        What lies in several cliques is read off the first one that holds it.
+        """
+        from scipy.sparse import csr_array
+
+        model = self.specification
+        if self.queries is not None:
+            return stacked(self.queries, model.size)
+        if self.scopes == model.scopes:
+            return None
+        columns, rows = [np.zeros(0, int)], [np.zeros(0, int)]
+        for position, scope in enumerate(self.scopes):
+            home = model.parent(scope)
+            columns.append(np.arange(*model.offsets[home : home + 2]))
+            own = cells_within(model.cardinalities, scope, model.scopes[home])
+            rows.append(self.offsets[position] + own)
+        row, column = np.concatenate(rows), np.concatenate(columns)
+        return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
+
+    def possible_rows(self) -> Any | None:
+        """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
+        from scipy.sparse import eye_array
+
+        if self.matrix is not None:
+            return self.matrix[self.possible]
+        identity: Any = eye_array(self.possible.size, format="csr")
+        return None if self.possible.all() else identity[self.possible]
+
+    @property
+    def supported_cells(self) -> np.ndarray:
+        """Mask of the cells of the model's cliques that may occur, shape (model size,)."""
+        return np.ones(self.specification.size, bool) if self.supported is None else self.supported
+
+    @cached_property
+    def is_count(self) -> np.ndarray:
+        """Whether each noisy number counts records, each at most once in a table; shape (size,)."""
+        is_count = np.ones(self.offsets[-1], bool)
+        if self.queries is not None:
+            entries = stacked(self.queries, self.specification.size).tocoo()
+            is_count[entries.coords[0][entries.data != 1]] = False
+        return is_count
+
+    def answers(self, counts: FloatArray) -> list[FloatArray]:
+        """What each measurement says of counts of the model's cells, shape (..., cells): shape (..., *its shape)."""
+        if self.queries is None:
+            return [self.specification.project(counts, scope) for scope in self.scopes]
+        lead = counts.shape[:-1]
+        return [
+            query.answers(counts).reshape(*lead, *shape)
+            for query, shape in zip(self.queries, self.shapes, strict=True)
+        ]
 
     def spread(self, per_table: Sequence[float]) -> FloatArray:
         """Repeat one number a table over the table's cells, shape (size,)."""
@@ -96,7 +172,7 @@ class Evidence:
     @property
     def has_total(self) -> bool:
         """Whether the total is known to be more than its own standard error; estimates are worthless otherwise."""
-        if not self.scopes:
+        if not self.noise:
             return True
         return self.estimated_total >= max(1.0, self.total_standard_error)
 
@@ -183,17 +259,24 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     if needs_kernel:
         _refuse_unknown_kernels(given)
     model = _joint_specification(given)
-    scopes: list[tuple[int, ...]] = []
-    for release in given:
-        own = release.specification
-        scopes += [tuple(model.domain.index(v) for v in clique) for clique in own.cliques]
+    scopes, queries = _measured(given, model)
     total, error = _pooled_total(given)
+    if queries is not None and math.isinf(error):
+        raise ModelError(
+            "the number of records must be told by a release of queries, but none of these tells it; measure a "
+            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
+        )
     supported = supported_cells(model)
-    possible = [_possible(model, supported, scope) for scope in scopes]
+    if queries is None:
+        possible = [_possible(model, supported, scope) for scope in scopes]
+    else:
+        cells = np.ones(model.size) if supported is None else supported
+        possible = [abs(stacked(queries, model.size)) @ cells > 0]
     return Evidence(
         specification=model,
-        scopes=tuple(scopes),
-        noisy_counts=np.concatenate([np.zeros(0)] + [r.tables.flat.astype(float) for r in given]),
+        scopes=scopes,
+        queries=queries,
+        noisy_counts=np.concatenate([np.zeros(0)] + [r.flat.astype(float) for r in given]),
         noise=tuple(law for release in given for law in release.noise),
         possible=np.concatenate([np.zeros(0, bool), *possible]),
         supported=supported,
@@ -203,6 +286,23 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=_unlike_guarantees(given),
     )
+
+
+def _measured(
+    releases: Sequence[NoisyStatistics], model: ModelSpecification
+) -> tuple[tuple[tuple[int, ...], ...], tuple[BoundQuery, ...] | None]:
+    """Return scopes of tables, of which each of the model's cliques has one at least; or queries."""
+    if not any(isinstance(release, NoisyMeasurements) for release in releases):
+        cliques = [clique for release in releases for clique in release.specification.cliques]
+        return tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques), None
+    queries = tuple(
+        replace(each.query.bind(release.specification), model=model, asked_of=release.specification)
+        for release in releases
+        for each in release.measurements
+    )
+    scopes = tuple(query.positions[0] for query in queries if query.is_table)
+    covered = {frozenset(scope) for scope in scopes}.issuperset(map(frozenset, model.scopes))
+    return (scopes, None) if covered and len(scopes) == len(queries) else ((), queries)
 
 
 def require_inference(inference: str) -> None:

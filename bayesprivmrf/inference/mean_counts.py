@@ -12,7 +12,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, cells_within
+from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["Linearized", "MeanCounts", "with_total_held"]
 
@@ -105,21 +105,8 @@ class MeanCounts:
     @cached_property
     def _fold(self) -> tuple[Any, Any] | None:
         """Sums of the cliques' cells that make up each possible cell of the tables, and the transpose."""
-        from scipy import sparse
-
-        evidence, model = self.evidence, self.evidence.specification
-        if evidence.scopes == model.scopes and bool(evidence.possible.all()):
-            return None
-        columns, rows = [np.zeros(0, int)], [np.zeros(0, int)]
-        for position, scope in enumerate(evidence.scopes):
-            home = model.parent(scope)
-            columns.append(np.arange(*model.offsets[home : home + 2]))
-            own = cells_within(model.cardinalities, scope, model.scopes[home])
-            rows.append(evidence.offsets[position] + own)
-        row, column = np.concatenate(rows), np.concatenate(columns)
-        shape = (evidence.offsets[-1], model.size)
-        matrix = sparse.csr_array((np.ones(len(row)), (row, column)), shape=shape)[evidence.possible]
-        return matrix, matrix.T.tocsr()
+        rows = self.evidence.possible_rows()
+        return None if rows is None else (rows, rows.T.tocsr())
 
     def _gathered(self, cells: FloatArray) -> FloatArray:
         return cells if self._fold is None else self._fold[0] @ cells

@@ -13,7 +13,7 @@ from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.inference.projection import PROJECTIONS, pool, pseudo_marginals
+from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
@@ -82,15 +82,17 @@ class NaiveMLE:
         Returns
         -------
         Solution
-            `stats` holds iterations, evaluations, seconds, the total used and the ridge.
+            `stats` holds iterations, evaluations, seconds, the total used and the ridge; and
+            ``undetermined_cells``, the number of cells of the cliques that no measurement determines, where there
+            are some.
         """
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False)
         model = evidence.specification
-        target = pseudo_marginals(evidence, self.projection, has_own_ridges=self.ridge is None)
-        ridges = (
-            default_ridge(evidence) if self.ridge is None else np.full(len(model.cliques), float(self.ridge))
-        )
+        pooled = pool(evidence)
+        is_default = self.ridge is None
+        target = pseudo_marginals(evidence, self.projection, has_own_ridges=is_default, pooled=pooled)
+        ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
@@ -107,6 +109,7 @@ class NaiveMLE:
             **totals(evidence),
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
+            **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
         }
         return Solution(
             specification=model,
@@ -120,7 +123,7 @@ class NaiveMLE:
         )
 
 
-def default_ridge(evidence: Evidence) -> FloatArray:
+def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArray:
     r"""Ridge of each clique in proportion to its noisy marginals' error: :math:`λ_C = K_C σ_C^2/N^2 + 1/N`.
 
     Near a maximum the naive likelihood is :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being the
@@ -136,7 +139,7 @@ def default_ridge(evidence: Evidence) -> FloatArray:
     ndarray
         Shape (cliques of the model,).
     """
-    pooled = pool(evidence)
+    pooled = pool(evidence) if pooled is None else pooled
     found = {frozenset(scope): ridge for scope, ridge in zip(pooled.scopes, pooled.ridges, strict=True)}
     return np.array([found[frozenset(scope)] for scope in evidence.specification.scopes])
 

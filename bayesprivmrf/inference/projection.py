@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.tables import FloatArray
 
@@ -38,10 +39,13 @@ def project_on_simplex(values: FloatArray) -> FloatArray:
     return np.maximum(values - excess[last] / (last + 1), 0.0)
 
 
-def pseudo_marginals(evidence: Evidence, projection: str, *, has_own_ridges: bool = False) -> FloatArray:
+def pseudo_marginals(
+    evidence: Evidence, projection: str, *, has_own_ridges: bool = False, pooled: Pooled | None = None
+) -> FloatArray:
     r"""Tables of the model's cliques to match by maximum likelihood, shape (size of the model,).
 
-    Tables of one scope are averaged by precision, divided by N, and projected:
+    Tables of one scope are averaged by precision (answers to queries become tables by generalised least squares:
+    `bayesprivmrf.inference.least_squares`), divided by N, and projected:
 
     - ``"simplex"``: each table on the probability simplex (Bernstein et al. 2017, section 3.1);
     - ``"none"``: not at all; cells may be negative;
@@ -56,7 +60,7 @@ def pseudo_marginals(evidence: Evidence, projection: str, *, has_own_ridges: boo
     inconsistent tables is unbounded. (Where several releases measured nested scopes, it is also what joins them.)
     """
     cards = evidence.specification.cardinalities
-    pooled = pool(evidence)
+    pooled = pool(evidence) if pooled is None else pooled
     weights = 1 / pooled.ridges if has_own_ridges else np.ones(len(pooled.scopes))
 
     def simplexes(values: FloatArray) -> FloatArray:
@@ -92,7 +96,10 @@ class Pooled:
     ridges
         Ridge of each table, :math:`K_C σ_C^2/N^2 + 1/N`, with the variance :math:`σ_C^2` of the pooled noise: the
         error of a noisy marginal over the variance that the naive likelihood believes it to have
-        (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,).
+        (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,). Of answers to queries, the mean variance
+        of the table's cells stands for :math:`σ_C^2`.
+    undetermined
+        Number of cells that the evidence does not determine; they have the uniform share.
     """
 
     scopes: list[tuple[int, ...]]
@@ -100,10 +107,13 @@ class Pooled:
     flat: FloatArray
     possible: np.ndarray
     ridges: FloatArray
+    undetermined: int = 0
 
 
 def pool(evidence: Evidence) -> Pooled:
     """Average the tables of one scope by the precision of their noise."""
+    if evidence.queries is not None:
+        return _fitted(evidence)
     cards = evidence.specification.cardinalities
     sums: dict[frozenset[int], tuple[tuple[int, ...], FloatArray, float, np.ndarray]] = {}
     for position, scope in enumerate(evidence.scopes):
@@ -130,6 +140,20 @@ def pool(evidence: Evidence) -> Pooled:
         flat=np.concatenate([np.zeros(0), *((weighted / p).ravel() for _, weighted, p, _ in found)]),
         possible=np.concatenate([np.zeros(0, bool), *(mask.ravel() for _, _, _, mask in found)]),
         ridges=cells * variances / evidence.total**2 + 1 / evidence.total,
+    )
+
+
+def _fitted(evidence: Evidence) -> Pooled:
+    """Tables of the model's cliques that fit answers to queries best."""
+    model, found = evidence.specification, least_squares(evidence)
+    variances = [found.variances[a:b].sum() for a, b in pairwise(model.offsets)]  # K_C of them, of mean σ_C^2
+    return Pooled(
+        scopes=list(model.scopes),
+        blocks=[slice(a, b) for a, b in pairwise(model.offsets)],
+        flat=found.counts,
+        possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
+        ridges=np.array(variances) / evidence.total**2 + 1 / evidence.total,
+        undetermined=int(found.undetermined.sum()),
     )
 
 

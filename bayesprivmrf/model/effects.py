@@ -153,6 +153,23 @@ class Effects:
         inner = self._transformed(flat, transposed=True) * self._mean
         return np.bincount(self._member, weights=inner, minlength=self.size + 1)[: self.size]
 
+    def margins(self, beta: FloatArray) -> FloatArray:
+        """Tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
+
+        Parameters
+        ----------
+        beta
+            Shape (..., d).
+
+        Returns
+        -------
+        ndarray
+            Shape (..., cells): each effect in all cliques that hold it, spread evenly over what they hold besides.
+        """
+        given = _checked("beta", beta, self.size)
+        padded = np.concatenate([given, np.zeros((*given.shape[:-1], 1))], axis=-1)
+        return self._transformed(padded[..., self._member] * self._mean, transposed=False)
+
     def tables(self, beta: FloatArray) -> list[FloatArray]:
         """Effect tables e_S, of sum zero along each of their own axes, in the order of `subsets`.
 

@@ -180,9 +180,14 @@ def _handles(prob: float) -> list[Any]:
 
 
 def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
-    """Names of the tables to draw; a clique that several releases measured has several."""
+    """Names of the tables to draw, not of other queries; a clique that was measured several times has several."""
     observed: Any = posterior.tree["observed_data"].data_vars
-    members = {str(name): frozenset(observed[name].dims) for name in observed}
+    dims = dimension_names(posterior.specification.domain)
+    members = {
+        str(name): frozenset(observed[name].dims)
+        for name in observed
+        if set(observed[name].dims) <= set(dims)
+    }
     if cliques is None:
         if not members:
             raise ArgumentError("`posterior` must hold at least one measured table to draw, and holds none.")
@@ -190,7 +195,6 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
     if isinstance(cliques, str) or not isinstance(cliques, Sequence) or not len(cliques):
         raise ArgumentError(f"`cliques` must be a list of measured cliques, got {cliques!r}.")
     domain = posterior.specification.domain
-    dims = dimension_names(domain)
     chosen: list[str] = []
     for clique in cliques:
         is_name = clique in domain or isinstance(clique, str) or not isinstance(clique, Sequence)

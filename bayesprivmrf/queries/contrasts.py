@@ -21,6 +21,7 @@ from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification, Monomials
 from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries.query import BoundQuery, Query
 
 __all__ = ["parities"]
@@ -49,12 +50,12 @@ def parities(order: int, *, with_empty: bool = True) -> Query:
     >>> parities(2).bind(network).labels
     ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
     """
-    return _Parities(order=whole_number("order", order, 1), with_empty=truth("with_empty", with_empty))
+    return ParityQuery(order=whole_number("order", order, 1), with_empty=truth("with_empty", with_empty))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Parities(Query):
+class ParityQuery(Query):
     order: int
     with_empty: bool = True
 
@@ -101,6 +102,9 @@ class _Parities(Query):
         members = list(self._sets(model))[not self.with_empty :]
         rows = chain.from_iterable(product(*(names[v] for v in one)) for one in members)
         return tuple(" * ".join(row) or "records" for row in rows)
+
+    def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
+        return np.eye(1, len(bound))[0] if self.with_empty else None
 
     def __repr__(self) -> str:
         return f"parities({self.order}{'' if self.with_empty else ', with_empty=False'})"

@@ -14,7 +14,7 @@ from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
-from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.model.tables import Clique, FloatArray
 from bayesprivmrf.queries.query import (
     BoundQuery,
     Query,
@@ -29,6 +29,9 @@ __all__ = ["coarsened", "pooled", "table", "weighted"]
 
 LARGEST_SQUARES = 2**50
 """Of a column's weights, added up; sums of them are then exact in floats, and sums over records in 64 bits."""
+
+_TELLS = 1e-9
+"""How far each record may be from counting once in a sum of rows that is the number of records."""
 
 type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
 
@@ -48,7 +51,7 @@ def table(*scope: Variable) -> Query:
     >>> table("ill").bind(network).labels
     ('ill=no', 'ill=yes')
     """
-    return _Coarsened(scope=checked_scope("table", scope))
+    return TableQuery(scope=checked_scope("table", scope))
 
 
 def coarsened(
@@ -86,7 +89,7 @@ def coarsened(
             )
     if len(merged) < len(groups or {}) + len(named):
         raise ArgumentError("`coarsened` must be given the groups of each variable once.")
-    return _Coarsened(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
+    return TableQuery(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
 
 
 def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = None) -> Query:
@@ -113,7 +116,7 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
     if len(names) != rows.shape[0]:
         raise ArgumentError(f"`labels` must name each of {rows.shape[0]} rows, got {len(names)} labels.")
-    return _Weighted(scope=variables, rows=tuple(map(str, names)), weights=rows)
+    return WeightedQuery(scope=variables, rows=tuple(map(str, names)), weights=rows)
 
 
 def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
@@ -141,12 +144,12 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     tied = tuple(checked_scope("table", scope) for scope in given)
     if len(set(tied)) != len(tied):
         raise ArgumentError("`scopes` must hold each scope once; a scope pooled with itself counts double.")
-    return _Pooled(scopes=tied)
+    return PooledQuery(scopes=tied)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Coarsened(Query):
+class TableQuery(Query):
     scope: Clique
     groups: _Groups = ()
 
@@ -182,6 +185,9 @@ class _Coarsened(Query):
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         return cell_labels(self._domain(model).states, self.scope)
 
+    def _total_weights(self, bound: BoundQuery) -> FloatArray:
+        return np.ones(len(bound))
+
     def __repr__(self) -> str:
         name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
         shown = {v: {label: list(states) for label, states in merged} for v, merged in self.groups}
@@ -190,7 +196,7 @@ class _Coarsened(Query):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Weighted(Query):
+class WeightedQuery(Query):
     scope: Clique
     rows: tuple[str, ...]
     weights: Sparse
@@ -207,6 +213,13 @@ class _Weighted(Query):
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         return self.rows
 
+    def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
+        from scipy.sparse.linalg import lsqr
+
+        weights, cells = self.weights.astype(float), np.ones(self.weights.shape[1])
+        found = lsqr(weights.T, cells, atol=1e-14, btol=1e-14)[0]
+        return found if np.abs(weights.T @ found - cells).max() <= _TELLS else None
+
     @property
     def _identity(self) -> tuple[Any, ...]:
         held = self.weights
@@ -214,11 +227,11 @@ class _Weighted(Query):
             self.scope,
             self.rows,
             held.shape,
-            *(a.tobytes() for a in (held.indptr, held.indices, held.data)),
+            *(a.astype(np.int64).tobytes() for a in (held.indptr, held.indices, held.data)),
         )
 
     def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, _Weighted) else NotImplemented
+        return self._identity == other._identity if isinstance(other, WeightedQuery) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -229,7 +242,7 @@ class _Weighted(Query):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Pooled(Query):
+class PooledQuery(Query):
     scopes: tuple[Clique, ...]
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
@@ -247,6 +260,9 @@ class _Pooled(Query):
 
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         return cell_labels([model.domain.states_of(v) for v in self.scopes[0]], None)
+
+    def _total_weights(self, bound: BoundQuery) -> FloatArray:
+        return np.full(len(bound), 1 / len(self.scopes))
 
     def __repr__(self) -> str:
         return f"pooled({list(self.scopes)!r})"

@@ -22,7 +22,7 @@ from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
-from bayesprivmrf.model.tables import Clique, IntArray
+from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -68,6 +68,10 @@ class Query(ABC):
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         """Return what each row counts, in words."""
 
+    @abstractmethod
+    def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
+        """Return weights of the rows whose sum is the number of records, shape (rows,); None where none are known."""
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BoundQuery:
@@ -84,17 +88,20 @@ class BoundQuery:
     matrix
         Whole numbers, sparse, shape (rows, cells): a row for each measured number; the columns are the cells of the
         scopes, scope after scope, each in C order of its axes and of the declared states.
+    asked_of
+        The model that the rows are those of, where a larger one of the same variables took its place.
     """
 
     query: Query
     model: ModelSpecification
     scopes: tuple[Clique, ...]
     matrix: Sparse
+    asked_of: ModelSpecification | None = None
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What each row counts, in words."""
-        return self.query._labels(self.model)
+        return self.query._labels(self.asked_of or self.model)
 
     @cached_property
     def positions(self) -> tuple[tuple[int, ...], ...]:
@@ -125,6 +132,20 @@ class BoundQuery:
             parts.append(np.stack([rows, columns + model.offsets[home], cells.data]))
         rows, columns, weights = np.concatenate(parts, axis=1)
         return csr_array((weights, (rows, columns)), (len(self), model.size))
+
+    @cached_property
+    def is_table(self) -> bool:
+        """Whether the query is the whole table of one scope, cell by cell in C order."""
+        if len(self.scopes) != 1 or self.matrix.shape[0] != self.matrix.shape[1]:
+            return False
+        entries = self.matrix.tocoo()
+        cells = np.arange(len(self))
+        return bool((entries.data == 1).all()) and all(np.array_equal(at, cells) for at in entries.coords)
+
+    @cached_property
+    def total_weights(self) -> FloatArray | None:
+        """Weights of the rows whose sum is the number of records, of least norm; None where the query tells none."""
+        return self.query._total_weights(self)
 
     @cached_property
     def is_pooled(self) -> bool:

@@ -14,6 +14,7 @@ from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.queries import table
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import (
     Fields,
@@ -23,6 +24,7 @@ from bayesprivmrf.release.codec import (
     restored_domain,
     restored_model,
 )
+from bayesprivmrf.release.measurement import Measurement
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -82,9 +84,7 @@ class NoisyStatistics(Released):
             raise ModelError(
                 f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
             )
-        if self.total is not None:
-            object.__setattr__(self, "total", _whole_total(self.total))
-        self._refuse_what_contradicts_the_guarantee()
+        self._check_promises([f"table of {clique!r}" for clique in model.cliques])
         if not np.isfinite(self.tables.flat).all():
             raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
         for clique, law in zip(model.cliques, self.noise, strict=True):
@@ -97,18 +97,21 @@ class NoisyStatistics(Released):
             flat = np.where(model.possible, self.tables.flat, 0)
             object.__setattr__(self, "tables", model.tables(flat))
 
-    def _refuse_what_contradicts_the_guarantee(self) -> None:
+    def _check_promises(self, names: Sequence[str]) -> None:
+        """Check the total, and that guarantee, noise and total do not contradict each other."""
+        if self.total is not None:
+            object.__setattr__(self, "total", _whole_total(self.total))
         if self.guarantee is None:
             return
         if not isinstance(self.guarantee, PrivacyGuarantee):
             raise ArgumentError(
                 f"`guarantee` must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
             )
-        for clique, law in zip(self.specification.cliques, self.noise, strict=True):
+        for name, law in zip(names, self.noise, strict=True):
             if not law.variance > 0:
                 raise PrivacyError(
-                    f"`guarantee` must be None where a table has no noise, got one beside the exact table of "
-                    f"{clique!r}; state the noise that was added, or leave the guarantee out."
+                    f"`guarantee` must be None where a table has no noise, got one beside the exact {name}; "
+                    "state the noise that was added, or leave the guarantee out."
                 )
         if self.total is not None and self.guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             raise PrivacyError(
@@ -170,6 +173,81 @@ class NoisyStatistics(Released):
             total=total,
             provenance=Provenance(mechanism=_PUBLISHED),
         )
+
+    @classmethod
+    def from_measurements(
+        cls,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        measurements: Sequence[Measurement],
+        *,
+        guarantee: PrivacyGuarantee | None = None,
+        total: int | None = None,
+    ) -> NoisyStatistics:
+        """Release of noisy answers to queries that somebody else published.
+
+        Parameters
+        ----------
+        network
+            The declared model; each query reads scopes inside its cliques.
+        measurements
+            What was measured, in any order and number; the same query may be there several times.
+        guarantee
+            What the publisher promised, if anything.
+        total
+            The number of records, where it is public.
+
+        Returns
+        -------
+        NoisyStatistics
+            The release that `from_tables` makes where the measurements are one whole table for each clique, in the
+            cliques' order and with their axes. Otherwise one that has `measurements` and no `tables`.
+
+        Raises
+        ------
+        ArgumentError
+            Something else than measurements is given.
+        ModelError
+            A query does not fit the model, or has another number of rows than there are values.
+        PrivacyError
+            The guarantee contradicts the noise or the total.
+
+        Examples
+        --------
+        >>> import bayesprivmrf as bpm
+        >>> from bayesprivmrf.privacy import Laplace
+        >>> from bayesprivmrf.queries import parities, table
+        >>> from bayesprivmrf.release import Measurement, NoisyStatistics
+        >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+        >>> release = NoisyStatistics.from_measurements(
+        ...     network,
+        ...     [Measurement(table("ill"), [81.0, 17.5], Laplace(2)),
+        ...      Measurement(parities(2), [99.0, -20.5, -62.0, 30.0], Laplace(4))],
+        ... )
+        >>> round(release.estimated_total, 2)
+        98.67
+        """
+        from bayesprivmrf.release.measured import of_measurements
+
+        model = ModelSpecification.from_pgmpy(network)
+        provenance = Provenance(mechanism=_PUBLISHED)
+        return of_measurements(model, measurements, guarantee=guarantee, total=total, provenance=provenance)
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Everything that was measured: here the table of each clique."""
+        tables = (self.tables.table(position).ravel() for position in range(len(self.tables)))
+        queries = (table(*clique) for clique in self.specification.cliques)
+        return tuple(map(Measurement, queries, tables, self.noise))
+
+    @property
+    def flat(self) -> np.ndarray:
+        """y, all noisy numbers one measurement after the other."""
+        return self.tables.flat
+
+    @property
+    def matrix(self) -> Any | None:
+        """A, sparse, a row for each noisy number and a column for each cell of the model; None for the identity."""
+        return None
 
     @property
     def estimated_total(self) -> float:
@@ -294,7 +372,6 @@ class NoisyStatistics(Released):
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        model = self.specification
         deviations = [law.standard_deviation for law in self.noise]
         spread = _range(deviations) if deviations else "none"
         if self.total is not None:
@@ -305,12 +382,15 @@ class NoisyStatistics(Released):
             )
         return [
             ("mechanism", self.provenance.mechanism),
-            ("variables", f"{len(model.domain.variables)}"),
-            ("tables", f"{len(model.cliques)} ({model.size:,} cells)"),
+            ("variables", f"{len(self.specification.domain.variables)}"),
+            self._measured_fact(),
             ("noise", f"{', '.join(sorted({law.name for law in self.noise}))}; sd {spread} records a cell"),
             ("records", records),
             ("privacy", self.privacy_statement()),
         ]
+
+    def _measured_fact(self) -> tuple[str, str]:
+        return "tables", f"{len(self.specification.cliques)} ({self.specification.size:,} cells)"
 
     @classmethod
     def _most_numbers(cls, model: ModelSpecification) -> int:

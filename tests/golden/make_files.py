@@ -14,7 +14,8 @@ reads in them; look at the difference before it is committed::
     PYTHONPATH=tests uv run python -P tests/golden/make_files.py
 
 Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms from 7a34c0e on; version 2 (network
-estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on. A kind is written in the first version
+estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on;
+version 4 (answers to queries) from 5eb1a54 on. A kind is written in the first version
 that has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and
 e53fd2c as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before
 1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
@@ -117,6 +118,43 @@ def more_published_tables() -> Releases:
     )
     yield "published-variables-alone", release(declare(BINARY), DiscreteLaplace(1.0))
     yield "published-exact", release(declare(SURVEY, SURVEY_CLIQUES), NoNoise())
+
+
+def measurements() -> Releases:
+    """Answers to a query of every kind, published elsewhere."""
+    from bayesprivmrf import queries as q
+    from bayesprivmrf.model import declare
+    from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, PrivacyGuarantee
+    from bayesprivmrf.release import Measurement, NoisyStatistics
+
+    pair, merged = ("pair", 1), {("odd", True): [3, True], 6.5: [1.5]}
+    networks = {
+        "kinds": (
+            declare(LABELS, LABEL_CLIQUES),
+            (
+                q.table("text é", 0),
+                q.coarsened(0, "text é", groups={0: merged}),
+                q.weighted(pair, matrix=[[2, -1], [0, 0]], labels=["x", "y é"]),
+                q.parities(2),
+                q.parities(1, with_empty=False),
+                q.table(2.5),
+            ),
+        ),
+        "pooled": (
+            declare({v: ["h", "w"] for v in "abc"}, [("a", "b"), ("b", "c")]),
+            (q.pooled([("a", "b"), ("b", "c")]), q.table("b")),
+        ),
+    }
+    for name, (network, asked) in networks.items():
+        given = [
+            Measurement(query, _numbers(len(query.bind(network))), law)
+            for query, law in zip(asked, [DiscreteLaplace(2.0), Gaussian(3.0)] * 3, strict=False)
+        ]
+        promise = PrivacyGuarantee(rho=0.5, adjacency="replace-one")
+        yield (
+            f"measurements-{name}",
+            NoisyStatistics.from_measurements(network, given, guarantee=promise, total=90),
+        )
 
 
 def statistics() -> Releases:
@@ -320,6 +358,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
         ),
     ),
     "3": ("35d2ecb", 3, "", (couplings, monomials, parities, potentials, regressions)),
+    "4": ("5eb1a54", 4, "", (measurements,)),
 }
 
 

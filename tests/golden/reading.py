@@ -74,7 +74,12 @@ def described(release: Any, path: Path) -> dict[str, Any]:
     for name in _ARRAYS:
         if hasattr(release, name):
             found[name] = summary(getattr(release, name))
-    if hasattr(release, "tables"):
+    if release.kind == "noisy-measurements":
+        found["queries"] = list(map(repr, release.queries))
+        found["labels"] = [list(query.labels) for query in release.bound]
+        found["answers"] = summary(release.answers)
+        found["noise"] = [law.as_dict() for law in release.noise]
+    elif hasattr(release, "tables"):
         found["tables"] = summary(release.tables.flat)
     if hasattr(release, "details"):
         found["details"] = dict(release.details)

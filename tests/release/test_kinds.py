@@ -181,7 +181,9 @@ def test_entry_points_bring_the_library_s_own_kinds():
             assert point.load().kind == point.name
             found[point.name] = point.load()
     own = {made.kind for made in kinds_of(Released) if made.__module__.startswith("bayesprivmrf.")}
-    assert own - {"noisy-statistics"} == {kind for kind, made in found.items() if issubclass(made, Released)}
+    assert own - {"noisy-statistics", "noisy-measurements"} == {
+        kind for kind, made in found.items() if issubclass(made, Released)
+    }
 
 
 def test_a_fresh_process_reads_a_learned_model_with_its_map():

@@ -75,7 +75,7 @@ class NoiseLikelihood:
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],
             is_laplace=evidence.is_absolute[inside],
-            share=evidence.spread(_shares(evidence.scopes, evidence.noise))[inside],
+            share=evidence.spread(_shares(evidence.measured_scopes, evidence.noise))[inside],
         )
 
     def sampling_variance(self, mean: FloatArray, total: float) -> FloatArray:
@@ -220,9 +220,10 @@ def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale:
     return np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
 
 
-def _shares(scopes: Sequence[tuple[int, ...]], noise: Sequence[NoiseLaw]) -> list[float]:
+def _shares(scopes: Sequence[tuple[int, ...] | None], noise: Sequence[NoiseLaw]) -> list[float]:
     precisions = [1 / max(law.variance, 1e-12) for law in noise]
-    sums: dict[frozenset[int], float] = {}
-    for scope, precision in zip(scopes, precisions, strict=True):
-        sums[frozenset(scope)] = sums.get(frozenset(scope), 0.0) + precision
-    return [sums[frozenset(scope)] / own for scope, own in zip(scopes, precisions, strict=True)]
+    keys = [position if scope is None else frozenset(scope) for position, scope in enumerate(scopes)]
+    sums: dict[object, float] = {}
+    for key, precision in zip(keys, precisions, strict=True):
+        sums[key] = sums.get(key, 0.0) + precision
+    return [sums[key] / own for key, own in zip(keys, precisions, strict=True)]

@@ -47,7 +47,7 @@ from bayesprivmrf.inference.noise_aware.objective import (
     Settings,
 )
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.inference.projection import pseudo_marginals
+from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -198,10 +198,11 @@ class _Search:
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
         """The uniform distribution or the naive estimate, whichever has the lower objective."""
         evidence, model = self.evidence, self.evidence.specification
-        if not evidence.scopes:
+        if not evidence.noise:
             return uniform
-        ridge = np.repeat(default_ridge(evidence), np.diff(model.offsets))
-        target = pseudo_marginals(evidence, "simplex", has_own_ridges=True)
+        pooled = pool(evidence)
+        ridge = np.repeat(default_ridge(evidence, pooled), np.diff(model.offsets))
+        target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
             model.cardinalities,
             model.scopes,

@@ -46,7 +46,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import shared_margins
 from bayesprivmrf.inference.posterior.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.measured import latent_tables
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
@@ -137,11 +136,11 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
     if not (evidence.total_standard_error == 0 or _is_told(evidence)):
         return []
     surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
-    for position, latent in enumerate(latent_tables(evidence, finished.counts)):
+    for position, latent in enumerate(evidence.answers(finished.counts)):
         start, stop = evidence.offsets[position : position + 2]
         deviation = evidence.noise[position].standard_deviation
         counts = latent.reshape(*cells.shape, stop - start)
-        is_small = (counts < _PRESSED * deviation) & evidence.possible[start:stop]
+        is_small = (counts < _PRESSED * deviation) & (evidence.possible & evidence.is_count)[start:stop]
         residuals = (evidence.noisy_counts[start:stop] - counts) / deviation
         surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
         cells += is_small.sum(axis=-1)

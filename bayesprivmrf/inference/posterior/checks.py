@@ -15,7 +15,6 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
     drawn_noise,
     has_zeros,
-    latent_tables,
     noisy_table,
     possible_cells,
     table_labels,
@@ -77,9 +76,9 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
     import pandas as pd
 
     rows = []
-    for position, latent in enumerate(latent_tables(evidence, finished.counts)):
+    for position, latent in enumerate(evidence.answers(finished.counts)):
         law, mask = evidence.noise[position], possible_cells(evidence, position)
-        residual = (noisy_table(evidence, position) - whole_counts(law, latent))[..., mask]
+        residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
         noise = drawn_noise(law, residual.shape, rng)
         is_laplace = law.kernel == "absolute"
         realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
@@ -149,16 +148,16 @@ class SharedMargin:
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     """Every margin in which two released tables overlap, with all the tables that hold it."""
-    sets = [frozenset(scope) for scope in evidence.scopes]
-    shared = {one & other: None for one, other in combinations(sets, 2) if one & other}
+    sets = {p: frozenset(scope) for p, scope in enumerate(evidence.measured_scopes) if scope is not None}
+    shared = {one & other: None for one, other in combinations(sets.values(), 2) if one & other}
     names = dimension_names(evidence.specification.domain)
     found = []
     for overlap in shared:
         variables = tuple(sorted(overlap))
-        positions = tuple(p for p, scope in enumerate(sets) if overlap <= scope)
+        positions = tuple(p for p, scope in sets.items() if overlap <= scope)
         noisy, variances = [], []
         for p in positions:
-            mask, scope = possible_cells(evidence, p), evidence.scopes[p]
+            mask, scope = possible_cells(evidence, p), _scope(evidence, p)
             noisy.append(margin_of(noisy_table(evidence, p) * mask, scope, variables))
             cells = margin_of(mask.astype(float), scope, variables)
             variances.append(np.where(cells > 0, evidence.noise[p].variance * cells, np.inf))
@@ -187,7 +186,14 @@ def _noise_of(
 ) -> tuple[FloatArray, tuple[int, ...]]:
     """Draws of one table's noise, and its scope."""
     mask = possible_cells(evidence, position)
-    return drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask, evidence.scopes[position]
+    return drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask, _scope(evidence, position)
+
+
+def _scope(evidence: Evidence, position: int) -> tuple[int, ...]:
+    """Scope of a measurement that is a table."""
+    scope = evidence.measured_scopes[position]
+    assert scope is not None
+    return scope
 
 
 def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:

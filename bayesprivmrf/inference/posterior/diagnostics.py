@@ -208,7 +208,8 @@ def _varying(numbers: FloatArray) -> FloatArray:
 
 def _is_determined(evidence: Evidence) -> bool:
     """Whether the tables can be but one: N is public, and each has a single cell that may occur."""
-    cells = np.diff(np.concatenate([[0], np.cumsum(evidence.possible)])[list(evidence.offsets)])
+    offsets = evidence.specification.offsets
+    cells = np.diff(np.concatenate([[0], np.cumsum(evidence.supported_cells)])[list(offsets)])
     return evidence.total_standard_error == 0 and bool((cells <= 1).all())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
 
@@ -14,8 +15,13 @@ __all__ = ["rough_counts"]
 def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
     """Mean noisy count of each possible cell, and its precision, in the order of ``forest.cells``.
 
-    Only tables of a whole clique are used; where there is none, the total is spread evenly, with precision 0.
+    Only tables of a whole clique are used; where there is none, the total is spread evenly, with precision 0. Answers
+    to other queries give the tables that fit them best.
     """
+    if evidence.queries is not None:
+        found = least_squares(evidence)
+        known = np.divide(1, found.variances, out=np.zeros_like(found.counts), where=~found.undetermined)
+        return found.counts[forest.cells], known[forest.cells]
     precision, weighted = np.zeros((2, forest.offsets[-1]))
     for position, scope in enumerate(evidence.scopes):
         home = evidence.specification.parent(scope)

@@ -269,6 +269,11 @@ class LatentCounts:
                 "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
+        if name == "exact" and evidence.queries is not None:
+            raise ArgumentError(
+                "the exact formulation takes noisy tables, one of each clique at least, and this evidence is of "
+                "other queries too; take formulation='auto'."
+            )
         require_room(evidence, draws, needs_marginals=is_effects)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
@@ -283,7 +288,9 @@ class LatentCounts:
                 "total_range": self.total_range,
             }
             exact = ExactRecords(**given)
-            may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
+            may_be = (
+                is_plain and self.formulation == "auto" and self.smoothing == 0 and evidence.queries is None
+            )
             if name == "exact" or (may_be and exact.seconds_a_sweep <= _EXACT_SECONDS):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
@@ -308,11 +315,13 @@ def _has_no_records(evidence: Evidence) -> bool:
 
 
 def _refuse_exact(evidence: Evidence) -> None:
-    for scope, law in zip(evidence.scopes, evidence.noise, strict=True):
+    names = evidence.specification.domain.variables
+    for position, law in enumerate(evidence.noise):
         if not law.variance > 0:
-            clique = tuple(evidence.specification.domain.variables[v] for v in scope)
+            scope = evidence.measured_scopes[position]
+            what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
             raise ArgumentError(
-                f"`fit` integrates over what noise hides, and the table of {clique!r} has none; use NaiveMLE, or "
+                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, or "
                 "NoiseAwareMAP for a prior and an interval."
             )
 
@@ -320,7 +329,7 @@ def _refuse_exact(evidence: Evidence) -> None:
 def _refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
     """Raise where a private number of records is, by the release's own estimate, far outside its prior."""
     estimate, error = evidence.estimated_total, evidence.total_standard_error
-    if not evidence.scopes or error == 0:
+    if not evidence.noise or error == 0:
         return
     lower, upper = total_range
     if not max(lower - estimate, estimate - upper) <= _CONTRADICTION * error:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,10 +84,15 @@ class LatentPrior:
 
     @cached_property
     def excess(self) -> float:
-        """κ, half a record for each possible cell of the smallest measured table that has more than one."""
+        """κ, half a record for each possible cell of the smallest measured table that has more than one.
+
+        Of evidence from queries, the tables are those of the cliques.
+        """
         evidence = self.evidence
-        bounds = zip(evidence.offsets[:-1], evidence.offsets[1:], strict=True)
-        sizes = [int(np.count_nonzero(evidence.possible[start:stop])) for start, stop in bounds]
+        offsets, possible = evidence.offsets, evidence.possible
+        if evidence.queries is not None:
+            offsets, possible = evidence.specification.offsets, evidence.supported_cells
+        sizes = [int(np.count_nonzero(possible[start:stop])) for start, stop in pairwise(offsets)]
         return 0.5 * min((size for size in sizes if size > 1), default=1)
 
     @cached_property

@@ -14,7 +14,6 @@ from bayesprivmrf.privacy import NoiseLaw
 __all__ = [
     "drawn_noise",
     "has_zeros",
-    "latent_tables",
     "log_likelihoods",
     "noisy_table",
     "possible_cells",
@@ -25,32 +24,17 @@ __all__ = [
 
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
-    """Name of each measured table; a scope that several releases measured gets a number from the second on."""
+    """Name of each measured table or query; one that was measured several times gets a number from the second on."""
     names = dimension_names(evidence.specification.domain)
     labels: list[str] = []
-    seen: dict[frozenset[int], int] = {}
-    for scope in evidence.scopes:
-        count = seen[frozenset(scope)] = seen.get(frozenset(scope), 0) + 1
-        labels.append(table_name(kind, names, scope) + (f" {count}" if count > 1 else ""))
+    seen: dict[object, int] = {}
+    for position, scope in enumerate(evidence.measured_scopes):
+        query = repr(evidence.queries[position].query) if evidence.queries is not None else ""
+        key = query if scope is None else frozenset(scope)
+        name = f"{kind}[{query.replace('/', '|')}]" if scope is None else table_name(kind, names, scope)
+        count = seen[key] = seen.get(key, 0) + 1
+        labels.append(name + (f" {count}" if count > 1 else ""))
     return labels
-
-
-def latent_tables(evidence: Evidence, counts: FloatArray) -> list[FloatArray]:
-    """Latent counts of each measured table, summed from the first clique that holds it.
-
-    Parameters
-    ----------
-    evidence
-        The releases.
-    counts
-        Flat over the model's cliques, shape (..., cells), records.
-
-    Returns
-    -------
-    list of ndarray
-        Shape (..., K_v for v in the table's scope) each.
-    """
-    return [evidence.specification.project(counts, scope) for scope in evidence.scopes]
 
 
 def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
@@ -59,9 +43,9 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
     Under an integer law the counts are rounded first, and the noise is of whole numbers.
     """
     replicated = []
-    for position, table in enumerate(latent_tables(evidence, counts)):
+    for position, table in enumerate(evidence.answers(counts)):
         law = evidence.noise[position]
-        noisy = whole_counts(law, table) + drawn_noise(law, table.shape, rng)
+        noisy = whole_counts(evidence, position, table) + drawn_noise(law, table.shape, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
 
@@ -72,16 +56,19 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     Under an integer law the counts are rounded first.
     """
     densities = []
-    for position, table in enumerate(latent_tables(evidence, counts)):
+    for position, table in enumerate(evidence.answers(counts)):
         law, mask = evidence.noise[position], possible_cells(evidence, position)
-        residuals = (noisy_table(evidence, position) - whole_counts(law, table))[..., mask]
+        residuals = (noisy_table(evidence, position) - whole_counts(evidence, position, table))[..., mask]
         densities.append(law.log_density(residuals).sum(axis=-1))
     return dict(zip(table_labels(evidence), densities, strict=True))
 
 
-def whole_counts(law: NoiseLaw, counts: FloatArray) -> FloatArray:
-    """Counts as an integer law's noise was added to them; a continuous law's as they are."""
-    return np.maximum(np.rint(counts), 0.0) if law.is_discrete else counts
+def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
+    """Answers as an integer law's noise was added to them; a continuous law's as they are."""
+    if not evidence.noise[position].is_discrete:
+        return counts
+    least = -np.inf if evidence.measured_scopes[position] is None else 0.0
+    return np.maximum(np.rint(counts), least)
 
 
 def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -95,15 +82,13 @@ def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator)
 def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
     """Mask of a measured table's cells that may occur, in its own shape."""
     start, stop = evidence.offsets[position : position + 2]
-    shape = [evidence.specification.cardinalities[v] for v in evidence.scopes[position]]
-    return evidence.possible[start:stop].reshape(shape)
+    return evidence.possible[start:stop].reshape(evidence.shapes[position])
 
 
 def noisy_table(evidence: Evidence, position: int) -> FloatArray:
     """One measured table as it was released."""
     start, stop = evidence.offsets[position : position + 2]
-    shape = [evidence.specification.cardinalities[v] for v in evidence.scopes[position]]
-    return evidence.noisy_counts[start:stop].reshape(shape)
+    return evidence.noisy_counts[start:stop].reshape(evidence.shapes[position])
 
 
 def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:

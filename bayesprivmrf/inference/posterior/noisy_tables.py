@@ -84,7 +84,7 @@ class NoiseData(NamedTuple):
             *cells.rows,
             noisy=noisy,
             scales=scales,
-            masses=np.where(absolute, masses, 0.0),
+            masses=np.where(absolute & evidence.is_count[evidence.possible], masses, 0.0),
             absolute=absolute.astype(float),
             settings=np.array([force_width(int(absolute.sum())), smoothing, constant.sum()]),
         )

@@ -75,7 +75,7 @@ def build_tree(
             coords=_drawn_coordinates(finished),
         ),
         "observed_data": _tables(
-            evidence, [noisy_table(evidence, p) for p in range(len(evidence.scopes))], ()
+            evidence, [noisy_table(evidence, p) for p in range(len(evidence.noise))], ()
         ),
         "constant_data": _constants(evidence, formulation),
         "log_likelihood": _log_densities(finished, log_likelihoods(evidence, finished.counts)),
@@ -148,11 +148,19 @@ def _tables(
     coordinates: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Dataset of the measured tables."""
-    labels = table_labels(evidence)
+    labels, scopes = table_labels(evidence), evidence.measured_scopes
     named = {
-        label: (scope, table) for label, scope, table in zip(labels, evidence.scopes, tables, strict=True)
+        label: (scope, table)
+        for label, scope, table in zip(labels, scopes, tables, strict=True)
+        if scope is not None
     }
-    return _dataset(evidence, named, lead, coordinates or {})
+    dataset = _dataset(evidence, named, lead, coordinates or {})
+    for position, query in enumerate(evidence.queries or ()):
+        if scopes[position] is None:
+            rows = f"row of {labels[position]}"
+            dataset[labels[position]] = ((*lead, rows), tables[position])
+            dataset = dataset.assign_coords({rows: np.array(query.labels, dtype=object)})
+    return dataset
 
 
 def _dataset(
@@ -190,7 +198,7 @@ def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
         coords={"table": labels},
     )
     dataset["noise_scale"].attrs["units"] = "records"
-    if evidence.total_standard_error == 0 and evidence.scopes:
+    if evidence.total_standard_error == 0 and evidence.noise:
         dataset["total"] = evidence.estimated_total  # 0 where it is public that there are none
     for name, value in formulation.settings.items():
         numbers = np.asarray(value) if not isinstance(value, str) else None

@@ -11,7 +11,6 @@ from notebook import html_of
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, gather
-from bayesprivmrf.inference.posterior.measured import latent_tables
 from bayesprivmrf.inference.posterior.names import dimension_names
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
@@ -300,7 +299,7 @@ def test_a_scope_that_two_releases_measured_has_two_observed_tables():
     releases = [release_of(model, seed=1), release_of(model, seed=2)]
     posterior = drawn_posterior(releases, 20)
     assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(posterior.tree["observed_data"].data_vars)
-    first, second = latent_tables(gather(releases), finished_of(posterior).counts)[::2]
+    first, second = gather(releases).answers(finished_of(posterior).counts)[::2]
     assert np.array_equal(first, second)
 
 

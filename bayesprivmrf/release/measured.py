@@ -1,0 +1,208 @@
+"""Noisy answers to queries of any kind: the release of tables, for what is no table of each clique."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.privacy import noise_from_dict
+from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
+from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.statistics import NoisyStatistics
+from bayesprivmrf.release.written_queries import query_content, restored_query
+
+__all__ = ["NoisyMeasurements", "of_measurements"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoisyMeasurements(NoisyStatistics):
+    """Noisy answers to queries, which are read by the estimators that read noisy tables.
+
+    `NoisyStatistics.from_measurements` makes one. It has no ``tables``: what it holds is in `measurements`.
+
+    Parameters
+    ----------
+    queries
+        What was asked.
+    answers
+        The noisy answers, one query after the other. Those to rows all of whose cells are impossible are set to 0.
+    noise
+        The noise law of each query's answers.
+    """
+
+    tables: CliqueTables = field(init=False)
+    queries: tuple[Query, ...]
+    answers: np.ndarray
+
+    kind = "noisy-measurements"
+    format_version = 4
+
+    def __post_init__(self) -> None:
+        self._check_promises([f"answers to {query!r}" for query in self.queries])
+        answers = np.where(self.informative, self.answers, 0)
+        answers.flags.writeable = False
+        object.__setattr__(self, "answers", answers)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "tables":
+            raise ModelError(
+                "this release holds answers to queries, and not a table of each clique; read `measurements`."
+            )
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    @cached_property
+    def bound(self) -> tuple[BoundQuery, ...]:
+        """The queries on the declared model."""
+        return tuple(query.bind(self.specification) for query in self.queries)
+
+    @cached_property
+    def informative(self) -> np.ndarray:
+        """Whether each answer counts some possible cell; one that does not is 0, whoever the records are."""
+        reach = abs(self.matrix)
+        possible = self.specification.possible
+        return reach @ (np.ones(self.specification.size) if possible is None else possible) > 0
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Everything that was measured."""
+        parts = np.split(self.answers, self._offsets[1:-1])
+        return tuple(map(Measurement, self.queries, parts, self.noise))
+
+    @property
+    def flat(self) -> np.ndarray:
+        """y, all noisy answers one query after the other."""
+        return self.answers
+
+    @property
+    def matrix(self) -> Any:
+        """A, sparse, a row for each answer and a column for each cell of the model's cliques."""
+        return stacked(self.bound, self.specification.size)
+
+    def cell_variances(self) -> np.ndarray:
+        """Noise variance of every answer, squares of its unit, shape (rows,)."""
+        return np.repeat([law.variance for law in self.noise], np.diff(self._offsets))
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        return np.cumsum([0, *map(len, self.bound)]).tolist()
+
+    def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return each measurement's own estimate of the number of records, of those that tell it."""
+        sums, precisions = [], []
+        for query, law, (start, stop) in zip(self.bound, self.noise, pairwise(self._offsets), strict=True):
+            if (weights := query.total_weights) is None:
+                continue
+            squares = float(weights[self.informative[start:stop]] @ weights[self.informative[start:stop]])
+            total = float(weights @ self.answers[start:stop])
+            sums.append(total if law.variance > 0 else round(total, 6))
+            precisions.append(1 / (squares * law.variance) if squares * law.variance > 0 else math.inf)
+        return np.array(sums), np.array(precisions)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the queries, and the number of records as far as the release tells it."""
+        return {
+            "queries": list(map(repr, self.queries)),
+            "estimated_total": self.estimated_total,
+            "total_standard_error": self.total_standard_error,
+        }
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return (
+            self.specification,
+            self.queries,
+            self.answers.tolist(),
+            self.noise,
+            self.guarantee,
+            self.total,
+            self.provenance.mechanism,
+            self.provenance.simulated,
+        )
+
+    def _measured_fact(self) -> tuple[str, str]:
+        return "queries", f"{len(self.queries)} ({len(self.answers):,} numbers)"
+
+    def _content(self) -> dict[str, Any]:
+        domain = self.specification.domain
+        return super()._content() | {"queries": [query_content(query, domain) for query in self.queries]}
+
+    def _array(self) -> np.ndarray:
+        return self.answers
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        declared = content.truth("cliques_declared")
+        domain = restored_domain(content)
+        model = restored_model(content, domain, cliques_declared=declared)
+        queries = [restored_query(Fields(written), domain) for written in content.items("queries")]
+        offsets = np.cumsum([0, *(len(query.bind(model)) for query in queries)])
+        parts = np.split(numbers(array, (int(offsets[-1]),)), offsets[1:-1])
+        laws = [noise_from_dict(law) for law in content.items("noise")]
+        if len(laws) != len(queries):
+            raise ModelError(f"`noise` must hold one law for each of {len(queries)} queries, got {len(laws)}")
+        return cls(
+            specification=model,
+            total=content["total"],
+            **_fields(list(map(Measurement, queries, parts, laws))),
+            **stamp,
+        )
+
+
+def of_measurements(
+    model: ModelSpecification, measurements: Sequence[Measurement], **stamp: Any
+) -> NoisyStatistics:
+    """Return the release of measurements: that of tables, where they are the whole table of each clique."""
+    given = _checked(measurements)
+    bound = [each.query.bind(model) for each in given]
+    for query, each in zip(bound, given, strict=True):
+        if len(query) != len(each.values):
+            raise ModelError(
+                f"the values of {each.query!r} must be {len(query)} numbers, one for each of its rows, got "
+                f"{len(each.values)}."
+            )
+    if tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques:
+        arrays = [each.values.reshape(shape) for each, shape in zip(given, model.shapes, strict=True)]
+        tables = CliqueTables.from_arrays(model.domain, model.cliques, arrays)
+        laws = tuple(each.noise for each in given)
+        return NoisyStatistics(specification=model, tables=tables, noise=laws, **stamp)
+    return NoisyMeasurements(specification=model, **_fields(given), **stamp)
+
+
+def stacked(bound: Sequence[BoundQuery], size: int) -> Any:
+    """Return the matrices of queries on the cells of all the model's tables, one below the other."""
+    from scipy.sparse import csr_array, vstack
+
+    blocks = [query.in_cliques.astype(float) for query in bound]
+    return vstack(blocks, format="csr") if blocks else csr_array((0, size))
+
+
+def _checked(measurements: Any) -> list[Measurement]:
+    if isinstance(measurements, Measurement) or not isinstance(measurements, Iterable):
+        raise ArgumentError(
+            f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
+        )
+    given = list(measurements)
+    for each in given:
+        if not isinstance(each, Measurement):
+            raise ArgumentError(
+                f"`measurements` must hold measurements, got a {type(each).__name__}; write "
+                "Measurement(query, values, noise)."
+            )
+    return given
+
+
+def _fields(given: Sequence[Measurement]) -> dict[str, Any]:
+    return {
+        "queries": tuple(each.query for each in given),
+        "answers": np.concatenate([np.zeros(0), *(each.values for each in given)]),
+        "noise": tuple(each.noise for each in given),
+    }

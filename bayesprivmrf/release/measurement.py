@@ -1,0 +1,63 @@
+"""A measurement: what was asked, what was answered with noise, and the law of that noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.checks import number_array
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.queries import Query
+
+__all__ = ["Measurement"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=False)
+class Measurement:
+    """The noisy answers to one query.
+
+    Parameters
+    ----------
+    query
+        What was measured, such as ``bayesprivmrf.queries.table("age")``.
+    values
+        The noisy answers, one for each row of the query, in the order of its labels; shape (rows,).
+    noise
+        The law of their noise; the rows' noise is independent.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another type.
+    ModelError
+        The values are no finite numbers in one row, or not whole under a law of whole numbers.
+    """
+
+    query: Query
+    values: np.ndarray
+    noise: NoiseLaw
+
+    def __post_init__(self) -> None:
+        for name, kind in (("query", Query), ("noise", NoiseLaw)):
+            if not isinstance(getattr(self, name), kind):
+                raise ArgumentError(
+                    f"`{name}` of a measurement must be a {kind.__name__}, got a "
+                    f"{type(getattr(self, name)).__name__}; write Measurement(table('age'), values, Laplace(2.0))."
+                )
+        values = np.array(number_array("values", self.values), copy=True)
+        if values.ndim != 1 or values.dtype.kind not in "iuf":
+            raise ModelError(
+                f"the values of {self.query!r} must be numbers in one row, got shape {values.shape} of "
+                f"{values.dtype}; give a table as `table.ravel()`, axes as the query writes them."
+            )
+        if not np.isfinite(values).all():
+            raise ModelError(f"the values of {self.query!r} must be finite, got NaN or infinity.")
+        if self.noise.is_discrete and not np.array_equal(values, np.rint(values)):
+            raise ModelError(
+                f"the values of {self.query!r} must be whole numbers under {self.noise.name} noise; "
+                "state the continuous law if that is what was added."
+            )
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
