@@ -553,7 +553,7 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
 
     mark, built = tmp_path / "folder" / "built", tmp_path / "log"
     line = f"open({str(built)!r}, 'a').write('x')"
-    monkeypatch.setattr(engines, "_mark", lambda: mark)
+    monkeypatch.setattr(engines, "_mark", lambda _: mark)
     mark.parent.mkdir()
     monkeypatch.setattr(engines, "_STAGES", ((line, "raise SystemExit(1)"), (line,)))
     engines.build_engines()

@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
-    build_engines()
+    build_engines(has_posterior=options.methods is None or "posterior" in options.methods)
     comparison = evaluate(
         specification,
         data,

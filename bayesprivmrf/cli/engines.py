@@ -31,19 +31,19 @@ _STAGES = (
 """What builds the engines; those of a stage may call those of the stages before it."""
 
 
-def build_engines() -> None:
-    """Build what exact marginals and posteriors need, and say so, unless numba keeps it already.
+def build_engines(*, has_posterior: bool = True) -> None:
+    """Build what exact marginals need, and posteriors, and say so, unless numba keeps it already.
 
     A build that fails is left to the first call of what it builds, where the error has its place.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    mark = _mark()
+    mark = _mark("posteriors" if has_posterior else "marginals")
     if mark is None or mark.exists():
         return
-    remark("building the engines once (about 20 s) ...")
+    remark(f"building the engines once (about {60 if has_posterior else 15} s) ...")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        is_built = [all(pool.map(_is_built, stage)) for stage in _STAGES]
+        is_built = [all(pool.map(_is_built, stage)) for stage in _STAGES[: 1 + has_posterior]]
     if all(is_built):
         try:
             mark.touch()
@@ -72,7 +72,7 @@ def _is_built(source: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 (ours)
 
 
-def _mark() -> Path | None:
+def _mark(what: str) -> Path | None:
     """File that says that these engines are kept: of these sources, by this numba, for this processor."""
     import llvmlite.binding
     import numba
@@ -84,4 +84,4 @@ def _mark() -> Path | None:
         return None
     sources = sorted(str(path) for path in Path(bayesprivmrf.__file__).parent.rglob("*.py"))
     made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
-    return Path(folder) / f"engines-{checksum(*sources):08x}-{made_for}.built"
+    return Path(folder) / f"{what}-{checksum(*sources):08x}-{made_for}.built"

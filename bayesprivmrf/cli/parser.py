@@ -223,7 +223,7 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument(
         "--draws",
         type=_number,
-        help="draws of each chain of the posterior, after as many to warm up; 1000 by default",
+        help="draws of each chain of the posterior, after as many to warm up; 1000 after 500 by default",
     )
     command.add_argument("--chains", type=_number, help="chains of the posterior, 4 by default")
     _add_json(command)

@@ -40,6 +40,11 @@ class ExactEffects(LogLinear, RecordSampler):
     """
 
     @property
+    def is_whole(self) -> bool:
+        """They are."""
+        return True
+
+    @property
     def name(self) -> str:
         """Name of the formulation."""
         return "exact"

@@ -36,6 +36,11 @@ class ExactRecords(HyperDirichlet, RecordSampler):
     """
 
     @property
+    def is_whole(self) -> bool:
+        """They are."""
+        return True
+
+    @property
     def name(self) -> str:
         """Name of the formulation."""
         return "exact"

@@ -39,6 +39,7 @@ from bayesprivmrf.inference.posterior.forest_draws import (
 from bayesprivmrf.inference.posterior.forest_measurements import rough_counts
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import (
@@ -131,6 +132,11 @@ class HyperDirichlet:
         return _ACCEPTANCE if self.prior.size else target_acceptance(self.evidence, self.smoothing)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether counts and N are whole numbers all along."""
+        return False
+
+    @property
     def steps_between_draws(self) -> int:
         """Each step is kept."""
         return 1
@@ -197,11 +203,7 @@ class HyperDirichlet:
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
         forest = self.forest
-        if self.total is not None:
-            total = np.full(size, round(self.total))
-        else:
-            low, high = np.log(self.total_range)
-            total = np.rint(np.exp(rng.uniform(low, high, size))).astype(np.int64)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))

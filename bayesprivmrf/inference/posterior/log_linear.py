@@ -26,6 +26,7 @@ from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
+from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import (
@@ -114,6 +115,11 @@ class LogLinear:
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether counts and N are whole numbers all along."""
+        return False
 
     @property
     def steps_between_draws(self) -> int:
@@ -243,11 +249,7 @@ class LogLinear:
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        if self.total is not None:
-            total = np.full(size, round(self.total))
-        else:
-            low, high = np.log(self.total_range)
-            total = np.rint(np.exp(rng.uniform(low, high, size))).astype(np.int64)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
         count = len(prior.orders)
         if self.scale is not None:
             log_scales = np.full((size, count), math.log(self.scale))

@@ -13,7 +13,7 @@ from inference.conftest import (
     tables_of,
 )
 from scipy.special import gammaln
-from scipy.stats import ks_2samp
+from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts
@@ -128,7 +128,7 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
         place[forest.offsets[c] + cells_within(model.cardinalities, forest.scopes[c], everything)[states]]
         for c in forest.order
     ]
-    chain.total, chain.records = len(states), np.array(cells, np.int32).T.copy()
+    chain.total, chain.latent = len(states), np.array(cells, np.int32).T.copy()
     chain.state.counts[:] = np.bincount(np.concatenate(cells), minlength=forest.cells.size)
     tape = formulation._tape
     chain.state.sums[:] = np.add.reduceat(chain.state.counts[tape.members], tape.member_starts[:-1])
@@ -136,14 +136,17 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
     chain.is_tuning = False
 
 
-@pytest.mark.parametrize(("law", "is_followed"), [(DiscreteLaplace(1.0), False), (Gaussian(6.0), True)])
-def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
+@pytest.mark.parametrize(
+    ("law", "is_followed", "reach"), [(DiscreteLaplace(1.0), False, 0), (Gaussian(6.0), True, 40)]
+)
+def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed, reach, monkeypatch):
     """Scales, potentials, records, N and noise from their joint law; six sweeps later they have it still.
 
     Two-sample tests at 1e-4 on 500 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     formulation = ExactEffects(evidence=gather(release_of(ODD, 40, law, 2, total=False)), total_range=(5, 80))
     assert (formulation._effects.basis.size > 0) == is_followed
+    monkeypatch.setattr(ExactEffects, "_reach", property(lambda _: reach))  # so few records would do without
     model, rng, tape = ODD, np.random.default_rng(4), formulation._tape
     unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
     possible = unit[:, ~formulation.evidence.supported].sum(axis=1) == 0
@@ -162,6 +165,15 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
         assert ks_2samp(before, after).pvalue > 1e-4
     assert np.mean(np.array(first)[:, 1] != np.array(last)[:, 1]) > 0.5  # they have moved
+
+
+def test_the_number_of_records_drawn_from_its_prior_is_in_proportion_to_one_over_it():
+    formulation = ExactEffects(
+        evidence=gather(release_of(SQUARE, 5, DiscreteLaplace(1.0), 2, total=False)), total_range=(1, 8)
+    )
+    found = np.bincount(formulation.prior_draws(4000, np.random.default_rng(8)).total[0].astype(int))[1:]
+    expected = 1 / np.arange(1, 9)
+    assert chisquare(found, 4000 * expected / expected.sum()).pvalue > 1e-4
 
 
 @pytest.mark.slow
