@@ -92,11 +92,11 @@ def summed(formulation, totals, size=30_000):
 @pytest.mark.parametrize(
     ("model", "law", "records", "total_range", "scale"),
     [
-        (SQUARE, DiscreteLaplace(1.0), 4, None, None),
-        (SQUARE, Gaussian(1.5), 3, (2, 4), 1.0),
+        pytest.param(SQUARE, DiscreteLaplace(1.0), 4, None, None, marks=pytest.mark.slow),
+        pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
         (SQUARE, DiscreteLaplace(30.0), 3, (2, 4), None),
         (ZEROS, Laplace(0.5), 4, None, 1.5),
-        (THREE_WAY, DiscreteLaplace(2.0), 2, None, None),
+        pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
     ],
 )
 def test_the_posterior_is_that_of_the_sum_over_all_data_sets(model, law, records, total_range, scale):
