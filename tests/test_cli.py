@@ -580,7 +580,7 @@ def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
     from bayesprivmrf.cli import engines
     from bayesprivmrf.marginals import compiled
 
-    mark = engines._mark()
+    mark = engines._mark("posteriors")
     assert mark is not None
     assert mark.parent.samefile(compiled.collect.stats.cache_path)
     entries = (compiled.prepare, compiled.collect, compiled.distribute, compiled.tangent)
