@@ -988,15 +988,15 @@ def test_compare_stops_where_the_posterior_is_interrupted(toy, capsys, monkeypat
 
 
 @pytest.mark.slow
-def test_the_main_job_takes_less_than_two_minutes(capsys):
-    """On two cores of their own it takes about half of that."""
+def test_the_main_job_takes_less_than_three_minutes(capsys):
+    """On two cores of their own it takes about a third of that; here another test may run beside it."""
     from bayesprivmrf.cli.engines import build_engines
 
     begin = time.perf_counter()
     build_engines()
     code, out, _ = run(capsys, "compare", "--seed", "1", "--json")
     assert code == 0
-    assert time.perf_counter() - begin < 120
+    assert time.perf_counter() - begin < 180
     rows = json.loads(out)["results"]
     assert len(rows) == 14
     scores = {(row["method"], row["epsilon"]): row["holdout_log_likelihood"] for row in rows}
