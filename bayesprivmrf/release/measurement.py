@@ -53,7 +53,10 @@ class Measurement:
                 f"{values.dtype}; give a table as `table.ravel()`, axes as the query writes them."
             )
         if not np.isfinite(values).all():
-            raise ModelError(f"the values of {self.query!r} must be finite, got NaN or infinity.")
+            raise ModelError(
+                f"the values of {self.query!r} must be finite, got NaN or infinity; leave out a query "
+                "that was not answered."
+            )
         if self.noise.is_discrete and not np.array_equal(values, np.rint(values)):
             raise ModelError(
                 f"the values of {self.query!r} must be whole numbers under {self.noise.name} noise; "

@@ -426,3 +426,14 @@ def test_without_declared_cliques_any_scope_may_be_measured():
         q.table("a", "b", "c").bind(network)
     with pytest.raises(ModelTooLargeError):
         q.parities(3).bind(network)
+
+
+def test_a_bound_that_a_heavy_query_hides_is_not_called_exact():
+    """Records that share the heavy query's states cannot attain the bound of the pooled tables, by 1 in 10^12."""
+    names = [f"m{k}" for k in range(12)]
+    pairs = list(itertools.pairwise(names))
+    network = bpm.declare(states={name: list(range(4)) for name in names}, cliques=pairs)
+    ends = [q.weighted("m0", matrix=[[0, 0, 0, 1]]), q.weighted("m1", matrix=[[1, 0, 0, 0]])]
+    found = q.sensitivity([q.pooled(pairs), *ends], network, norm=2, scales=[1e-5, 1, 1])
+    assert found.power >= 1_210_000_000_001
+    assert not found.is_exact

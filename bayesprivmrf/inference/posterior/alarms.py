@@ -153,8 +153,8 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
     return [
         f"small cells hold more records in the posterior than were released, by {each:.2f} noise standard "
         f"deviations in each of {cells.mean():.0f} (score {-score:.1f}, wanted: at most {LARGEST_SCORE}): noise is "
-        "taken for people, as a prior does that expects some in every cell; leave `concentration` to be learned, "
-        "lower it, or merge states"
+        "taken for people, as a prior does that expects some in every cell; leave a `concentration` to be learned or "
+        "lower it, take another formulation, or merge states"
     ]
 
 
