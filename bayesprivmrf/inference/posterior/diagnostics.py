@@ -41,6 +41,8 @@ SMALLEST_ACCEPTANCE = 0.2
 """Mean acceptance probability of the population's own steps."""
 FEWEST = 8
 """Draws of a chain below which nothing is judged."""
+MOST_JUDGED = 500
+"""Numbers whose mixing is judged; of more, those of largest variance: of thousands some look unmixed by chance."""
 LONGEST = 16
 """Times the length asked for that a sampling which does not mix may get."""
 
@@ -164,7 +166,7 @@ def diagnose(
 
 
 def mixing_of(draws: Sequence[np.ndarray]) -> Mixing:
-    """How chains have mixed; arrays of shape (chain, draw, ...)."""
+    """How chains have mixed; arrays of shape (chain, draw, ...). Of many numbers those that vary most are judged."""
     return _mixing(_varying(_together(draws)))
 
 
@@ -250,6 +252,9 @@ def _mixing(varying: FloatArray) -> Mixing:
     if chains == 1:  # its halves are compared
         half = draws // 2
         varying = np.stack([varying[0, :half], varying[0, half : 2 * half]])
+    if numbers > MOST_JUDGED:
+        largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
+        varying = varying[..., largest]
     judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

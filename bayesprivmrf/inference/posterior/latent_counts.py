@@ -45,6 +45,8 @@ _CONTRADICTION = 6.0
 _FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
 _EXACT_SECONDS = 0.5e-3
 """Forecast of a sweep of whole records up to which `auto` takes the exact formulation."""
+_TABLE_SECONDS = 50e-3
+"""The same for a model of one clique, whose sweep moves every cell: relaxed counts take as long, and are worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +271,7 @@ class LatentCounts:
                 "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
-        if name == "exact" and evidence.queries is not None:
+        if name == "exact" and evidence.queries is not None and len(model.scopes) > 1:
             raise ArgumentError(
                 "the exact formulation takes noisy tables, one of each clique at least, and this evidence is of "
                 "other queries too; take formulation='auto'."
@@ -279,6 +281,7 @@ class LatentCounts:
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
         if not is_effects:
             from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+            from bayesprivmrf.inference.posterior.exact_table import ExactTable
             from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 
             given: dict[str, Any] = {
@@ -287,11 +290,12 @@ class LatentCounts:
                 "total": total,
                 "total_range": self.total_range,
             }
-            exact = ExactRecords(**given)
-            may_be = (
-                is_plain and self.formulation == "auto" and self.smoothing == 0 and evidence.queries is None
-            )
-            if name == "exact" or (may_be and exact.seconds_a_sweep <= _EXACT_SECONDS):
+            has_one_clique = len(model.scopes) == 1
+            exact = (ExactTable if has_one_clique else ExactRecords)(**given)
+            longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
+            may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
+            may_be = may_be and (has_one_clique or evidence.queries is None)
+            if name == "exact" or (may_be and exact.seconds_a_sweep <= longest):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
         effects: dict[str, Any] = {

@@ -19,6 +19,7 @@ from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, 
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.table_moves import TableState
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["Kept", "RecordChain", "RecordSampler"]
@@ -59,7 +60,7 @@ class RecordChain:
     rng: np.random.Generator
     total: int
     latent: np.ndarray
-    state: ChainState
+    state: ChainState | TableState
     births: int
     parts: Mapping[str, Any]
     is_tuning: bool = True

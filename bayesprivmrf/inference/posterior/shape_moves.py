@@ -6,8 +6,13 @@ import math
 
 from numba import njit
 
-from bayesprivmrf.inference.posterior import shape_prior
-from bayesprivmrf.inference.posterior.shape_prior import clique_shapes
+from bayesprivmrf.inference.posterior.shape_prior import (
+    LARGEST,
+    SPREAD_BETWEEN_TABLES,
+    SPREAD_IN_COMMON,
+    clique_shapes,
+    log_whole,
+)
 
 __all__ = ["move_shapes"]
 
@@ -31,28 +36,57 @@ def _log_evidence(clique, shapes, counts, tape):
 
 
 @njit(nogil=True)
+def _factors(clique, group, place, change, position, tape):
+    """By how much A m grows as one position does: in cells of its own state, and in all others of the clique."""
+    if group < 0:
+        level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
+        grown = level + SPREAD_BETWEEN_TABLES * change
+        bounds = math.log1p(math.exp(level) / LARGEST) - math.log1p(math.exp(grown) / LARGEST)
+        ratio = math.exp(grown - level + bounds)
+        return ratio, ratio
+    share = math.exp(position[place] - log_whole(group, position, tape))
+    others = 1.0 / (1.0 + share * math.expm1(change))
+    return math.exp(change) * others, others
+
+
+@njit(nogil=True)
+def _rescale(clique, group, place, own, others, shapes, tape, result):
+    """Write α of one clique's cells with A m multiplied by those factors."""
+    margin = group - tape.clique_groups[clique]
+    for cell in range(tape.clique_cells[clique], tape.clique_cells[clique + 1]):
+        is_own = group >= 0 and tape.factors[tape.factor_starts[cell] + margin] == place
+        result[cell] = tape.fixed[cell] + (own if is_own else others) * (shapes[cell] - tape.fixed[cell])
+
+
+@njit(nogil=True)
+def _move_place(clique, group, place, step, position, state, tape, prior, rng):
+    """One Metropolis move of one position."""
+    change = step * rng.standard_normal()
+    own, others = _factors(clique, group, place, change, position, prior)
+    _rescale(clique, group, place, own, others, state.shapes, prior, state.trial)
+    new = _log_evidence(clique, state.trial, state.counts, tape)
+    by_prior = 0.5 * change * (2.0 * position[place] + change)
+    if math.log(rng.random()) < new - state.evidence[clique] - by_prior:
+        start, stop = prior.clique_cells[clique], prior.clique_cells[clique + 1]
+        state.evidence[clique], position[place] = new, position[place] + change
+        state.shapes[start:stop] = state.trial[start:stop]
+
+
+@njit(nogil=True)
 def move_shapes(position, state, tape, prior, rng):
-    """Metropolis moves of the shapes' positions given the tables, one at a time."""
-    shapes, trial, evidence, cliques = state.shapes, state.trial, state.evidence, state.evidence.size
+    """Metropolis moves of the shapes' positions given the tables, one at a time, by small steps and by large ones."""
+    cliques = state.evidence.size
     for k in range(cliques):
-        evidence[k] = _log_evidence(k, shapes, state.counts, tape)
-        first, last = prior.clique_groups[k], prior.clique_groups[k + 1]
-        start, stop = prior.clique_cells[k], prior.clique_cells[k + 1]
-        margins = prior.group_starts[last] - prior.group_starts[first]
-        for turn in range(2 * (1 + margins)):
-            own = turn // 2 - 1
-            place = 1 + k if own < 0 else prior.group_starts[first] + own
-            old = position[place]
-            position[place] += rng.standard_normal() * (1.0 if turn % 2 else 0.25)
-            clique_shapes(k, position, prior, trial)
-            new = _log_evidence(k, trial, state.counts, tape)
-            if math.log(rng.random()) < new - evidence[k] - 0.5 * (position[place] ** 2 - old * old):
-                evidence[k] = new
-                shapes[start:stop] = trial[start:stop]
-            else:
-                position[place] = old
+        clique_shapes(k, position, prior, state.shapes)
+        state.evidence[k] = _log_evidence(k, state.shapes, state.counts, tape)
+        for step in (0.25, 1.0):
+            _move_place(k, -1, 1 + k, step, position, state, tape, prior, rng)
+        for group in range(prior.clique_groups[k], prior.clique_groups[k + 1]):
+            for place in range(prior.group_starts[group], prior.group_starts[group + 1]):
+                for step in (0.25, 1.0):
+                    _move_place(k, group, place, step, position, state, tape, prior, rng)
     # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
-    ratio = shape_prior.SPREAD_IN_COMMON / shape_prior.SPREAD_BETWEEN_TABLES
+    ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
     precision, linear = 1.0, 0.0
     for k in range(cliques):
         precision += ratio * ratio

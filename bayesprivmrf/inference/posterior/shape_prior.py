@@ -17,7 +17,8 @@ z_0 being what the tables of a model have in common. α = 1, the uniform row, is
 The floor α_0 is what keeps a drowned cell's probability from being believed to be one in a million: of n records in
 a row, a cell that nobody is in has the upper quantile of a Beta(α_0) variable, some records for any A_C. Without it
 the likelihood of sticky tables, a few large cells beside many that noise hides, drives α to .03, and intervals for
-the hidden ones to nothing ({doc}`posterior_mathematics`).
+the hidden ones to nothing ({doc}`posterior_mathematics`). In a long row most cells are empty, whatever the data, and
+a constant floor would add up to people who are not there: all of a row's floors are at most 2 records together.
 
 Given the shapes all is conjugate: rows are Dirichlet(α + n), and tables Dirichlet-multinomial.
 """
@@ -36,10 +37,12 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
-__all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "row_shapes", "row_shapes_pullback"]
+__all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "log_whole", "row_shapes", "row_shapes_pullback"]
 
 FLOOR = 0.1
-"""α_0, prior counts a cell."""
+"""α_0 of a short row, prior counts a cell."""
+FLOOR_OF_ROW = 2.0
+"""Most prior counts that the floors of one row add up to; rows of more than 20 cells have smaller ones."""
 SPREAD_IN_COMMON = 1.5
 """Prior standard deviation of what the tables' log A have in common."""
 SPREAD_BETWEEN_TABLES = 1.0
@@ -87,6 +90,7 @@ class ShapePrior:
             return {"concentration": float(self.concentration)}
         return {
             "concentration_floor": FLOOR,
+            "concentration_floor_of_row": FLOOR_OF_ROW,
             "concentration_spread_in_common": SPREAD_IN_COMMON,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
         }
@@ -126,7 +130,7 @@ class ShapePrior:
                 group_starts.append(group_starts[-1] + forest.cardinalities[v])
             clique_groups.append(len(group_starts) - 1)
         return ShapeTape(
-            fixed=np.full(cells, FLOOR),
+            fixed=np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes)),
             clique_cells=clique_cells,
             clique_groups=np.array(clique_groups, np.int64),
             group_starts=np.array(group_starts, np.int64),
@@ -156,12 +160,15 @@ class ShapePrior:
         if not self.size:
             return np.zeros((0, shapes.shape[1]))
         first = self.tape.clique_cells[:-1]
-        means = np.add.reduceat(shapes - FLOOR, first) / np.diff(self.tape.clique_cells)[:, np.newaxis]
+        means = (
+            np.add.reduceat(shapes - self.tape.fixed[:, np.newaxis], first)
+            / np.diff(self.tape.clique_cells)[:, np.newaxis]
+        )
         return np.log(np.maximum(means, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
 
 
 @njit(nogil=True, error_model="numpy")
-def _log_whole(group, position, tape):
+def log_whole(group, position, tape):
     """Logarithm of the sum of a margin's exponentials."""
     start, stop = tape.group_starts[group], tape.group_starts[group + 1]
     top, total = position[start], 0.0
@@ -182,7 +189,7 @@ def clique_shapes(clique, position, tape, shapes):
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
     level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
     for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-        level -= _log_whole(group, position, tape)
+        level -= log_whole(group, position, tape)
     for cell in range(start, stop):
         log_part = level
         for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
@@ -228,9 +235,9 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
         result[0] += SPREAD_IN_COMMON * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-            log_whole = _log_whole(group, position, tape)
+            log_sum = log_whole(group, position, tape)
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):
-                result[k] -= whole * math.exp(position[k] - log_whole)
+                result[k] -= whole * math.exp(position[k] - log_sum)
     return result
 
 

@@ -1,0 +1,136 @@
+r"""The exact posterior of a model of one clique: its table of whole counts, moved cell by cell.
+
+The posterior is that of `ExactRecords`, and no count is relaxed here either. With one clique there is nothing that
+tables must agree on, so that counts move by themselves (`table_moves`), and a sweep costs what the cells are measured
+by, whatever N: large tables that are mostly empty, measured by tables, coarsenings and sums of theirs. Any query and
+both kernels of noise are read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.record_tape import grouped
+from bayesprivmrf.inference.posterior.table_moves import TableState, TableTape, advance_table
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["ExactTable"]
+
+_NANOSECONDS = 60.0
+"""That moves of one cell take for each number that it is part of, and one move of the shapes for each cell."""
+
+_SURE = 2.0
+"""Standard deviations of the noise below which a chain may start with a cell empty."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExactTable(ExactRecords):
+    """The posterior of a model of one clique; parameters are those of `HyperDirichlet`."""
+
+    @cached_property
+    def _table_tape(self) -> TableTape:
+        measured, cells = self._measured, self.forest.cells.size
+        order = np.argsort(measured.sources, kind="stable")
+        starts = np.searchsorted(measured.sources[order], np.arange(cells + 1))
+        member_starts, members = grouped(measured.sums, measured.sources, measured.targets.size)
+        laws = self.evidence.noise
+        widths = self.evidence.spread([law.scale for law in laws])[measured.targets]
+        deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
+        shared = np.diff(member_starts)[measured.sums[order]]
+        weights = np.cumsum(np.where(shared > 1, 1.0 / np.sqrt(np.maximum(shared, 2)), 0.0))
+        before = np.concatenate([[0.0], weights])[starts[:-1]]
+        return TableTape(
+            clique_rows=np.array([0, 1]),
+            row_starts=np.array([0, cells]),
+            entry_starts=starts,
+            entry_sums=measured.sums[order],
+            entries=measured.entries[order],
+            weights=weights - np.repeat(before, np.diff(starts)),
+            member_starts=member_starts,
+            members=members,
+            widths=widths,
+            absolute=self.evidence.is_absolute[measured.targets],
+            scales=1 + max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0),
+        )
+
+    @property
+    def seconds_a_sweep(self) -> float:
+        """Forecast of one sweep of one chain on a core of its own."""
+        moved = 4.0 * self._measured.entries.size + self.prior.size * self.forest.cells.size / 4
+        return 1e-9 * _NANOSECONDS * moved
+
+    def chain(self, rng: np.random.Generator) -> RecordChain:
+        """Whole counts near the finest noisy numbers, the small ones empty; shapes drawn from their prior."""
+        cells, positions = self.forest.cells.size, self.prior.size
+        position = rng.standard_normal(positions)
+        counts = self._first_counts(rng)
+        state = TableState(
+            shapes=self.prior.shapes(position),
+            counts=counts,
+            residuals=self._sums(counts) - self.evidence.noisy_counts[self._measured.targets],
+            occupied=np.concatenate([np.flatnonzero(counts), np.zeros(np.sum(counts == 0), np.int64)]),
+            places=np.where(counts > 0, np.cumsum(counts > 0) - 1, -1),
+            sizes=np.array([np.count_nonzero(counts)]),
+            trial=np.zeros(cells),
+            evidence=np.zeros(1),
+        )
+        return RecordChain(
+            sweep=self._sweep,
+            kept={"counts": (cells,), "log_rows": (cells,), "total": (), "shape_position": (positions,)},
+            rng=rng,
+            total=int(counts.sum()),
+            latent=np.zeros((0, 0), np.int32),
+            state=state,
+            births=0,
+            parts={"position": position},
+        )
+
+    def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
+        return advance_table(
+            chain.total, self.total is not None, self.total_bounds, chain.parts["position"], chain.state,
+            self._table_tape, self.prior.tape, chain.rng, thin, tuple(out.values()),
+        )  # fmt: skip
+
+    @cached_property
+    def _start(self) -> FloatArray:
+        """Of each cell, its share of the number that it shares with fewest others, where that is more than noise."""
+        measured, laws = self._measured, self.evidence.noise
+        deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
+        numbers, cells = self.evidence.noisy_counts[measured.targets], np.bincount(measured.sums)
+        order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
+        own, first = np.unique(measured.sources[order], return_index=True)
+        number = measured.sums[order][first]
+        result = np.full(measured.cells.size, 1e-9)
+        result[own] += np.where(
+            numbers[number] > _SURE * deviations[number], numbers[number] / cells[number], 0.0
+        )
+        return result
+
+    def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
+        """As many records as chains start with, drawn from that."""
+        return rng.multinomial(self.first_total, self._start / self._start.sum())
+
+    def _sums(self, counts: np.ndarray) -> FloatArray:
+        """What is measured of tables, shape (..., measured numbers)."""
+        from scipy.sparse import csr_array
+
+        measured = self._measured
+        rows = csr_array(
+            (measured.entries, (measured.sums, measured.sources)),
+            (measured.targets.size, measured.cells.size),
+        )
+        return np.moveaxis(rows @ np.moveaxis(counts, -1, 0).reshape(measured.cells.size, -1), 0, -1).reshape(
+            *np.shape(counts)[:-1], measured.targets.size
+        )
+
+    def _log_kernel(self, counts: FloatArray) -> FloatArray:
+        """Log kernel of the noise, shape (chain, draw), nats."""
+        noisy = self.evidence.noisy_counts[self._measured.targets]
+        ratio = np.abs(noisy - self._sums(counts)) / self._table_tape.widths
+        return -np.where(self._table_tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)

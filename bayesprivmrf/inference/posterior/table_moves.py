@@ -1,0 +1,232 @@
+r"""Metropolis moves of one table of whole counts, compiled.
+
+A model whose one clique holds all variables has a single table n, and what is measured are sums of its cells. Given
+the shapes α, with the row integrated out and :math:`p(N) \propto 1/N`,
+
+.. math:: \log p(n \mid y) = \log Γ(N) - \log Γ(α_+ + N)
+          + \sum_i \bigl[\log Γ(α_i + n_i) - \log Γ(n_i + 1)\bigr] + \sum_m \log f_m(y_m - a_m'n).
+
+Two kinds of moves leave it invariant; d is uniform up to a power of two, itself uniform. A cell gains or loses d
+records. Or d records go from cell i, drawn among the K that hold records, to a cell j, in one of three ways:
+
+- j is drawn among all cells; with K' cells holding records after the move, the way back is proposed K / K' times as
+  often.
+- j is drawn among the K, and i is not left empty: the way back is proposed as often.
+- A measured number m is drawn among those that i and other cells are part of, with weight :math:`w_m`, the larger
+  the fewer they are, and j among its cells, so that m stays as it is. With :math:`W_i` the sum of i's weights, the
+  way back by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
+
+A move costs what two cells are measured by, not what the table holds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bayesprivmrf.inference.posterior import shape_moves, shape_prior
+from bayesprivmrf.inference.posterior.shape_moves import move_shapes
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.source_checksum import checksum
+
+__all__ = ["TableState", "TableTape", "advance_table"]
+
+_SWEEPS_BETWEEN_SHAPES = 4
+
+
+class TableTape(NamedTuple):
+    """The arrays that never change."""
+
+    clique_rows: IntArray  # the one row of the one clique: what moves of shapes read
+    row_starts: IntArray
+    entry_starts: IntArray  # of each cell, where its measured numbers begin
+    entry_sums: IntArray
+    entries: FloatArray  # how often one record of the cell counts there
+    weights: FloatArray  # by which moves choose one of a cell's numbers, added up over the cell's
+    member_starts: IntArray  # of each measured number, where its cells begin
+    members: IntArray
+    widths: FloatArray
+    absolute: NDArray[np.bool_]
+    scales: int  # powers of two up to which records change at once
+
+
+class TableState(NamedTuple):
+    """One chain's table and what follows from it; the arrays change in place."""
+
+    shapes: FloatArray
+    counts: IntArray
+    residuals: FloatArray  # sums less noisy numbers
+    occupied: IntArray  # cells that hold records, the first ones of it
+    places: IntArray  # where each of them stands there, or -1
+    sizes: IntArray  # how many there are
+    trial: FloatArray
+    evidence: FloatArray
+
+
+@njit(nogil=True, inline="always")
+def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute):
+    """What some more records in a cell change in the log density of the noise."""
+    value = 0.0
+    for k in range(starts[cell], starts[cell + 1]):
+        m = sums[k]
+        old, new = residuals[m], residuals[m] + by * entries[k]
+        if absolute[m]:
+            value += (abs(old) - abs(new)) / widths[m]
+        else:
+            value += 0.5 * (old * old - new * new) / (widths[m] * widths[m])
+    return value
+
+
+@njit(nogil=True, inline="always")
+def _log_cell(count, by, shape):
+    """What they change in the log prior of the cell."""
+    return (
+        math.lgamma(shape + count + by)
+        - math.lgamma(shape + count)
+        - math.lgamma(count + by + 1.0)
+        + math.lgamma(count + 1.0)
+    )
+
+
+@njit(nogil=True, inline="always")
+def _size(scales, rng):
+    """How many records change at once."""
+    return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
+
+
+@njit(nogil=True)
+def _add(cell, by, state, tape):
+    """Give a cell some more records."""
+    counts, occupied, places = state.counts, state.occupied, state.places
+    counts[cell] += by
+    for k in range(tape.entry_starts[cell], tape.entry_starts[cell + 1]):
+        state.residuals[tape.entry_sums[k]] += by * tape.entries[k]
+    if counts[cell] > 0 and places[cell] < 0:
+        places[cell] = state.sizes[0]
+        occupied[state.sizes[0]] = cell
+        state.sizes[0] += 1
+    elif counts[cell] == 0 and places[cell] >= 0:
+        state.sizes[0] -= 1
+        last = occupied[state.sizes[0]]
+        occupied[places[cell]] = last
+        places[last] = places[cell]
+        places[cell] = -1
+
+
+@njit(nogil=True)
+def _change_cells(least, most, total, whole, state, tape, rng):
+    """Each cell gains or loses some records, once by one and once by more; the new number of records."""
+    counts, shapes, starts = state.counts, state.shapes, tape.entry_starts
+    for cell in range(counts.size):
+        for turn in range(2):
+            by = 1 if turn == 0 else _size(tape.scales, rng)
+            if rng.random() < 0.5:
+                by = -by
+            if counts[cell] + by < 0 or not least <= total + by <= most:
+                continue
+            ratio = _log_cell(counts[cell], by, shapes[cell])
+            ratio += math.lgamma(total + by) - math.lgamma(total)
+            ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
+            ratio += _log_noise(
+                cell, by, state.residuals, starts, tape.entry_sums, tape.entries, tape.widths, tape.absolute
+            )
+            if math.log(rng.random()) < ratio:
+                _add(cell, by, state, tape)
+                total += by
+    return total
+
+
+@njit(nogil=True)
+def _partner(i, way, state, tape, rng):
+    """A cell to move records to from cell i; i itself where there is none."""
+    if way == 0:
+        return int(rng.random() * state.counts.size)
+    if way == 1:
+        return state.occupied[int(rng.random() * state.sizes[0])]
+    k, last = tape.entry_starts[i], tape.entry_starts[i + 1] - 1
+    if last < k or tape.weights[last] == 0.0:
+        return i
+    mark = rng.random() * tape.weights[last]
+    while tape.weights[k] <= mark:
+        k += 1
+    first, stop = tape.member_starts[tape.entry_sums[k]], tape.member_starts[tape.entry_sums[k] + 1]
+    return tape.members[first + int(rng.random() * (stop - first))]
+
+
+@njit(nogil=True)
+def _move_between(tries, state, tape, rng):
+    """Records go from occupied cells to others."""
+    counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
+    for turn in range(tries):
+        occupied, way = state.sizes[0], min(turn % 4, 2)
+        if not occupied:
+            return
+        i = state.occupied[int(rng.random() * occupied)]
+        j = _partner(i, way, state, tape, rng)
+        by = _size(tape.scales, rng)
+        if i == j or by > counts[i] or (way == 1 and by == counts[i]):
+            continue
+        ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
+        ratio += _log_noise(i, -by, state.residuals, starts, sums, tape.entries, tape.widths, tape.absolute)
+        _add(i, -by, state, tape)
+        ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, tape.widths, tape.absolute)
+        _add(j, by, state, tape)
+        ratio += math.log(occupied / state.sizes[0])
+        if way == 2:
+            ratio += math.log(tape.weights[starts[i + 1] - 1] / tape.weights[starts[j + 1] - 1])
+        if not math.log(rng.random()) < ratio:
+            _add(j, -by, state, tape)
+            _add(i, by, state, tape)
+
+
+@njit(nogil=True)
+def _draw_row(log_row, state, rng):
+    """Draw the logarithms of the row's probabilities from Dirichlet(α + n)."""
+    top, total = -np.inf, 0.0
+    for i in range(log_row.size):
+        shape = state.shapes[i] + state.counts[i]
+        # a Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite
+        log_row[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+        top = max(top, log_row[i])
+    for i in range(log_row.size):
+        total += math.exp(log_row[i] - top)
+    for i in range(log_row.size):
+        log_row[i] -= top + math.log(total)
+
+
+@njit(nogil=True)
+def _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
+    counts, rows, totals, positions = out
+    for draw in range(totals.size):
+        for sweep in range(thin):
+            if not is_fixed:
+                whole = state.shapes.sum()
+                total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
+            _move_between(2 * counts.shape[1], state, tape, rng)
+            if position.size and (sweep + draw * thin) % _SWEEPS_BETWEEN_SHAPES == 0:
+                move_shapes(position, state, tape, prior, rng)
+        _draw_row(rows[draw], state, rng)
+        counts[draw], totals[draw], positions[draw] = state.counts, total, position
+    return total
+
+
+def _entry_point(version: int) -> Any:
+    """The function above, kept by numba between processes under a key that the checksum is part of."""
+
+    @njit(cache=True, nogil=True)
+    def run(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
+        assert version >= 0
+        return _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out)
+
+    return run
+
+
+advance_table = _entry_point(checksum(__file__, shape_moves.__file__, shape_prior.__file__))
+"""Sweeps of one table; the state changes in place, every `thin`-th sweep is kept.
+
+`out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records.
+"""

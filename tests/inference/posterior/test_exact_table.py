@@ -1,0 +1,128 @@
+"""Moves of one table of whole counts: against sums over all tables, and by the law that a right chain keeps."""
+
+import warnings
+
+import numpy as np
+import pytest
+from inference.conftest import noisy_release, simulated_counts, specification
+from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
+from scipy.stats import ks_2samp
+
+from bayesprivmrf import queries as q
+from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior.exact_table import ExactTable
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+PAIR = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+ZERO = specification({"b": ["z", "a"], 0: [0, 1]}, [("b", 0)], [(("b", "a"), (0, 1))])
+WIDE = specification({v: [0, 1, 2] for v in "ab"}, [("a", "b")])
+
+
+def queries_of(model):
+    """Each kind of query on a model of one clique of two variables, with its noise."""
+    first, second = model.domain.variables
+    return [
+        (q.table(first, second), DiscreteLaplace(3.0)),
+        (q.coarsened(first, groups={first: {"all": list(model.domain.states[0])}}), Gaussian(1.5)),
+        (q.weighted(second, matrix=[[2, -1, 1][: len(model.domain.states[1])]]), Laplace(2.0)),
+        (q.parities(2), Gaussian(4.0)),
+    ]
+
+
+def released(model, counts, rng, *, total=None):
+    tables = model.tables(counts)
+    measurements = [
+        Measurement(
+            query, query.bind(model).answers(tables) + law.draw(len(query.bind(model).labels), rng), law
+        )
+        for query, law in queries_of(model)
+    ]
+    return NoisyStatistics.from_measurements(model, measurements, total=total)
+
+
+def enumerated(evidence, alpha, totals):
+    """Mean and deviation of each possible cell's count, and of N under 1/N, by the sum over all tables."""
+    possible = (
+        np.ones(evidence.specification.size, bool) if evidence.supported is None else evidence.supported
+    )
+    tables, weights = [], []
+    for total in totals:
+        some = compositions(total, int(possible.sum()))
+        full = np.zeros((len(some), possible.size))
+        full[:, possible] = some
+        weight = log_dirichlet_multinomial(some, alpha) - np.log(total)
+        gaps = evidence.noisy_counts - full @ evidence.matrix.T
+        for position, law in enumerate(evidence.noise):
+            block = gaps[:, evidence.offsets[position] : evidence.offsets[position + 1]]
+            weight = weight + law.log_density(block).sum(axis=1)
+        tables.append(full)
+        weights.append(weight)
+    tables, weights = np.concatenate(tables), np.concatenate(weights)
+    weights = np.exp(weights - weights.max())
+    weights /= weights.sum()
+    tables = np.column_stack([tables, tables.sum(axis=1)])
+    mean = weights @ tables
+    return mean, np.sqrt(weights @ (tables - mean) ** 2)
+
+
+@pytest.mark.parametrize("model", [PAIR, ZERO], ids=["pair", "impossible cell"])
+@pytest.mark.parametrize("is_private", [False, True])
+def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(model, is_private):
+    """Means within .12 posterior standard deviations, and deviations within a tenth: 20,000 draws of 40 sweeps."""
+    rng = np.random.default_rng(5)
+    counts, _ = simulated_counts(model, 15, rng)
+    evidence = gather(released(model, counts, rng, total=None if is_private else 15))
+    totals = range(6, 31) if is_private else [15]
+    mean, sd = enumerated(evidence, 0.4, totals)
+    known = {"total_range": (6, 30)} if is_private else {"total": 15}
+    formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
+    drawn = formulation.sample(draws=10_000, tune=300, chains=2, seed=1, time_limit=0.0)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
+    varies = sd > 1e-9
+    assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.12
+    assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.1)
+    assert found[:, ~varies] == pytest.approx(np.broadcast_to(mean[~varies], found[:, ~varies].shape))
+
+
+@pytest.mark.parametrize("total", [None, 20])
+def test_a_chain_that_starts_in_its_law_stays_in_it(total):
+    """Shapes, counts, N and noise from their joint law; the chain's law has them still: two-sample tests at 1e-4."""
+    rng, first, last = np.random.default_rng(3), [], []
+    known = {"total": 20} if total else {"total_range": (5, 60)}
+    blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
+    for _ in range(400):
+        drawn = ExactTable(evidence=gather(blank), **known).prior_draws(1, rng)
+        evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            chain = ExactTable(evidence=evidence, **known)
+        kept = chain.sample(draws=1, tune=400, chains=1, seed=int(rng.integers(2**32)))
+        finished = chain.finish(kept.draws, rng)
+        first.append(
+            [drawn.total[0, 0], drawn.counts[0, 0, 0], *drawn.marginals[0, 0].reshape(3, 3).sum(axis=1)]
+        )
+        last.append(
+            [
+                finished.total[0, 0],
+                finished.counts[0, 0, 0],
+                *finished.marginals[0, 0].reshape(3, 3).sum(axis=1),
+            ]
+        )
+    for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
+        assert ks_2samp(before, after).pvalue > 1e-4
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_empty_cells_of_a_long_table_add_nothing_to_the_number_of_records():
+    """2,000 records in 20 of 900 cells: with a floor of .1 in each, N is five standard errors too large."""
+    rng = np.random.default_rng(0)
+    counts = np.zeros(900)
+    counts[:20] = rng.multinomial(2000, rng.dirichlet(np.ones(20)))
+    model = specification({"a": list(range(45)), "b": list(range(20))}, [("a", "b")])
+    release = noisy_release(model, counts, Gaussian(3.0), rng)
+    posterior = LatentCounts().fit(release, rng=1, chains=2, draws=90, tune=200)
+    assert posterior.stats["formulation"] == "exact"
+    assert abs(posterior.stats["total"] - 2000) < 3 * posterior.stats["total_standard_error"]
