@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -94,6 +94,19 @@ class NoiseLaw(ABC):
     @abstractmethod
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw noise for a simulation: int64 of a law of whole numbers, else float. It protects nobody."""
+
+    @classmethod
+    def of_variance(cls, variance: float) -> Self:
+        """Return the law that has this variance, records squared.
+
+        Raises
+        ------
+        ArgumentError
+            The variance is not positive and finite, or the law is not fixed by it.
+        """
+        raise ArgumentError(
+            f"a variance must fix the noise law, which it does not for {cls.__name__}; give the law itself."
+        )
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return whole numbers plus noise for a release.
