@@ -9,7 +9,7 @@ from typing import ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import generator, number_array, positive_finite
+from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import Kernel, ScaledLaw, shape
 
@@ -95,6 +95,10 @@ class Gaussian(ScaledLaw):
     def of_variance(cls, variance: float) -> Self:
         """Return the law whose scale is the root of the variance."""
         return cls(math.sqrt(positive_finite("variance", variance)))
+
+    def summed(self, count: int) -> Gaussian:
+        """Return the normal law of so many times the variance."""
+        return Gaussian(self.scale * math.sqrt(whole_number("count", count, 1)))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""
