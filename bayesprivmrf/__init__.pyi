@@ -1,4 +1,4 @@
-from . import network, queries
+from . import network, queries, readers
 from .citation import citation
 from .evaluation import compare, holdout_log_likelihood, kl_divergence
 from .inference import (
@@ -40,6 +40,7 @@ __all__ = [
     "load_release",
     "network",
     "queries",
+    "readers",
     "uniform_solution",
 ]
 

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -95,6 +95,35 @@ class NoiseLaw(ABC):
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw noise for a simulation: int64 of a law of whole numbers, else float. It protects nobody."""
 
+    @classmethod
+    def of_variance(cls, variance: float) -> Self:
+        """Return the law that has this variance, records squared.
+
+        Raises
+        ------
+        ArgumentError
+            The variance is not positive and finite, or the law is not fixed by it.
+        """
+        raise ArgumentError(
+            f"a variance must fix the noise law, which it does not for {cls.__name__}; give the law itself."
+        )
+
+    def summed(self, count: int) -> NoiseLaw:
+        """Return the law of the sum of so many independent draws, where it is one of the library's.
+
+        Raises
+        ------
+        ArgumentError
+            It is none.
+        """
+        if whole_number("count", count, 1) == 1:
+            return self
+        raise ArgumentError(
+            f"a sum of {count} numbers with {self.name} noise has a noise law that is none of the "
+            f"library's; measure the "
+            "numbers themselves, by a model that has their variables."
+        )
+
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return whole numbers plus noise for a release.
 
@@ -142,14 +171,16 @@ class NoiseLaw(ABC):
         named = REGISTRY.get(getattr(self, "name", ""))
         if settings is None or not settings.frozen or not _is_same(named, type(self)):
             raise ArgumentError(
-                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no release with this "
+                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no "
+                f"release with this "
                 "noise could be read again; write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`."
             )
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
             if not (isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
                 raise ArgumentError(
-                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file could "
+                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file "
+                    f"could "
                     f"hold it, got {type(value).__name__}; convert it in `__post_init__`."
                 )
         written = {"name": self.name, **values}
@@ -157,7 +188,8 @@ class NoiseLaw(ABC):
             json.dumps(written, ensure_ascii=False).encode()
         except ValueError:  # half of a surrogate pair, or a number of thousands of digits
             raise ArgumentError(
-                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 can hold."
+                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 "
+                f"can hold."
             ) from None
         return written
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import generator, number_array
+from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import Kernel, ScaledLaw, shape
 
@@ -48,6 +48,11 @@ class Laplace(ScaledLaw):
         """Sign of the residual over b."""
         return np.sign(number_array("residual", residual, float)) / self.scale
 
+    @classmethod
+    def of_variance(cls, variance: float) -> Self:
+        r"""Return the law of scale :math:`\sqrt{\text{variance} / 2}`."""
+        return cls(math.sqrt(positive_finite("variance", variance) / 2))
+
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""
         return generator(rng).laplace(0.0, self.scale, shape(size))
@@ -85,6 +90,15 @@ class Gaussian(ScaledLaw):
     def score(self, residual: ArrayLike) -> np.ndarray:
         """The residual over s squared."""
         return number_array("residual", residual, float) / self.scale / self.scale
+
+    @classmethod
+    def of_variance(cls, variance: float) -> Self:
+        """Return the law whose scale is the root of the variance."""
+        return cls(math.sqrt(positive_finite("variance", variance)))
+
+    def summed(self, count: int) -> Gaussian:
+        """Return the normal law of so many times the variance."""
+        return Gaussian(self.scale * math.sqrt(whole_number("count", count, 1)))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""

@@ -19,6 +19,7 @@ __all__ = [
     "Laplace",
     "NoNoise",
     "NoiseLaw",
+    "named_law",
     "noise_from_dict",
 ]
 
@@ -42,6 +43,21 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
         raise ArgumentError(f"`values` must map `name` and a law's fields, got a {type(values).__name__}.")
     settings = dict(values)
     name = settings.pop("name")
+    law = named_law(name)
+    try:
+        return law(**settings)
+    except TypeError as error:
+        raise ArgumentError(f"`values` must hold the fields of the noise law {name!r}: {error}.") from None
+
+
+def named_law(name: str) -> type[NoiseLaw]:
+    """Return the class of the noise law that files call by a name.
+
+    Raises
+    ------
+    ArgumentError
+        No law of that name was defined or installed.
+    """
     if name not in REGISTRY:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
             point.load()
@@ -50,7 +66,4 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
             f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import or install the "
             "package that defines it, whose entry point must have this name, or update this one."
         )
-    try:
-        return REGISTRY[name](**settings)
-    except TypeError as error:
-        raise ArgumentError(f"`values` must hold the fields of the noise law {name!r}: {error}.") from None
+    return REGISTRY[name]

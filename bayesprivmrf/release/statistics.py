@@ -123,9 +123,9 @@ class NoisyStatistics(Released):
     def from_tables(
         cls,
         network: DiscreteMarkovNetwork | ModelSpecification,
-        tables: Mapping[Any, Any],
+        tables: Mapping[Any, Any] | Sequence[tuple[Any, Any]],
         *,
-        noise: NoiseLaw | Mapping[Any, NoiseLaw],
+        noise: NoiseLaw | Mapping[Any, Any] | Sequence[Any] | np.ndarray,
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
@@ -134,15 +134,24 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         network
-            The declared model; `tables` must hold exactly its measured cliques.
+            The declared model; each table lies inside one of its cliques, and each variable in a table.
         tables
-            Noisy counts by clique: arrays whose axes are the variables of the key, in its order.
+            Noisy counts by scope: arrays whose axes are the variables of the key, in its order. Tables may nest and
+            overlap. A list of pairs ``(scope, array)`` may have a scope several times, for tables measured apart.
         noise
-            The law of the noise in every table, or one by clique.
+            The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
+            A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's
+            states; or an array of variances, for normal noise, in which 0 is an exact number.
         guarantee
             What the publisher promised, if anything.
         total
             The number of records, where it is public.
+
+        Returns
+        -------
+        NoisyStatistics
+            One with `tables` where they are one table for each clique, each with one law. Otherwise one that has
+            `measurements` and no `tables`.
 
         Raises
         ------
@@ -150,17 +159,27 @@ class NoisyStatistics(Released):
             Tables and noise laws do not fit the model.
         PrivacyError
             The guarantee contradicts the noise or the total.
+
+        Examples
+        --------
+        >>> import bayesprivmrf as bpm
+        >>> from bayesprivmrf.privacy import Laplace
+        >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+        >>> release = bpm.NoisyStatistics.from_tables(
+        ...     network,
+        ...     {"ill": [81.0, 17.5], ("smokes", "ill"): [[52.5, 9.0], [30.0, 8.5]]},
+        ...     noise={"ill": Laplace(1.0), ("smokes", "ill"): [[32.0, 32.0], [8.0, 8.0]]},  # the second: variances
+        ... )
+        >>> [len(each.values) for each in release.measurements]
+        [2, 2, 2]
         """
+        from bayesprivmrf.release.given import is_plain, measurements_of_tables
+
         model = ModelSpecification.from_pgmpy(network)
-        if not isinstance(tables, Mapping):
-            raise ArgumentError(f"`tables` must map cliques to arrays, got {type(tables).__name__}.")
+        if not isinstance(tables, Mapping) or not is_plain(model, tables, noise):
+            given = measurements_of_tables(model, tables, noise)
+            return cls.from_measurements(model, given, guarantee=guarantee, total=total)
         arrays = [np.asarray(_entry(tables, c, "tables").transpose(_axes(tables, c))) for c in model.cliques]
-        for key in tables:
-            if not any(set(_as_clique(key)) == set(clique) for clique in model.cliques):
-                raise ModelError(
-                    f"`tables` holds {key!r}, which is not a measured clique of the network; "
-                    f"those are {', '.join(map(repr, model.cliques))}."
-                )
         for clique, array in zip(model.cliques, arrays, strict=True):
             if array.dtype.kind not in "iuf":
                 raise ModelError(f"the table of {clique!r} must be numeric, got dtype {array.dtype}.")
@@ -469,7 +488,7 @@ def _axes(mapping: Mapping[Any, Any], clique: tuple[Any, ...]) -> list[int]:
     return [key.index(variable) for variable in clique]
 
 
-def _law(noise: NoiseLaw | Mapping[Any, NoiseLaw], clique: tuple[Any, ...]) -> NoiseLaw:
+def _law(noise: Any, clique: tuple[Any, ...]) -> NoiseLaw:
     law = _entry(noise, clique, "noise") if isinstance(noise, Mapping) else noise
     if not isinstance(law, NoiseLaw):
         raise ArgumentError(

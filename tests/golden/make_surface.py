@@ -44,6 +44,7 @@ PACKAGES = (
     "bayesprivmrf.plots",
     "bayesprivmrf.privacy",
     "bayesprivmrf.queries",
+    "bayesprivmrf.readers",
     "bayesprivmrf.records",
     "bayesprivmrf.release",
     "bayesprivmrf.reproduce",

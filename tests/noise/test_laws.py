@@ -52,6 +52,21 @@ def test_moments_and_mass_of_real_laws_match_quadrature(family, scale):
     assert expect(abs) == pytest.approx(law.mean_absolute, rel=1e-7)
 
 
+@pytest.mark.parametrize("variance", [1e-6, 0.01, 0.3, 1.0, 4.063041, 7963.25, 1e8])
+@pytest.mark.parametrize("family", [*DISCRETE, *CONTINUOUS])
+def test_a_law_of_a_variance_has_it(family, variance):
+    assert family.of_variance(variance).variance == pytest.approx(variance, rel=1e-9)
+    for wrong in (0, -1.0, math.nan, math.inf):
+        with pytest.raises(ArgumentError, match="`variance` must be positive"):
+            family.of_variance(wrong)
+
+
+def test_no_noise_has_no_other_variance_than_zero():
+    assert NoNoise.of_variance(0) == NoNoise()
+    with pytest.raises(ArgumentError, match="no noise must be 0"):
+        NoNoise.of_variance(1.0)
+
+
 def test_log_densities_match_scipy():
     r = np.linspace(-7, 7, 29)
     np.testing.assert_allclose(Laplace(1.7).log_density(r), stats.laplace(scale=1.7).logpdf(r))

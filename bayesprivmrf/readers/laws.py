@@ -1,0 +1,147 @@
+"""The law of somebody else's noise, from what they say of it: a family, and its scale or variance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.noise import NoiseLaw, NoNoise
+from bayesprivmrf.noise.laws import named_law
+from bayesprivmrf.release.given import law_of_variance
+
+__all__ = ["family", "law_of_deviation", "stated_laws"]
+
+_AGREE = 1e-3
+"""How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded."""
+
+
+def family(noise: Any) -> type[NoiseLaw]:
+    """Return the class of noise laws that is meant by a class, or by the name that files have for it.
+
+    Raises
+    ------
+    ArgumentError
+        It is neither.
+    """
+    if isinstance(noise, type) and issubclass(noise, NoiseLaw):
+        return noise
+    if isinstance(noise, str):
+        return named_law(noise)
+    raise ArgumentError(
+        "`noise` must be a family of noise laws, such as DiscreteGaussian or 'discrete-gaussian', got "
+        f"{type(noise).__name__}."
+    )
+
+
+def law_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
+    """Return a family's law of a standard deviation.
+
+    Raises
+    ------
+    ArgumentError
+        It is no number, negative, or not finite.
+    """
+    number = _number("the standard deviation of a measurement", deviation)
+    return law_of_variance(kind, number**2)
+
+
+def stated_laws(
+    count: int,
+    noise: Any,
+    *,
+    names: Sequence[Any] | None = None,
+    scales: Sequence[Any] | None = None,
+    variances: Sequence[Any] | None = None,
+) -> list[NoiseLaw]:
+    """Return the law of each of some rows.
+
+    Parameters
+    ----------
+    count
+        How many rows there are.
+    noise
+        A law of all rows, a family whose parameter each row states, or None.
+    names, scales, variances
+        What each row says of its law; None where there is no such column.
+
+    Raises
+    ------
+    ArgumentError
+        A law is not stated, is stated twice, lacks its parameter, or has two that contradict each other.
+    """
+    columns = {"law": names, "scale": scales, "variance": variances}
+    given = [f"`{name}`" for name, column in columns.items() if column is not None]
+    if isinstance(noise, NoiseLaw):
+        if given:
+            raise ArgumentError(
+                f"`noise` must be a family of laws beside a column {given[0]}, got a whole law; leave one "
+                f"of them out."
+            )
+        return [noise] * count
+    if names is not None and noise is not None:
+        raise ArgumentError(
+            "`noise` must be left out beside a column `law`, which states the law of each row."
+        )
+    if names is None and noise is None:
+        raise ArgumentError(
+            "the law of the noise must be stated, and no variance tells it: write "
+            "noise='discrete-gaussian', "
+            "noise=Laplace(2.0) or another, or add a column `law`."
+        )
+    known: dict[Any, NoiseLaw] = {}
+    laws = []
+    for row in range(count):
+        said = tuple(None if column is None else column[row] for column in (names, scales, variances))
+        key = tuple(map(str, said))
+        if key not in known:
+            name, scale, variance = said
+            known[key] = _law(family(noise if name is None else str(name).strip()), scale, variance)
+        laws.append(known[key])
+    return laws
+
+
+def _law(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
+    has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
+    if not has_scale and not has_variance:
+        if kind is NoNoise:
+            return NoNoise()
+        raise ArgumentError(
+            f"the law {kind.name!r} must have its parameter in each row, a `scale` or a `variance`, got "
+            f"none; add it."
+        )
+    by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
+    by_variance = law_of_variance(kind, _number("`variance`", variance)) if has_variance else None
+    if by_scale is None or by_variance is None:
+        return by_scale or by_variance  # type: ignore[return-value]
+    if not math.isclose(by_scale.variance, by_variance.variance, rel_tol=_AGREE):
+        raise ArgumentError(
+            f"`scale` and `variance` of the law {kind.name!r} must be of one law and one unit, but "
+            f"contradict each "
+            "other in some row; leave out the column that is wrong."
+        )
+    return by_scale
+
+
+def _of_scale(kind: type[NoiseLaw], scale: float) -> NoiseLaw:
+    try:
+        return kind(scale)  # type: ignore[call-arg]
+    except TypeError:
+        raise ArgumentError(
+            f"the law {kind.name!r} is not fixed by a `scale` alone; give the law itself as `noise`."
+        ) from None
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
+
+
+def _number(what: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentError(f"{what} must be a finite number of at least 0, got another.")
+    return number

@@ -1,0 +1,204 @@
+"""Tables that somebody else published, as measurements: nested or repeated ones, and a law for each table or cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.checks import number_array
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import label_key
+from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
+from bayesprivmrf.queries import Query, table, weighted
+from bayesprivmrf.release.measurement import Measurement
+
+__all__ = ["as_scope", "by_law", "is_plain", "law_of_variance", "measurements_of_tables"]
+
+
+def as_scope(key: Any) -> tuple[Any, ...]:
+    """Return the variables of a table's key: one variable stands for itself."""
+    return key if isinstance(key, tuple) else (key,)
+
+
+def is_plain(model: ModelSpecification, tables: Mapping[Any, Any], noise: Any) -> bool:
+    """Whether tables are one for each clique, each with one law."""
+    keys = [frozenset(as_scope(key)) for key in tables]
+    laws = noise.values() if isinstance(noise, Mapping) else [noise]
+    is_one_each = len(keys) == len(model.cliques) and set(keys) == set(map(frozenset, model.cliques))
+    return is_one_each and all(isinstance(law, NoiseLaw) for law in laws)
+
+
+def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -> list[Measurement]:
+    """Return the measurements of tables inside the cliques, in the order in which they were given."""
+    pairs = _pairs(tables)
+    _refuse_uncovered(model, [scope for scope, _ in pairs])
+    laws = _laws(noise, [scope for scope, _ in pairs])
+    found = []
+    for (scope, values), law in zip(pairs, laws, strict=True):
+        shape = tuple(len(model.domain.states_of(v)) for v in scope)
+        array = number_array(f"the table of {scope!r}", values)
+        if array.shape != shape:
+            raise ModelError(
+                f"the table of {scope!r} must have shape {shape}, one axis a variable, got {array.shape}."
+            )
+        found += by_law(model, table(*scope), array.ravel(), _cell_laws(model, scope, shape, law))
+    return found
+
+
+def by_law(
+    model: ModelSpecification, query: Query, values: np.ndarray, laws: NoiseLaw | Sequence[NoiseLaw]
+) -> list[Measurement]:
+    """Return measurements of a query whose rows may have laws of their own: one for each law.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    query
+        A query of one scope.
+    values
+        The noisy answers, shape (rows,).
+    laws
+        One law, or one a row.
+    """
+    if isinstance(laws, NoiseLaw):
+        return [Measurement(query, values, laws)]
+    rows: dict[NoiseLaw, list[int]] = {}
+    for row, law in enumerate(laws):
+        rows.setdefault(law, []).append(row)
+    if len(rows) == 1:
+        return [Measurement(query, values, next(iter(rows)))]
+    bound = query.bind(model)
+    (scope,) = bound.scopes
+    return [
+        Measurement(
+            weighted(*scope, matrix=bound.matrix[held], labels=[bound.labels[row] for row in held]),
+            values[held],
+            law,
+        )
+        for law, held in rows.items()
+    ]
+
+
+def law_of_variance(family: type[NoiseLaw], variance: float) -> NoiseLaw:
+    """Return a family's law of a variance; for a variance of zero, that of an exact number."""
+    return NoNoise() if variance == 0 else family.of_variance(variance)
+
+
+def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    if isinstance(tables, Mapping):
+        return [(as_scope(key), array) for key, array in tables.items()]
+    example = "write {('a', 'b'): table} or [(('a', 'b'), table), ...]"
+    if isinstance(tables, str | bytes) or not isinstance(tables, Sequence):
+        raise ArgumentError(f"`tables` must map scopes to arrays, got {type(tables).__name__}; {example}.")
+    for pair in tables:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise ArgumentError(
+                f"`tables` must hold pairs of a scope and its table, got a {type(pair).__name__}; {example}."
+            )
+    return [(as_scope(key), array) for key, array in tables]
+
+
+def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...]]) -> None:
+    """Raise where a key lies in no clique, or a variable in no key."""
+    for scope in scopes:
+        if not any(set(scope) <= set(clique) for clique in model.cliques) or not scope:
+            raise ModelError(
+                f"`tables` holds {scope!r}, which is not a measured clique of the network, nor inside one; "
+                f"those are {', '.join(map(repr, model.cliques))}."
+            )
+    told = {variable for scope in scopes for variable in scope}
+    for clique in model.cliques:
+        if not set(clique) <= told:
+            raise ModelError(
+                f"`tables` must have an entry for the clique {clique!r}, or tables inside it of all its variables, "
+                "got none; `from_measurements` takes what tells nothing of some variables."
+            )
+
+
+def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return what was said of each table's noise."""
+    if isinstance(noise, Mapping):
+        return [_entry(noise, scope) for scope in scopes]
+    if isinstance(noise, list | tuple):
+        if len(noise) != len(scopes):
+            raise ArgumentError(
+                f"`noise` must hold one law for each of the {len(scopes)} tables, got {len(noise)}; write one law "
+                "for all tables, or map each scope to its own."
+            )
+        return list(noise)
+    return [noise] * len(scopes)
+
+
+def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> Any:
+    for exactly in (True, False):
+        for key, law in noise.items():
+            given = as_scope(key)
+            if given == scope if exactly else set(given) == set(scope):
+                return law
+    raise ModelError(f"`noise` must have an entry for the table of {scope!r}, got none.")
+
+
+def _cell_laws(
+    model: ModelSpecification, scope: tuple[Any, ...], shape: tuple[int, ...], law: Any
+) -> NoiseLaw | list[NoiseLaw]:
+    """Return a table's law, or that of each cell in C order."""
+    if isinstance(law, NoiseLaw):
+        return law
+    if isinstance(law, Mapping):
+        return _mapped_laws(model, scope, law)
+    given = np.asarray(law, dtype=object if _holds_laws(law) else None)
+    if given.dtype.kind not in "iufO" or given.ndim == 0:
+        raise ArgumentError(
+            f"`noise` must be a noise law, such as Laplace(scale=2.0), or an array of laws or of variances, got "
+            f"{type(law).__name__}."
+        )
+    if given.shape != shape:
+        raise ModelError(
+            f"the array of laws or variances of {scope!r} must have the table's shape {shape}, got {given.shape}."
+        )
+    if given.dtype.kind == "O":
+        return [_checked_law(each) for each in given.ravel()]
+    variances = given.ravel().astype(float)
+    if not (np.isfinite(variances) & (variances >= 0)).all():
+        raise ArgumentError(
+            f"the variances of {scope!r} must be finite and not negative, got another; 0 stands for an exact number."
+        )
+    laws = {variance: law_of_variance(Gaussian, variance) for variance in set(variances.tolist())}
+    return [laws[variance] for variance in variances.tolist()]
+
+
+def _holds_laws(law: Any) -> bool:
+    while isinstance(law, list | tuple | np.ndarray) and len(law):
+        law = law[0]
+    return isinstance(law, NoiseLaw)
+
+
+def _mapped_laws(
+    model: ModelSpecification, scope: tuple[Any, ...], laws: Mapping[Any, Any]
+) -> list[NoiseLaw]:
+    """Return the laws of a mapping from each cell, by its labels, in C order."""
+    given = {tuple(label_key(label) for label in as_scope(cell)): law for cell, law in laws.items()}
+    cells = [
+        tuple(label_key(label) for label in cell)
+        for cell in product(*(model.domain.states_of(v) for v in scope))
+    ]
+    if set(given) != set(cells):
+        raise ModelError(
+            f"the laws of {scope!r} must be one for each of its {len(cells)} cells, keyed by states such as "
+            f"{tuple(model.domain.states_of(v)[0] for v in scope)!r}, got {len(given)} "
+            f"of which {len(set(given) & set(cells))} are cells of it."
+        )
+    return [_checked_law(given[cell]) for cell in cells]
+
+
+def _checked_law(law: Any) -> NoiseLaw:
+    if not isinstance(law, NoiseLaw):
+        raise ArgumentError(
+            f"`noise` must be a noise law, such as Laplace(scale=2.0), got {type(law).__name__}."
+        )
+    return law

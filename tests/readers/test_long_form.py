@@ -1,0 +1,202 @@
+"""Noisy counts in long form are read as the tables that they are, and anything else is refused."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError, UndeclaredStateError
+from bayesprivmrf.privacy import DiscreteGaussian, Gaussian, Laplace, NoNoise, PrivacyGuarantee
+from bayesprivmrf.readers import read_counts
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+NETWORK = bpm.declare({"smokes": ["no", "yes"], "age": [20, 40, 60]}, [("smokes", "age")])
+COLUMNS = {
+    "smokes": ["yes", "no", "*", "*", "*", "yes", "yes", "yes", "no", "no", "no"],
+    "age": ["*", "*", "60", "20", "40", "40", "20", "60", "20", "60", "40"],
+    "value": [41, 61, 17, 50, 33, 13, 22, 6, 29, 11, 20],
+    "scale": [1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3],
+}
+EXPECTED = NoisyStatistics.from_measurements(
+    NETWORK,
+    [
+        Measurement(q.table("smokes"), [61, 41], DiscreteGaussian(1)),
+        Measurement(q.table("age"), [50, 33, 17], DiscreteGaussian(2)),
+        Measurement(q.table("smokes", "age"), [29, 20, 11, 22, 13, 6], DiscreteGaussian(3)),
+    ],
+)
+
+
+def written(tmp_path, columns):
+    place = tmp_path / "counts.csv"
+    with place.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
+    return place
+
+
+def changed(**columns):
+    """The columns with others in their place; None leaves one out."""
+    found = {**COLUMNS, **columns}
+    return {name: column for name, column in found.items() if column is not None}
+
+
+@pytest.mark.parametrize("as_source", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table, dict, None])
+def test_files_and_frames_are_read_alike(tmp_path, as_source):
+    source = written(tmp_path, COLUMNS) if as_source is None else as_source(COLUMNS)
+    assert read_counts(NETWORK, source, noise="discrete-gaussian") == EXPECTED
+    assert read_counts(NETWORK, source, noise=DiscreteGaussian).guarantee is None
+
+
+def test_missing_entries_are_summed_over_and_numbers_are_states():
+    ages = [None if a == "*" else float(a) for a in COLUMNS["age"]]
+    frame = pd.DataFrame(changed(age=ages, smokes=[None if s == "*" else s for s in COLUMNS["smokes"]]))
+    assert read_counts(NETWORK, frame, noise="discrete-gaussian") == EXPECTED
+
+
+def test_a_variable_without_a_column_is_summed_over():
+    release = read_counts(NETWORK, {"age": [20, 40, 60], "value": [5.5, 3, 2]}, noise=Laplace(2.0))
+    assert [(m.query, m.noise) for m in release.measurements] == [(q.table("age"), Laplace(2.0))]
+
+
+def test_a_row_of_no_state_is_the_number_of_records():
+    release = read_counts(
+        NETWORK,
+        {"age": [20, 40, 60, "*"], "value": [5.5, 3, 2, 11], "variance": [4, 4, 4, 0]},
+        noise=Gaussian,
+    )
+    assert release.estimated_total == 11
+    assert release.total_standard_error == 0
+    assert release.measurements[1].noise == NoNoise()
+
+
+def test_laws_may_differ_from_row_to_row():
+    laws = ["discrete-gaussian"] * 2 + ["none"] * 3 + ["laplace"] * 6
+    scales = ["1"] * 2 + [""] * 3 + ["2"] * 5 + ["4"]
+    release = read_counts(NETWORK, changed(law=laws, scale=scales))
+    assert [m.noise for m in release.measurements] == [
+        DiscreteGaussian(1),
+        NoNoise(),
+        Laplace(2),
+        Laplace(4),
+    ]
+    assert [len(m.values) for m in release.measurements] == [2, 3, 5, 1]
+
+
+def test_variances_give_the_law_of_that_variance():
+    release = read_counts(NETWORK, changed(scale=None, variance=[8.0] * 11), noise="laplace")
+    assert [m.noise for m in release.measurements] == [Laplace(2.0)] * 3
+
+
+def test_a_query_column_tells_repeated_tables_apart():
+    rows = {"age": [20, 40, 60] * 2, "value": [5, 3, 2, 6, 3, 1], "query": ["a"] * 3 + ["b"] * 3}
+    assert [len(m.values) for m in read_counts(NETWORK, rows, noise=Laplace(2)).measurements] == [3, 3]
+    del rows["query"]
+    with pytest.raises(DataError, match=r"3 rows for cells that it has already.*`query`"):
+        read_counts(NETWORK, rows, noise=Laplace(2))
+
+
+def test_groups_of_states_are_coarsenings():
+    groups = {"age": [{"<50": [20, 40], "50+": [60]}, {"all ages": [20, 40, 60]}]}
+    rows = {
+        "smokes": ["no", "no", "yes", "yes", "no", "yes", "*", "*", "*"],
+        "age": ["<50", "50+", "<50", "50+", "all ages", "all ages", 20, 40, 60],
+        "value": [49.5, 11, 35, 6, 61, 41, 50, 33, 17],
+    }
+    found = read_counts(NETWORK, rows, noise=Laplace(2), groups=groups)
+    assert [m.query for m in found.measurements] == [
+        q.coarsened("smokes", "age", age={"<50": [20, 40], "50+": [60]}),
+        q.coarsened("smokes", "age", groups={"age": {"all ages": [20, 40, 60]}}),
+        q.table("age"),
+    ]
+    assert found.measurements[0].values.tolist() == [49.5, 11, 35, 6]
+
+
+def test_columns_of_other_names_are_mapped(tmp_path):
+    renamed = {
+        "Smokes": COLUMNS["smokes"],
+        "age": COLUMNS["age"],
+        "n": COLUMNS["value"],
+        "s": COLUMNS["scale"],
+    }
+    names = {"smokes": "Smokes", "value": "n", "scale": "s"}
+    found = read_counts(NETWORK, written(tmp_path, renamed), noise="discrete-gaussian", columns=names)
+    assert found == EXPECTED
+
+
+def test_guarantee_and_total_are_those_given():
+    promise = PrivacyGuarantee(rho=0.5, adjacency="replace-one")
+    found = read_counts(NETWORK, COLUMNS, noise="discrete-gaussian", guarantee=promise, total=102)
+    assert (found.guarantee, found.total) == (promise, 102)
+
+
+@pytest.mark.parametrize(
+    ("columns", "kept", "error", "message"),
+    [
+        (changed(value=None, count=COLUMNS["value"]), {}, DataError, "column 'value', got none"),
+        (changed(value=None, Values=COLUMNS["value"]), {}, DataError, "'Values' is near"),
+        (changed(smokes=None, Smoke=COLUMNS["smokes"]), {}, DataError, "'Smoke' must be called 'smokes'"),
+        (changed(scale=None, variances=[1] * 11), {}, DataError, "'variances' must be called 'variance'"),
+        (changed(smokes=None, age=None), {}, DataError, "column of some variable"),
+        (changed(age=["21", *COLUMNS["age"][1:]]), {}, UndeclaredStateError, "declared states"),
+        (changed(value=["secret", *COLUMNS["value"][1:]]), {}, DataError, "finite numbers"),
+        (changed(value=[41.5, *COLUMNS["value"][1:]]), {}, ModelError, "whole numbers under"),
+        (changed(scale=None), {}, ArgumentError, "must have its parameter"),
+        (changed(scale=["", *COLUMNS["scale"][1:]]), {}, ArgumentError, "must have its parameter"),
+        (changed(scale=[-1, *COLUMNS["scale"][1:]]), {}, ArgumentError, "at least 0"),
+        (changed(variance=[7] * 11), {}, ArgumentError, "contradict each other"),
+        (changed(variance=[s * s for s in COLUMNS["scale"]]), {}, None, ""),
+        (changed(law=["laplace"] * 11), {}, ArgumentError, "must be left out"),
+        (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise law"),
+        (COLUMNS, {"noise": None}, ArgumentError, "the law of the noise must be stated"),
+        (COLUMNS, {"noise": Laplace(2.0)}, ArgumentError, "family of laws beside a column `scale`"),
+        (COLUMNS, {"noise": 3}, ArgumentError, "family of noise laws"),
+        ({n: c[:-1] for n, c in COLUMNS.items()}, {}, DataError, "each of its 6 cells, got 5"),
+        ({n: [*c, c[-1]] for n, c in COLUMNS.items()}, {}, DataError, "1 rows for cells"),
+        ({n: [] for n in COLUMNS}, {}, DataError, "a row at least"),
+        (changed(value=[0.041, 0.061, *COLUMNS["value"][2:]]), {"noise": "gaussian"}, ModelError, "one unit"),
+        (COLUMNS, {"total": 9000}, ModelError, "one unit"),
+        (COLUMNS, {"columns": {"Age": "age"}}, ArgumentError, "'age' is near"),
+        (COLUMNS, {"columns": {"age": "Alter"}}, DataError, "column 'Alter'"),
+        (COLUMNS, {"groups": {"age": {"<50": [20], "50+": [60]}}}, ArgumentError, "got 40 no times"),
+        (COLUMNS, {"groups": {"age": {"20": [20, 40], "50+": [60]}}}, ArgumentError, "labels of their own"),
+        (COLUMNS, {"groups": [1]}, ArgumentError, "must map variables"),
+    ],
+)
+def test_what_does_not_fit_is_refused(columns, kept, error, message):
+    if error is None:
+        assert read_counts(NETWORK, columns, noise="discrete-gaussian") == EXPECTED
+        return
+    with pytest.raises(error, match=message) as caught:
+        read_counts(NETWORK, columns, **{"noise": "discrete-gaussian", **kept})
+    assert "secret" not in str(caught.value)
+    assert isinstance(caught.value, BayesPrivMRFError)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "header and a row"),
+        ("smokes,value\nno\n", "line 2"),
+        ("value,value\n1,2\n", "each column once"),
+        ("smokes,value\n", "a row at least"),
+    ],
+)
+def test_a_broken_file_is_refused(tmp_path, text, message):
+    place = tmp_path / "counts.csv"
+    place.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_counts(NETWORK, place, noise=Laplace(1))
+
+
+def test_what_is_no_table_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_counts(NETWORK, tmp_path / "nothing.csv", noise=Laplace(1))
+    with pytest.raises(ArgumentError, match="CSV file or a data frame"):
+        read_counts(NETWORK, np.ones(3), noise=Laplace(1))

@@ -1,0 +1,125 @@
+"""Tables that somebody else published: nested, repeated, and with a law for each cell."""
+
+import numpy as np
+import pytest
+from inference.conftest import specification
+
+from bayesprivmrf import load_release
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import NaiveMLE
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.privacy import DiscreteGaussian, Gaussian, Laplace, NoNoise
+from bayesprivmrf.release import Measurement, NoisyMeasurements, NoisyStatistics
+
+MODEL = specification({"a": ["x", "y"], "b": [0, 1, 2]}, [("a", "b")])
+PAIRS = np.array([[50.0, 20.5, 9.0], [31.0, 7.0, 2.5]])
+VARIANCES = np.array([[1.0, 4.0, 4.0], [400.0, 1.0, 90000.0]])
+
+
+def test_nested_tables_are_the_measurements_that_they_are():
+    release = NoisyStatistics.from_tables(
+        MODEL, {"a": [80.0, 41.0], ("b", "a"): PAIRS.T}, noise={"a": Laplace(1.0), ("a", "b"): Laplace(3.0)}
+    )
+    asked = [
+        Measurement(q.table("a"), [80.0, 41.0], Laplace(1.0)),
+        Measurement(q.table("b", "a"), PAIRS.T.ravel(), Laplace(3.0)),
+    ]
+    assert release == NoisyStatistics.from_measurements(MODEL, asked)
+    assert isinstance(release, NoisyMeasurements)
+
+
+def test_a_table_that_was_measured_twice_counts_twice():
+    noise = [Gaussian(1.0), Gaussian(2.0)]
+    pairs = [(("a", "b"), PAIRS), (("b", "a"), PAIRS.T + 1)]
+    for tables in (pairs, dict(pairs)):
+        laws = noise if tables is pairs else {key: law for (key, _), law in zip(pairs, noise, strict=True)}
+        release = NoisyStatistics.from_tables(MODEL, tables, noise=laws)
+        assert [each.noise for each in release.measurements] == noise
+        assert release.estimated_total == pytest.approx((120 * 4 + 126) / 5)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {("a", "b"): VARIANCES},
+        VARIANCES,
+        [[[Gaussian(variance**0.5) for variance in row] for row in VARIANCES]],
+        {("b", "a"): VARIANCES},
+        {
+            ("a", "b"): {
+                (a, b): Gaussian(VARIANCES[i, b] ** 0.5) for i, a in enumerate("xy") for b in (2, 0, 1)
+            }
+        },
+    ],
+    ids=["variances of a table", "variances", "laws", "another order of the key", "by states"],
+)
+def test_each_cell_keeps_its_own_law(noise, tmp_path):
+    release = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=noise)
+    evidence = gather(release)
+    spread = np.asarray(evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise]))
+    np.testing.assert_allclose(spread, VARIANCES.ravel())
+    np.testing.assert_allclose(evidence.matrix.T @ evidence.noisy_counts, PAIRS.ravel())
+    assert release.estimated_total == pytest.approx(PAIRS.sum())
+    assert release.total_standard_error == pytest.approx(VARIANCES.sum() ** 0.5)
+    release.save(tmp_path / "r")
+    assert load_release(tmp_path / "r") == release
+
+
+def test_laws_by_cell_that_are_one_law_are_the_plain_release():
+    plain = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=Gaussian(2.0))
+    again = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=np.full((2, 3), 4.0))
+    assert again == plain
+    assert type(again) is NoisyStatistics
+
+
+def test_least_squares_weighs_each_cell_by_its_own_variance():
+    """With one sum known, the unbiased estimate of least variance has a closed form."""
+    release = NoisyStatistics.from_tables(
+        MODEL, {("a", "b"): PAIRS, "a": [81.0, 39.0]}, noise={("a", "b"): VARIANCES, "a": NoNoise()}
+    )
+    found = least_squares(gather(release)).counts.reshape(2, 3)
+    gap = np.array([81.0, 39.0]) - PAIRS.sum(axis=1)
+    share = VARIANCES / VARIANCES.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, PAIRS + share * gap[:, np.newaxis], atol=0.01)
+
+
+def test_a_zero_variance_is_an_exact_cell():
+    variances = VARIANCES.copy()
+    variances[0, 0] = 0
+    release = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=variances)
+    assert {law.name for law in release.noise} == {"none", "gaussian"}
+    assert NaiveMLE(ridge=0).fit(release).marginal(["a", "b"]).to_numpy()[0, 0] == pytest.approx(50 / 120)
+
+
+def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
+    upper = Measurement(q.weighted("b", matrix=[[1, 1, 0]]), [90.0], Gaussian(3.0))
+    lower = Measurement(q.weighted("b", matrix=[[0, 0, 1]]), [11.0], Gaussian(4.0))
+    release = NoisyStatistics.from_measurements(MODEL, [upper, lower])
+    assert (release.estimated_total, release.total_standard_error) == pytest.approx((101.0, 5.0))
+    with pytest.raises(ModelError, match="number of records"):
+        gather(NoisyStatistics.from_measurements(MODEL, [upper]))
+
+
+@pytest.mark.parametrize(
+    ("tables", "noise", "error", "message"),
+    [
+        ({"a": [1, 2]}, Laplace(1.0), ModelError, "entry for the clique"),
+        ({("a", "b"): PAIRS, ("a", "z"): [1]}, Laplace(1.0), ModelError, "nor inside one"),
+        ({("a", "b"): PAIRS, "b": [1, 2]}, Laplace(1.0), ModelError, r"shape \(3,\)"),
+        ({("a", "b"): PAIRS, "a": [1, 2]}, {"a": Laplace(1.0)}, ModelError, "entry for the table"),
+        ([(("a", "b"), PAIRS)], [Laplace(1.0)] * 2, ArgumentError, "each of the 1 tables"),
+        ([PAIRS], Laplace(1.0), ArgumentError, "pairs of a scope"),
+        (PAIRS, Laplace(1.0), ArgumentError, "must map"),
+        ({("a", "b"): PAIRS}, VARIANCES.T, ModelError, r"table's shape \(2, 3\)"),
+        ({("a", "b"): PAIRS}, -VARIANCES, ArgumentError, "not negative"),
+        ({("a", "b"): PAIRS}, {("a", "b"): {("x", 0): Laplace(1.0)}}, ModelError, "each of its 6 cells"),
+        ({("a", "b"): PAIRS}, "laplace", ArgumentError, "must be a noise law"),
+        ({("a", "b"): PAIRS, "a": [1, 2]}, Laplace, ArgumentError, "must be a noise law"),
+        ({("a", "b"): PAIRS, "a": [1, 2]}, DiscreteGaussian(1.0), ModelError, "whole numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tables, noise, error, message):
+    with pytest.raises(error, match=message):
+        NoisyStatistics.from_tables(MODEL, tables, noise=noise)
