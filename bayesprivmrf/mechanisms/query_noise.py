@@ -47,9 +47,9 @@ from bayesprivmrf.queries.sensitivity import moves
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["QueryNoise", "least_variance_shares", "noise_of_queries", "with_best_shares"]
+__all__ = ["QueryNoise", "least_variance_shares", "noise_of_queries", "with_best_weights"]
 
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-2
 """Of what an even split gives: so much every query keeps, however little it tells of the model's tables."""
 
 _TOLERANCE = 1e-3
@@ -179,10 +179,10 @@ def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[f
     return tuple((shares / shares.sum()).tolist())
 
 
-def with_best_shares(
+def with_best_weights(
     frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseLaw], *, knows_total: bool
 ) -> pd.DataFrame:
-    """Add, to a preview of tables, the shares of least forecast variance, and what they would gain.
+    """Add, to what a preview of tables holds beside its rows, the weights of least forecast variance and their gain.
 
     The gain is that of noise whose variance goes as the square of its scale, which integer noise nears from a scale
     of one record on.
@@ -198,8 +198,11 @@ def with_best_shares(
     present /= present.sum()
     best = np.array(least_variance_shares(told, np.ones(len(noise)), power))
     saved = 1 - told.variance(best**power)[0] / told.variance(present**power)[0]
-    frame["best_share"] = best if saved > 0 else present
-    frame.attrs["gain"] = max(float(saved), 0.0)
+    shares = (best if saved > 0 else present).tolist()
+    frame.attrs |= {
+        "best_weights": dict(zip(model.cliques, shares, strict=True)),
+        "gain": max(float(saved), 0.0),
+    }
     return frame
 
 

@@ -23,7 +23,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_shares
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -183,15 +183,15 @@ class StatisticsMechanism(
         Returns
         -------
         DataFrame
-            One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. Tables with one
-            kind of noise have a column ``best_share`` besides, the `weights` of least forecast variance, and
+            One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
+            with one kind of noise ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
             ``attrs["gain"]`` is the share of the present forecast variance that they would save.
         """
         plan = self._prepare(network)
         if total is not None:
             total = checked_total(total)
         if plan.queries is None:
-            frame = with_best_shares(
+            frame = with_best_weights(
                 noise_preview(plan.specification, plan.noise, total),
                 plan.specification,
                 plan.noise,
