@@ -119,11 +119,11 @@ def main() -> None:
             variances = told.attrs["even_forecast_variance"], told.attrs["forecast_variance"]
             errors = [measured(each, network, data, options.runs) for each in (even, split)]
             name = kind.__name__.removesuffix("Statistics")
-            print(
-                f"| {what} | {len(queries)} | {name} | {variances[0] ** 0.5:,.1f} | {variances[1] ** 0.5:,.1f} | {1 - variances[1] / variances[0]:.1%} | {errors[0]:,.1f} "
-                f"| {errors[1]:,.1f} | {seconds:.2f} |",
-                flush=True,
-            )
+            roots = [f"{one**0.5:,.1f}" for one in variances]
+            less = f"{1 - variances[1] / variances[0]:.1%}"
+            found = [f"{one:,.1f}" for one in errors]
+            row = [what, str(len(queries)), name, *roots, less, *found, f"{seconds:.2f}"]
+            print(f"| {' | '.join(row)} |", flush=True)
             if what.startswith("Rhode"):
                 shares = ", ".join(f"{one:.3f}" for one in told["share"])
                 print(f"<!-- shares: {shares} -->", flush=True)
