@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -36,7 +37,7 @@ from bayesprivmrf.planning import checked_total, drowned_queries, drowned_tables
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import checked_queries
-from bayesprivmrf.release import Measurement, NoisyStatistics
+from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 from bayesprivmrf.release.measured import of_measurements
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ LARGEST_ANSWER = 2**61
 """Of 64 bits, leaving room for noise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StatisticsPlan:
     """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
 
@@ -73,7 +74,7 @@ class StatisticsPlan:
             return counts
         return np.concatenate([query.in_cliques @ counts for query in self.queries])
 
-    @property
+    @cached_property
     def is_public_zero(self) -> np.ndarray | None:
         """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
         possible = self.specification.possible
@@ -82,6 +83,16 @@ class StatisticsPlan:
         return np.concatenate(
             [abs(query.in_cliques) @ possible.astype(np.int64) == 0 for query in self.queries]
         )
+
+    def rehearse(self) -> None:
+        """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
+        release = _released(
+            self,
+            self.answers(np.zeros(self.specification.size, dtype=np.int64)),
+            guarantee=None,
+            provenance=Provenance(mechanism="rehearsal"),
+        )
+        _ = self.is_public_zero, release.estimated_total, release._content()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +264,7 @@ class StatisticsMechanism(
             )
         if query_noise is not None:
             _warn_of_bounds(query_noise)
-        return StatisticsPlan(
+        plan = StatisticsPlan(
             specification=specification,
             noise=noise,
             missing=redirect_codes("missing", self.missing, specification),
@@ -261,6 +272,9 @@ class StatisticsMechanism(
             queries=queries,
             query_noise=query_noise,
         )
+        if queries is not None:
+            plan.rehearse()
+        return plan
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:

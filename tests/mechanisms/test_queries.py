@@ -20,7 +20,14 @@ from bayesprivmrf.audit import audit_noise, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, table_draws
 from bayesprivmrf.audit.worst_case import exceeds
 from bayesprivmrf.cli import main
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ModelError,
+    NoiseWarning,
+    PrivacyError,
+    ReleaseFileError,
+)
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.mechanisms import (
@@ -525,6 +532,25 @@ def test_answers_beyond_64_bits_are_refused_before_anything_is_spent(monkeypatch
     with pytest.raises(DataError, match="64 bits") as caught:
         mechanism.release(network, None, ledger=account)
     assert str(2**38) not in str(caught.value)
+    assert account.spent == []
+
+
+def test_a_query_that_no_file_could_hold_is_refused_before_the_data_is_read():
+    class Own(q.Query):
+        def _bind(self, model):
+            return q.BoundQuery(
+                query=self, model=model, scopes=(("a",),), matrix=q.table("a").bind(model).matrix
+            )
+
+        def _labels(self, model):
+            return ("0", "1")
+
+        def _total_weights(self, bound):
+            return None
+
+    account = Account()
+    with pytest.raises(ReleaseFileError, match="written form"):
+        LaplaceStatistics(epsilon=1.0, queries=[Own()]).release(CYCLE, Unread(), ledger=account)
     assert account.spent == []
 
 
