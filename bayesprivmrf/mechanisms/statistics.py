@@ -221,7 +221,7 @@ class StatisticsMechanism(
     ) -> pd.DataFrame:
         """Return the preview of queries, with the even split beside the split that will be used."""
         even: Any = self
-        if plan.query_noise is not None and plan.query_noise.shares is not None:
+        if hasattr(self, "weights"):
             even = replace(self, weights=(1.0,) * len(queries))  # type: ignore[call-arg]
         laws = even._query_noise(plan.specification, self.queries).laws
         knows_total = self.adjacency is Adjacency.REPLACE_ONE
