@@ -11,6 +11,8 @@ import numpy as np
 from bayesprivmrf.checks import at_least
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.queries import BoundQuery
+from bayesprivmrf.queries.forecast import Forecast, forecast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +24,13 @@ __all__ = [
     "Outlay",
     "about",
     "checked_total",
+    "drowned_queries",
     "drowned_tables",
     "hidden_couplings",
     "noise_preview",
     "outlay_preview",
     "possible_cells",
+    "query_preview",
 ]
 
 RELATIVE_NOISE = 0.1
@@ -178,4 +182,96 @@ def drowned_tables(
         clique
         for clique, states, law in zip(specification.cliques, cells, noise, strict=True)
         if law.standard_deviation > max(total, 0.0) / states
+    )
+
+
+def query_preview(
+    queries: Sequence[BoundQuery],
+    noise: Sequence[NoiseLaw],
+    shares: Sequence[float] | None,
+    even_noise: Sequence[NoiseLaw],
+    *,
+    knows_total: bool,
+    total: float | None = None,
+) -> pd.DataFrame:
+    """Return, for each query, its noise, and how well its answers will be known from all queries together.
+
+    Parameters
+    ----------
+    queries
+        What is measured, on the declared model.
+    noise
+        The noise law of each query's answers.
+    shares
+        The part of the budget that each has; ``None`` where there is no budget.
+    even_noise
+        The laws that an even split of the budget would give.
+    knows_total
+        Whether the number of records is public.
+    total
+        A public guess of the number of records; never the exact number where that is private.
+
+    Returns
+    -------
+    DataFrame
+        One row a query: ``query``, ``numbers`` (how many), ``share``, ``noise_sd`` (of one number),
+        ``forecast_sd`` (root mean square error of one number once consistent tables are fitted by generalised least
+        squares), and ``even_noise_sd`` and ``even_forecast_sd``, the same for an even split; NaN where the model is
+        too large for a forecast. With `total` also ``even_answer`` (records; NaN for a query with negative weights)
+        and ``relative_noise``. ``attrs`` has ``forecast_variance`` and ``even_forecast_variance``, those of all cells
+        of the model's tables together, records squared.
+    """
+    import pandas as pd
+
+    asked = [query.query for query in queries]
+    told = forecast(queries[0].model, asked, knows_total=knows_total)
+    rows = [len(query) for query in queries]
+    whole, fitted = _forecast(told, noise, rows)
+    even_whole, even_fitted = _forecast(told, even_noise, rows)
+    frame = pd.DataFrame(
+        {
+            "query": [repr(query.query) for query in queries],
+            "numbers": rows,
+            "share": np.full(len(rows), np.nan) if shares is None else list(shares),
+            "noise_sd": [law.standard_deviation for law in noise],
+            "forecast_sd": fitted,
+            "even_noise_sd": [law.standard_deviation for law in even_noise],
+            "even_forecast_sd": even_fitted,
+        }
+    )
+    if total is not None:
+        frame["even_answer"] = [even_answer(query, checked_total(total)) for query in queries]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            frame["relative_noise"] = frame["noise_sd"] / frame["even_answer"]
+    frame.attrs |= {"forecast_variance": whole, "even_forecast_variance": even_whole}
+    return frame
+
+
+def _forecast(
+    told: Forecast | None, noise: Sequence[NoiseLaw], rows: Sequence[int]
+) -> tuple[float, np.ndarray]:
+    """Return the variance of the model's tables, and the root mean variance of the fitted answers to each query."""
+    variances = np.array([law.variance for law in noise])
+    if told is None or not variances.min() > 0:
+        value = np.nan if told is None else 0.0
+        return value, np.full(len(rows), value)
+    whole, _, answers = told.variance(1 / variances)
+    return whole, np.sqrt(answers / np.maximum(rows, 1))
+
+
+def even_answer(query: BoundQuery, total: float) -> float:
+    """Return the mean answer where that many records lie evenly; NaN for a query with negative weights."""
+    if query.matrix.data.min(initial=0) < 0:
+        return float("nan")
+    return total * sum(float(block.sum()) / block.shape[1] for block in query.blocks) / max(len(query), 1)
+
+
+def drowned_queries(
+    queries: Sequence[BoundQuery], noise: Sequence[NoiseLaw], total: float
+) -> tuple[object, ...]:
+    """Return the queries whose noise has a standard deviation above their mean answer at this number of records."""
+    return tuple(
+        query.query
+        for query, law in zip(queries, noise, strict=True)
+        if law.standard_deviation > even_answer(query, max(total, 0.0))
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from bayesprivmrf.audit.curves import privacy_loss
 from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 
@@ -19,13 +20,15 @@ def audit_noise(
     add: Callable[[IntArray, int], IntArray],
     laws: Sequence[NoiseLaw],
     adjacency: Adjacency,
+    moves: Sequence[Sequence[int]] | None = None,
     **settings: Any,
 ) -> AuditResult:
     """Audit noisy tables on neighbours that differ as much as they can, against their noise's exact curve.
 
     The neighbours differ in every table: by one record in one cell under add-or-remove-one, in two
-    cells under replace-one. The attack statistic is the log-likelihood ratio, the most powerful there is
-    (Neyman and Pearson), and cells that agree carry no information, so they are left out.
+    cells under replace-one. Answers to queries differ by the given moves. The attack statistic is the
+    log-likelihood ratio, the most powerful there is (Neyman and Pearson), and cells that agree carry no information,
+    so they are left out.
 
     Parameters
     ----------
@@ -36,6 +39,9 @@ def audit_noise(
         The noise law that each table is said to have.
     adjacency
         The neighbouring relation.
+    moves
+        By how much each number of each table, or of each query, moves between the worst neighbours, as
+        `bayesprivmrf.queries.sensitivity.moves` gives it; by default by one record in each table.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.
 
@@ -44,8 +50,11 @@ def audit_noise(
     AuditResult
         The audit against the exact curve of the stated laws.
     """
-    moved = (1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)
-    cells = [(position, shift) for position in range(len(laws)) for shift in moved]
+    if moves is None:
+        moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
+    if len(moves) != len(laws):
+        raise ArgumentError(f"`moves` must hold the moves for each of {len(laws)} laws, got {len(moves)}.")
+    cells = [(position, int(shift)) for position, given in enumerate(moves) for shift in given if shift]
     exact = privacy_loss([laws[position] for position, _ in cells], [shift for _, shift in cells])
 
     def randomizer(present: int) -> Callable[[int], FloatArray]:

@@ -1,4 +1,4 @@
-"""Audits of tables: what their stated noise costs, and whole releases of made-up neighbouring data sets."""
+"""Audits of tables and answers: what their stated noise costs, and whole releases of made-up neighbouring data."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.queries import Sensitivity, sensitivity
+from bayesprivmrf.queries.sensitivity import moves
 from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 
 if TYPE_CHECKING:
@@ -80,17 +82,48 @@ def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
 
 
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
-    """Return the cells in which `neighbours` differ, with the noise that the release says they have."""
+    """Return how far the worst neighbours move what was measured, with the noise that the release says it has."""
+    by = np.abs(_moved(release, Adjacency.checked(adjacency)))
+    moved = Counter(zip(_laws(release)[by > 0], by[by > 0].tolist(), strict=True))
+    return [Sums(law=law, copies=count, shift=shift) for (law, shift), count in moved.items()]
+
+
+def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
+    """Return by how much each released number moves between the worst neighbours, possible or not."""
     if isinstance(release, NoisyMeasurements):
-        raise ArgumentError(
-            "`audit` computes the loss of a table of each clique, and this release answers other queries; "
-            "`bayesprivmrf.queries.sensitivity` computes how far one record moves them."
-        )
+        return np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
     before, after = (
         _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
     )
-    moved = Counter(_laws(release)[before != after])
-    return [Sums(law=law, copies=count) for law, count in moved.items()]
+    return after - before
+
+
+def _worst(release: NoisyMeasurements, adjacency: Adjacency) -> Sensitivity:
+    """Return how far neighbours move the answers, each over its own noise."""
+    norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
+    scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
+    model = release.specification
+    return sensitivity(release.queries, model, norm=norm, adjacency=adjacency, scales=scales)
+
+
+def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
+    """Return made-up neighbouring data sets: the worst for queries where these are possible, or those for tables."""
+    model = release.specification
+    if not isinstance(release, NoisyMeasurements):
+        return neighbours(model, adjacency)
+    found = _worst(release, adjacency).neighbours
+    records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
+    if model.possible is not None and not all(model.possible[_cells(model, one[0])].all() for one in records):
+        return neighbours(model, adjacency)
+    if len(records) == 1:
+        return records[0][:0], records[0]
+    return records[0], records[1]
+
+
+def _answers(release: NoisyStatistics, records: IntArray) -> IntArray:
+    """Return what the release measures, of these records."""
+    counts = _tables(release.specification, records)
+    return counts if release.matrix is None else np.rint(release.matrix @ counts).astype(np.int64)
 
 
 def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
@@ -123,22 +156,24 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`. A run is a release, some 20 milliseconds.
     """
-    pair = neighbours(model, mechanism.promise(model).adjacency)
-    before, after = (_tables(model, records) for records in pair)
+    stated = rehearsed(mechanism, model)
+    pair = _pair(stated, mechanism.promise(model).adjacency)
+    before, after = (_answers(stated, records) for records in pair)
     moved = before != after
-    laws = _laws(rehearsed(mechanism, model))[moved]
+    laws = _laws(stated)[moved]
 
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
         frame = _frame(model, records)
 
         def ratio() -> float:
-            noisy = mechanism.release(model, frame).tables.flat[moved]
+            noisy = mechanism.release(model, frame).flat[moved]
             pairs = zip(laws, noisy - after[moved], noisy - before[moved], strict=True)
             return float(sum(law.log_density(new) - law.log_density(old) for law, new, old in pairs))
 
         return lambda runs: np.round([ratio() for _ in range(runs)], 9)
 
-    exact = convolved([losses_of(law, 1) for law in laws])
+    shifts = (after - before)[moved].tolist()
+    exact = convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
     return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
 
 
@@ -152,7 +187,8 @@ def _frame(model: ModelSpecification, records: IntArray) -> pd.DataFrame:
 
 
 def _laws(release: NoisyStatistics) -> np.ndarray:
-    """Return the law of each cell."""
+    """Return the law of each released number."""
     found = np.empty(len(release.noise), dtype=object)
     found[:] = release.noise
-    return np.repeat(found, np.diff(release.specification.offsets))
+    sizes = [len(each.values) for each in release.measurements]
+    return np.repeat(found, sizes)

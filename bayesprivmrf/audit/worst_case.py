@@ -25,30 +25,33 @@ _WHOLE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Whole numbers with noise of one law; the worst neighbour moves as many of them by one record each.
+    """Whole numbers with noise of one law; the worst neighbour moves as many of them by the same shift.
 
-    A move of several numbers by more than one has the same Gaussian cost where its squared length is the same.
+    Moves of other sizes have the same Gaussian cost where their squared lengths add up to the same.
 
     Parameters
     ----------
     law
         Law of the noise on each number.
     copies
-        The squared L2 distance, records squared, by which a neighbour moves them.
+        How many numbers move; with a shift of one, the squared L2 distance, records squared.
+    shift
+        By how much each moves.
     """
 
     most: ClassVar[int] = 8
     law: NoiseLaw
     copies: int
+    shift: int = 1
 
     def losses(self) -> Atoms:
         """Return the law of the privacy loss of one copy."""
-        return losses_of(self.law, 1)
+        return losses_of(self.law, self.shift)
 
     def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
         """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
-        noisy = source.add(np.full(size, int(present), dtype=np.int64), self.law)
-        return self.law.log_density(noisy - 1) - self.law.log_density(noisy)
+        noisy = source.add(np.full(size, self.shift * int(present), dtype=np.int64), self.law)
+        return self.law.log_density(noisy - self.shift) - self.law.log_density(noisy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
-__all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss"]
+__all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss", "refuse_excess"]
 
 LARGEST_SCALE = 1e12
 """Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law."""
@@ -50,7 +50,7 @@ def discrete_laplace_laws(
     """
     parts = [share * epsilon for share in _checked(shares)]
     scales = [sensitivity / part if part > 0 else math.inf for part in parts]
-    _refuse_excess("epsilon", epsilon, scales)
+    refuse_excess("epsilon", epsilon, scales)
     return _rounded_up(DiscreteLaplace, scales, epsilon, sensitivity)
 
 
@@ -87,7 +87,7 @@ def discrete_gaussian_laws(
     """
     parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
     scales = [sensitivity / part if part > 0 else math.inf for part in parts]
-    _refuse_excess("rho", rho, scales)
+    refuse_excess("rho", rho, scales)
     return _rounded_up(DiscreteGaussian, scales, rho, sensitivity)
 
 
@@ -121,13 +121,18 @@ def _checked(shares: Sequence[float]) -> list[float]:
     return checked
 
 
-def _refuse_excess(name: str, budget: float, scales: Sequence[float]) -> None:
-    if scales and not min(scales) > 0:
+def refuse_excess(
+    name: str, budget: float, scales: Sequence[float], what: str = "table", least: float = 0.0
+) -> None:
+    """Raise an ArgumentError where a budget leaves a noise scale too small or too large."""
+    if scales and not min(scales) > least:
+        above = f"{least:.0e} records" if least else "zero"
         raise ArgumentError(
-            f"`{name}` must leave every table a noise scale above zero, got {budget!r}; choose a smaller budget."
+            f"`{name}` must leave every {what} a noise scale above {above}, got {budget!r}; choose a smaller budget."
         )
     if scales and not max(scales) <= LARGEST_SCALE:
+        several = {"table": "tables", "query": "queries"}[what]
         raise ArgumentError(
-            f"`{name}` must leave every table a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
-            f"for {len(scales)} tables; choose a larger budget or fewer tables."
+            f"`{name}` must leave every {what} a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
+            f"for {len(scales)} {several}; choose a larger budget or fewer {several}."
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from bayesprivmrf.mechanisms.query_noise import QueryNoise
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoNoise, PrivacyGuarantee
+from bayesprivmrf.queries import Query
 
 __all__ = ["ExactStatistics"]
 
@@ -24,7 +26,7 @@ class ExactStatistics(StatisticsMechanism):
     ----------
     adjacency
         The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
-    missing, other
+    missing, other, queries
         See `StatisticsMechanism`.
 
     Examples
@@ -39,6 +41,9 @@ class ExactStatistics(StatisticsMechanism):
 
     def _noise(self, specification: ModelSpecification) -> tuple[NoNoise, ...]:
         return tuple(NoNoise() for _ in specification.cliques)
+
+    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+        return QueryNoise(laws=tuple(NoNoise() for _ in queries))
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
         return None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, noise_of_queries
 from bayesprivmrf.mechanisms.settings import checked_weights, shares
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.queries import Query
 
 __all__ = ["GaussianStatistics"]
 
@@ -25,7 +27,8 @@ class GaussianStatistics(StatisticsMechanism):
     Table C gets noise of scale :math:`\sigma_C`, :math:`\sigma_C^2 = \Delta^2 / (2 w_C \rho)`, with
     :math:`\Delta^2` = 1 under add-or-remove-one and 2 under replace-one; with even weights over m tables
     :math:`\sigma^2 = m \Delta^2 / (2 \rho)`. `discrete_gaussian_laws` derives it; the sensitivity is derived in
-    `StatisticsMechanism`.
+    `StatisticsMechanism`. With `queries` their answers are released, with scales by their joint sensitivity
+    (`bayesprivmrf.mechanisms.query_noise`).
 
     Parameters
     ----------
@@ -33,8 +36,9 @@ class GaussianStatistics(StatisticsMechanism):
         Joint budget of all tables, nats, positive.
     weights
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
-        default.
-    adjacency, missing, other
+        default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
+        variance of the model's tables least.
+    adjacency, missing, other, queries
         See `StatisticsMechanism`.
 
     Raises
@@ -53,15 +57,19 @@ class GaussianStatistics(StatisticsMechanism):
     """
 
     rho: float
-    weights: Mapping[Clique, float] | None = None
+    weights: Mapping[Clique, float] | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "rho", positive_finite("rho", self.rho))
-        object.__setattr__(self, "weights", checked_weights(self.weights))
+        object.__setattr__(self, "weights", checked_weights(self.weights, self.queries))
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteGaussian, ...]:
         return discrete_gaussian_laws(shares(specification, self.weights), self.rho, self.l2_sensitivity)
+
+    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+        given = {"budget": self.rho, "adjacency": self.adjacency}
+        return noise_of_queries(DiscreteGaussian, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
         return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency)

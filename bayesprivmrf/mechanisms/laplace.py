@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, noise_of_queries
 from bayesprivmrf.mechanisms.settings import checked_weights, shares
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
+from bayesprivmrf.queries import Query
 
 __all__ = ["LaplaceStatistics"]
 
@@ -24,7 +26,8 @@ class LaplaceStatistics(StatisticsMechanism):
 
     Table C gets noise of scale :math:`b_C = \Delta / (w_C \epsilon)`, with :math:`\Delta` = 1 record under
     add-or-remove-one and 2 under replace-one; with even weights over m tables :math:`b = m \Delta / \epsilon`.
-    `discrete_laplace_laws` derives it; the sensitivity is derived in `StatisticsMechanism`.
+    `discrete_laplace_laws` derives it; the sensitivity is derived in `StatisticsMechanism`. With `queries` their
+    answers are released, with scales by their joint sensitivity (`bayesprivmrf.mechanisms.query_noise`).
 
     Parameters
     ----------
@@ -32,8 +35,9 @@ class LaplaceStatistics(StatisticsMechanism):
         Joint budget of all tables, nats, positive.
     weights
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
-        default.
-    adjacency, missing, other
+        default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
+        variance of the model's tables least.
+    adjacency, missing, other, queries
         See `StatisticsMechanism`.
 
     Raises
@@ -52,15 +56,19 @@ class LaplaceStatistics(StatisticsMechanism):
     """
 
     epsilon: float
-    weights: Mapping[Clique, float] | None = None
+    weights: Mapping[Clique, float] | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        object.__setattr__(self, "weights", checked_weights(self.weights))
+        object.__setattr__(self, "weights", checked_weights(self.weights, self.queries))
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteLaplace, ...]:
         return discrete_laplace_laws(shares(specification, self.weights), self.epsilon, self.l1_sensitivity)
+
+    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+        given = {"budget": self.epsilon, "adjacency": self.adjacency}
+        return noise_of_queries(DiscreteLaplace, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)

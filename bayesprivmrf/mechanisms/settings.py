@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bayesprivmrf.checks import positive_finite
@@ -10,6 +10,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key
 from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.queries import Query
 
 __all__ = ["FrozenMapping", "checked_redirect", "checked_weights", "redirect_codes", "shares"]
 
@@ -38,10 +39,25 @@ class FrozenMapping[K, V](Mapping[K, V]):
         return repr(self._items)
 
 
-def checked_weights(weights: Any) -> FrozenMapping[Clique, float] | None:
-    """Return the weights of tables, each positive and finite, keyed by tuples of variables."""
+def checked_weights(
+    weights: Any, queries: Sequence[Query] | None = None
+) -> FrozenMapping[Clique, float] | tuple[float, ...] | None:
+    """Return the weights of tables, keyed by tuples of variables, or one for each query; positive and finite."""
     if weights is None:
         return None
+    if queries is not None:
+        if isinstance(weights, str | Mapping) or not isinstance(weights, Iterable):
+            raise ArgumentError(
+                f"`weights` must hold one positive number for each of `queries`, in their order, got a "
+                f"{type(weights).__name__}; write a list."
+            )
+        listed = tuple(positive_finite(f"weights[{at}]", weight) for at, weight in enumerate(weights))
+        if len(listed) != len(queries):
+            raise ArgumentError(
+                f"`weights` must hold one number for each of {len(queries)} queries, got {len(listed)}; leave it "
+                "out for the split of least forecast variance."
+            )
+        return listed
     if not isinstance(weights, Mapping):
         raise ArgumentError(
             f"`weights` must be a mapping from clique to a positive share, got {type(weights).__name__}; "
@@ -51,7 +67,7 @@ def checked_weights(weights: Any) -> FrozenMapping[Clique, float] | None:
     return FrozenMapping({clique: positive_finite(f"weights[{clique!r}]", w) for clique, w in keyed.items()})
 
 
-def shares(specification: ModelSpecification, weights: Mapping[Clique, float] | None) -> tuple[float, ...]:
+def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]:
     """Return each measured table's share of the budget; the shares add up to one, up to rounding.
 
     Raises

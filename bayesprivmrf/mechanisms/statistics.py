@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -16,21 +17,28 @@ from bayesprivmrf.errors import (
     DataError,
     DeclarationWarning,
     ModelError,
+    ModelTooLargeError,
     NoiseWarning,
     PrivacyError,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
-from bayesprivmrf.planning import drowned_tables, noise_preview
+from bayesprivmrf.planning import checked_total, drowned_queries, drowned_tables, noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.queries.sensitivity import checked_queries
+from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
+from bayesprivmrf.release.measured import of_measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,15 +46,53 @@ if TYPE_CHECKING:
 
 __all__ = ["StatisticsMechanism", "StatisticsPlan"]
 
+LARGEST_ANSWER = 2**61
+"""Of 64 bits, leaving room for noise."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class StatisticsPlan:
-    """Everything public about a release of tables: model, noise laws, codes of redirected values."""
+    """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
 
     specification: ModelSpecification
     noise: tuple[NoiseLaw, ...]
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
+    queries: tuple[BoundQuery, ...] | None = None
+    query_noise: QueryNoise | None = None
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Position of the first number of each table, or of each query's answers, and their number last."""
+        if self.queries is None:
+            return self.specification.offsets
+        return np.cumsum([0, *map(len, self.queries)]).tolist()
+
+    def answers(self, counts: IntArray) -> IntArray:
+        """What is measured, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
+        if self.queries is None:
+            return counts
+        return np.concatenate([query.in_cliques @ counts for query in self.queries])
+
+    @cached_property
+    def is_public_zero(self) -> np.ndarray | None:
+        """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
+        possible = self.specification.possible
+        if possible is None or self.queries is None:
+            return None if possible is None else ~possible
+        return np.concatenate(
+            [abs(query.in_cliques) @ possible.astype(np.int64) == 0 for query in self.queries]
+        )
+
+    def rehearse(self) -> None:
+        """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
+        release = _released(
+            self,
+            self.answers(np.zeros(self.specification.size, dtype=np.int64)),
+            guarantee=None,
+            provenance=Provenance(mechanism="rehearsal"),
+        )
+        _ = self.is_public_zero, release.estimated_total, release._content()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +101,8 @@ class StatisticsMechanism(
 ):
     r"""Abstract mechanism that adds independent integer noise to each measured table.
 
-    A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``.
+    A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``; and, where it
+    takes queries, ``_query_noise(specification, queries)``, one law a query.
 
     Its sensitivity: every record lies in exactly one cell of each of the m tables. Adding or removing it
     moves one cell of each table by one: L1 distance 1 and L2 distance 1 a table, m and :math:`\sqrt m`
@@ -63,8 +110,11 @@ class StatisticsMechanism(
     distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
     differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table.
 
-    Cells declared impossible are public zeros: their noise is dropped after it was drawn. Under
-    add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
+    With `queries` their answers :math:`A n` are measured in place of the tables. How far one record moves those is
+    `bayesprivmrf.queries.sensitivity`.
+
+    Cells declared impossible, and answers that count no others, are public zeros: their noise is dropped after it was
+    drawn. Under add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
     public and the release states it.
 
     Parameters
@@ -74,6 +124,9 @@ class StatisticsMechanism(
     missing, other
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
+    queries
+        What is measured, of `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the table of
+        each clique.
     """
 
     runs_from_file: ClassVar[bool] = True
@@ -82,8 +135,11 @@ class StatisticsMechanism(
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
     other: Label | Mapping[Variable, Label] | None = None
+    queries: Sequence[Query] | None = None
 
     def __post_init__(self) -> None:
+        if self.queries is not None:
+            object.__setattr__(self, "queries", tuple(checked_queries(self.queries)))
         object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
@@ -92,9 +148,23 @@ class StatisticsMechanism(
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
         """Return the integer noise law of each measured table."""
 
+    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+        """Return the integer noise law of each query's answers; a mechanism without this hook takes no queries."""
+        raise ArgumentError(
+            f"`queries` must be left out of {type(self).__name__}, which measures the declared tables; use "
+            "LaplaceStatistics or GaussianStatistics, or give it a hook `_query_noise`."
+        )
+
     @abstractmethod
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
         """Return the joint guarantee of those laws, for neighbours as `adjacency` says."""
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings; queries stand in them where there are some, so that other files stay as they are."""
+        settings = super()._settings()
+        if self.queries is None:
+            del settings["queries"]
+        return settings
 
     @property
     @final
@@ -124,15 +194,39 @@ class StatisticsMechanism(
         Returns
         -------
         DataFrame
-            One row a table; see `bayesprivmrf.planning.noise_preview`.
+            One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
+            with one kind of noise ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
+            ``attrs["gain"]`` is the share of the present forecast variance that they would save.
         """
         plan = self._prepare(network)
-        frame = noise_preview(plan.specification, plan.noise, total)
         if total is not None:
-            message = _drowned(plan, float(total), f"about {total:,.0f} records")
+            total = checked_total(total)
+        if plan.queries is None:
+            frame = with_best_weights(
+                noise_preview(plan.specification, plan.noise, total),
+                plan.specification,
+                plan.noise,
+                knows_total=self.adjacency is Adjacency.REPLACE_ONE,
+            )
+        else:
+            frame = self._query_preview(plan, plan.queries, total)
+        if total is not None:
+            message = _drowned(plan, total, f"about {total:,.0f} records")
             if message is not None:
                 warnings.warn(message, NoiseWarning, stacklevel=2)
         return frame
+
+    def _query_preview(
+        self, plan: StatisticsPlan, queries: Sequence[BoundQuery], total: float | None
+    ) -> pd.DataFrame:
+        """Return the preview of queries, with the even split beside the split that will be used."""
+        even: Any = self
+        if hasattr(self, "weights"):
+            even = replace(self, weights=(1.0,) * len(queries))  # type: ignore[call-arg]
+        laws = even._query_noise(plan.specification, self.queries).laws
+        knows_total = self.adjacency is Adjacency.REPLACE_ONE
+        shares = None if plan.query_noise is None else plan.query_noise.shares
+        return query_preview(queries, plan.noise, shares, laws, knows_total=knows_total, total=total)
 
     @final
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StatisticsPlan:
@@ -145,28 +239,42 @@ class StatisticsMechanism(
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")
         _warn_of_width(specification)
-        noise = tuple(self._noise(specification))
-        if len(noise) != len(specification.cliques):
+        measured: Sequence[Any] = specification.cliques
+        queries = query_noise = None
+        if self.queries is None:
+            noise = tuple(self._noise(specification))
+        else:
+            measured, queries = self.queries, _bound(self.queries, specification)
+            query_noise = self._query_noise(specification, tuple(self.queries))
+            noise = tuple(query_noise.laws)
+        if len(noise) != len(measured):
+            what, hook = ("tables", "_noise") if queries is None else ("queries", "_query_noise")
             raise ArgumentError(
-                f"{type(self).__name__} must give one noise law for each of the {len(specification.cliques)} "
-                f"tables, got {len(noise)}; correct its `_noise`."
+                f"{type(self).__name__} must give one noise law for each of the {len(measured)} {what}, got "
+                f"{len(noise)}; correct its `{hook}`."
             )
         for law in noise:
             require_releasable(law)
-        bare = [
-            clique for clique, law in zip(specification.cliques, noise, strict=True) if not law.variance > 0
-        ]
+        bare = [one for one, law in zip(measured, noise, strict=True) if not law.variance > 0]
         if bare and self._promise(specification) is not None:
             raise PrivacyError(
-                f"{type(self).__name__} must add noise to every table under a guarantee, got none (or less than a "
-                f"float can tell from none) for {bare[0]!r}; ask for a smaller budget, or promise nothing."
+                f"{type(self).__name__} must add noise to every {'table' if queries is None else 'query'} under a "
+                f"guarantee, got none (or less than a float can tell from none) for {bare[0]!r}; ask for a smaller "
+                "budget, or promise nothing."
             )
-        return StatisticsPlan(
+        if query_noise is not None:
+            _warn_of_bounds(query_noise)
+        plan = StatisticsPlan(
             specification=specification,
             noise=noise,
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
+            queries=queries,
+            query_noise=query_noise,
         )
+        if queries is not None:
+            plan.rehearse()
+        return plan
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
@@ -186,26 +294,36 @@ class StatisticsMechanism(
                 "`data` must hold at least one record under replace-one neighbours, where their number is "
                 "public, got none; use add-or-remove-one to protect the number as well."
             )
+        if (
+            plan.queries is not None
+            and counts.records * max(map(_largest_weight, plan.queries)) > LARGEST_ANSWER
+        ):
+            raise DataError(
+                "the answers to `queries` must be whole numbers of 64 bits, which so many records with such weights "
+                "may exceed; take smaller weights, and read the answers in the coarser unit."
+            )
         return counts
 
     @final
     def _randomise(
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
-        model = plan.specification
-        tables_of: dict[str, tuple[NoiseLaw, list[int]]] = {}  # by all that a law is, whatever it calls equal
-        for table, law in enumerate(plan.noise):
-            tables_of.setdefault(repr(law.as_dict()), (law, []))[1].append(table)
-        noisy = np.zeros_like(exact.flat)  # so that what no noise was drawn for could never be exact
-        for law, tables in tables_of.values():
-            cells = np.concatenate([np.arange(*model.offsets[table : table + 2]) for table in tables])
-            noisy[cells] = source.add(exact.flat[cells], law)
-        if model.possible is not None:
-            noisy[~model.possible] = 0
-        release = NoisyStatistics(
-            specification=model,
-            tables=model.tables(noisy),
-            noise=plan.noise,
+        offsets, answers = plan.offsets, plan.answers(exact.flat)
+        measured_of: dict[
+            str, tuple[NoiseLaw, list[int]]
+        ] = {}  # by all that a law is, whatever it calls equal
+        for position, law in enumerate(plan.noise):
+            measured_of.setdefault(repr(law.as_dict()), (law, []))[1].append(position)
+        noisy = np.zeros_like(answers)  # so that what no noise was drawn for could never be exact
+        for law, measured in measured_of.values():
+            cells = np.concatenate([np.arange(*offsets[at : at + 2]) for at in measured])
+            noisy[cells] = source.add(answers[cells], law)
+        zeros = plan.is_public_zero
+        if zeros is not None:
+            noisy[zeros] = 0
+        release = _released(
+            plan,
+            noisy,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
             total=exact.records if self.adjacency is Adjacency.REPLACE_ONE else None,
@@ -219,15 +337,76 @@ class StatisticsMechanism(
         return release
 
 
+def _released(plan: StatisticsPlan, noisy: IntArray, **stamp: Any) -> NoisyStatistics:
+    """Return the release of noisy tables, or of noisy answers."""
+    model = plan.specification
+    if plan.queries is None:
+        return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=plan.noise, **stamp)
+    parts = np.split(noisy, plan.offsets[1:-1])
+    given = zip(plan.queries, parts, plan.noise, strict=True)
+    return of_measurements(model, [Measurement(one.query, part, law) for one, part, law in given], **stamp)
+
+
+def _bound(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:
+    """Return the queries on the model; an error names the query that does not fit it."""
+    bound = []
+    for position, query in enumerate(queries):
+        try:
+            bound.append(query.bind(specification))
+        except (ArgumentError, ModelError) as error:
+            raise type(error)(
+                f"`queries[{position}]`, {query!r}, must be of the declared model: {error}"
+            ) from None
+    if sum(map(len, bound)) > LARGEST_TABLE:
+        raise ModelTooLargeError(
+            f"`queries` must have at most {LARGEST_TABLE:,} numbers together, got {sum(map(len, bound)):,}; ask for "
+            "fewer or coarser ones."
+        )
+    return tuple(bound)
+
+
+def _largest_weight(query: BoundQuery) -> int:
+    """Return by how much one record changes an answer at most, or more."""
+    return sum(int(abs(block).max()) if block.nnz else 0 for block in query.blocks)
+
+
+def _warn_of_bounds(noise: QueryNoise) -> None:
+    """Say before anything is spent where the noise is more than it would have to be."""
+    if noise.is_bound:
+        warnings.warn(
+            "the noise is calibrated to an upper bound of how far one record moves the answers to `queries`: the "
+            "promise is kept, by more noise than it may need; fewer or smaller queries have an exact sensitivity.",
+            NoiseWarning,
+            stacklevel=4,
+        )
+    if noise.is_unsplit:
+        warnings.warn(
+            "the budget is split evenly over `queries`, for the model is too large to forecast which split tells its "
+            "tables best; give `weights` for another.",
+            NoiseWarning,
+            stacklevel=4,
+        )
+
+
 def _drowned(plan: StatisticsPlan, total: float, what: str) -> str | None:
     """Return what a warning says, if the noise would drown a table at this number of records."""
-    drowned = drowned_tables(plan.specification, plan.noise, total)
+    if plan.queries is None:
+        drowned, smaller = (
+            drowned_tables(plan.specification, plan.noise, total),
+            "declare fewer or smaller tables",
+        )
+    else:
+        drowned, smaller = (
+            drowned_queries(plan.queries, plan.noise, total),
+            "ask for fewer or coarser queries, choose their `weights`",
+        )
     if not drowned:
         return None
     shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
+    kind = "tables" if plan.queries is None else "queries"
     return (
-        f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} tables "
-        f"({shown}); declare fewer or smaller tables, or spend more."
+        f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} {kind} "
+        f"({shown}); {smaller}, or spend more."
     )
 
 

@@ -22,7 +22,7 @@ from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification, Monomials
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.queries.query import BoundQuery, Query
+from bayesprivmrf.queries.query import BoundQuery, Query, Subset
 
 __all__ = ["parities"]
 
@@ -105,6 +105,13 @@ class ParityQuery(Query):
 
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
         return np.eye(1, len(bound))[0] if self.with_empty else None
+
+    def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
+        cards = model.cardinalities
+        if max(cards) > 2:
+            return None
+        members = list(self._sets(model))[not self.with_empty :]
+        return {tuple(one): 2.0 ** len(one) for one in members if all(cards[v] == 2 for v in one)}
 
     def __repr__(self) -> str:
         return f"parities({self.order}{'' if self.with_empty else ', with_empty=False'})"

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from bayesprivmrf.queries.query import (
     BoundQuery,
     Query,
     Sparse,
+    Subset,
     cell_labels,
     checked_scope,
     declared_scope,
@@ -187,6 +189,17 @@ class TableQuery(Query):
 
     def _total_weights(self, bound: BoundQuery) -> FloatArray:
         return np.ones(len(bound))
+
+    def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
+        scope = [model.domain.index(v) for v in self.scope]
+        cards, given = model.cardinalities, self._domain(model).cardinalities
+        kept = {
+            v: k for v, k in zip(scope, given, strict=True) if k > 1
+        }  # those merged into one are summed out
+        if any(k < cards[v] for v, k in kept.items()):
+            return None
+        subsets = chain.from_iterable(combinations(sorted(kept), count) for count in range(len(kept) + 1))
+        return {one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets}
 
     def __repr__(self) -> str:
         name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))

@@ -31,6 +31,7 @@ __all__ = [
     "BoundQuery",
     "Query",
     "Sparse",
+    "Subset",
     "cell_labels",
     "checked_scope",
     "declared_scope",
@@ -39,6 +40,9 @@ __all__ = [
 
 type Sparse = Any
 """A sparse array of SciPy, which is imported where one is made."""
+
+type Subset = tuple[int, ...]
+"""Positions of variables, ascending."""
 
 
 class Query(ABC):
@@ -71,6 +75,14 @@ class Query(ABC):
     @abstractmethod
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
         """Return weights of the rows whose sum is the number of records, shape (rows,); None where none are known."""
+
+    def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
+        """Return how much the answers tell of each set's effect by itself; None where effects mix in them.
+
+        It is the diagonal of the query's information, as `bayesprivmrf.queries.forecast` derives it; sets that are
+        left out have none.
+        """
+        return None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -18,7 +18,7 @@ upper bounds that stand in where a table would be too large.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.guarantee import root_up
 from bayesprivmrf.privacy.largest_sum import Table, largest_sum
@@ -37,7 +38,7 @@ from bayesprivmrf.queries.query import BoundQuery, Query
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Sensitivity", "sensitivity"]
+__all__ = ["Sensitivity", "checked_queries", "moves", "sensitivity"]
 
 LEAST_SCALE = 1e-100
 """Of noise, and one over the largest: their squares are then floats."""
@@ -118,7 +119,7 @@ def sensitivity(
     norm = whole_number("norm", norm, 1, 2, remedy="1 is for Laplace noise, 2 for Gaussian noise")
     copies = 1 if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else 2
     model = ModelSpecification.from_pgmpy(network)
-    bound = [query.bind(model) for query in _checked_queries(queries)]
+    bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
     stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, copies=copies)
     return stacked.sensitivity(is_integer=scales is None)
@@ -214,8 +215,36 @@ def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
     return moved
 
 
-def _checked_queries(queries: Any) -> list[Query]:
-    """Return the queries as a list, each of its type."""
+def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, Label]]) -> list[IntArray]:
+    """Return, for each query, by how much the answers of neighbours differ, shape (rows,).
+
+    Parameters
+    ----------
+    queries
+        Queries on one model.
+    neighbours
+        The record that is added, or the two of which one takes the other's place.
+    """
+    return [
+        _moved(
+            query,
+            [
+                [query.model.domain.code(v, record[v]) for v in query.model.domain.variables]
+                for record in neighbours
+            ],
+        )
+        for query in queries
+    ]
+
+
+def checked_queries(queries: Any) -> list[Query]:
+    """Return one query or several as a list.
+
+    Raises
+    ------
+    ArgumentError
+        There is none, or something else is among them.
+    """
     try:
         given = [queries] if isinstance(queries, Query) else listed("`queries`", queries)
     except ModelError as error:

@@ -5,7 +5,6 @@ import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.audit.whole import table_draws
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.inference.evidence import gather
@@ -244,8 +243,6 @@ def test_what_does_not_read_queries_refuses_them_and_names_what_does():
         CGM().fit(made)
     with pytest.raises(ArgumentError, match="formulation='auto'"):
         LatentCounts(formulation="exact").fit(made)
-    with pytest.raises(ArgumentError, match=r"queries\.sensitivity"):
-        table_draws(made, "add-or-remove-one")
 
 
 def test_an_exact_query_has_no_posterior():

@@ -1,0 +1,283 @@
+r"""The noise of queries that are measured together: its scales, and how they divide a budget.
+
+**Scales.** Noise of scale :math:`s_q` on each answer to query q costs
+:math:`\max_x \sum_q s_q^{-p} \lVert A_q[:, x] \rVert_p^p` over records x, or over the differences of two: epsilon for
+discrete Laplace noise (p = 1), 2 rho for discrete Gaussian noise (p = 2); see `bayesprivmrf.queries.sensitivity`. A
+query whose own sensitivity is :math:`Δ_q` and whose share is :math:`w_q` gets a scale in proportion to
+:math:`(Δ_q^p / w_q)^{1/p}`, so that alone it would spend its share. All scales are then made smaller by one factor,
+as far as the cost of all together allows: where no record attains every :math:`Δ_q` at once, that is less noise than
+each query's share alone would give.
+
+**Shares.** The forecast variance f of the model's tables depends on the noise's precisions
+:math:`t_q \propto (w_q / Δ_q^p)^k`, k = 1 for Gaussian noise, whose variance is :math:`s_q^2`, and k = 2 for Laplace
+noise, whose variance is :math:`2 s_q^2` with the scale itself inverse to the share. Inverses of sums of matrices obey
+
+.. math:: \Bigl(\sum_q t_q M_q\Bigr)^{+} \preceq M_0^{+} \Bigl(\sum_q \frac{t_{0q}^2}{t_q} M_q\Bigr) M_0^{+},
+          \qquad M_0 = \sum_q t_{0q} M_q,
+
+with equality at :math:`t = t_0` (joint convexity of :math:`X'Y^{-1}X`, at :math:`X_q = t_{0q} M_q`,
+:math:`Y_q = t_q M_q`). So :math:`f(t) \le \sum_q h_q t_{0q}^2 / t_q` with :math:`h_q = -∂f/∂t_q`, and the shares
+that minimise the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}`, never raise f. From the even shares
+on this is repeated. Where each effect is told by one query, the first step is the closed form. For Gaussian noise f
+is convex in w, and lies above its least value by at most :math:`\max_q (-∂f/∂w_q) - f`, which ends the search. For
+Laplace noise it need not be convex: what is found is no worse than even, and cannot be bettered by small changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.mechanisms.calibration import refuse_excess
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy.guarantee import root_up
+from bayesprivmrf.queries import Query, Sensitivity, sensitivity, table
+from bayesprivmrf.queries.forecast import Forecast, forecast
+from bayesprivmrf.queries.sensitivity import moves
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["QueryNoise", "least_variance_shares", "noise_of_queries", "with_best_weights"]
+
+LEAST_SHARE = 1e-2
+"""Of what an even split gives: so much every query keeps, however little it tells of the model's tables."""
+
+_TOLERANCE = 1e-3
+"""Above the least forecast variance, as a share of it."""
+
+_PASSES = 500
+_WIDENINGS = 64
+_LEAST_SCALE = 1e-9
+
+type Law = type[DiscreteLaplace] | type[DiscreteGaussian]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryNoise:
+    """The noise of queries that are measured together.
+
+    Parameters
+    ----------
+    laws
+        The law of the noise on each query's answers.
+    shares
+        What part of the budget each has, adding up to one; ``None`` where there is no budget.
+    is_bound
+        Whether the sensitivity is an upper bound, so that the noise is more than the promise needs.
+    is_unsplit
+        Whether the shares are even because the model is too large to forecast anything.
+    """
+
+    laws: tuple[NoiseLaw, ...]
+    shares: tuple[float, ...] | None = None
+    is_bound: bool = False
+    is_unsplit: bool = False
+
+
+def noise_of_queries(
+    law: Law,
+    model: ModelSpecification,
+    queries: tuple[Query, ...],
+    weights: Iterable[Any] | None,
+    *,
+    budget: float,
+    adjacency: Adjacency,
+) -> QueryNoise:
+    """Return the noise that keeps a joint budget: epsilon for Laplace noise, rho for Gaussian noise.
+
+    Parameters
+    ----------
+    law
+        `DiscreteLaplace` or `DiscreteGaussian`.
+    model, queries
+        What is measured.
+    weights
+        Share of each query, positive, normalised; by default the shares of least forecast variance.
+    budget
+        Positive, nats.
+    adjacency
+        The neighbouring relation.
+
+    Raises
+    ------
+    ArgumentError
+        No neighbour changes a query's answers; a share is none; the budget leaves a scale too large or too small.
+    """
+    # labels that compare equal may differ, as 1 and True do
+    written = repr((model.domain.states, queries))
+    given = None if weights is None else tuple(weights)
+    return _kept(law, model, queries, given, budget, adjacency, written)
+
+
+@lru_cache(maxsize=32)
+def _kept(
+    law: Law,
+    model: ModelSpecification,
+    queries: tuple[Query, ...],
+    weights: tuple[float, ...] | None,
+    budget: float,
+    adjacency: Adjacency,
+    written: str,
+) -> QueryNoise:
+    stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency)
+    own = stack.own_powers()
+    even = (1 / len(queries),) * len(queries)
+    if weights is not None:
+        shares = _normalised(weights, queries)
+        laws, is_exact = stack.laws(own, shares)
+        return QueryNoise(laws=laws, shares=shares, is_bound=not is_exact)
+    laws, is_exact = stack.laws(own, even)
+    plain = QueryNoise(laws=laws, shares=even, is_bound=not is_exact)
+    if len(queries) == 1:
+        return plain
+    told = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE)
+    if told is None:
+        return QueryNoise(laws=laws, shares=even, is_bound=not is_exact, is_unsplit=True)
+    shares = least_variance_shares(told, own, 2 if law is DiscreteLaplace else 1)
+    split, is_exact = stack.laws(own, shares)
+    if _forecast(told, split) > _forecast(told, laws):
+        return plain
+    return QueryNoise(laws=split, shares=shares, is_bound=not is_exact)
+
+
+def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[float, ...]:
+    """Return the shares of a budget that make the forecast variance of the model's tables least.
+
+    Parameters
+    ----------
+    told
+        The forecast.
+    own
+        Sensitivity of each query by itself, to the p of its norm.
+    power
+        k of the module's derivation: 1 for Gaussian noise, 2 for Laplace noise.
+    """
+    cost = np.asarray(own, dtype=float)
+    shares = np.full(len(cost), 1 / len(cost))
+    for _ in range(_PASSES):
+        precisions = (shares / cost) ** power
+        variance, slopes, _ = told.variance(precisions)
+        if not math.isfinite(variance):
+            break
+        gains = slopes * precisions
+        if not (gains / shares).max() > variance * (1 + _TOLERANCE):
+            break
+        wanted = (gains * shares**power) ** (1 / (power + 1))
+        shares = np.maximum(wanted / wanted.sum(), 1e-12)
+    least = LEAST_SHARE / len(cost)
+    shares = np.maximum(shares / shares.sum(), least)
+    return tuple((shares / shares.sum()).tolist())
+
+
+def with_best_weights(
+    frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseLaw], *, knows_total: bool
+) -> pd.DataFrame:
+    """Add, to what a preview of tables holds beside its rows, the weights of least forecast variance and their gain.
+
+    The gain is that of noise whose variance goes as the square of its scale, which integer noise nears from a scale
+    of one record on.
+    """
+    kernels, variances = {law.kernel for law in noise}, np.array([law.variance for law in noise])
+    power = {"absolute": 2, "square": 1}.get(str(next(iter(kernels))), 0)
+    if len(kernels) > 1 or not power or not variances.min() > 0:
+        return frame
+    told = forecast(model, [table(*clique) for clique in model.cliques], knows_total=knows_total)
+    if told is None:
+        return frame
+    present = variances ** (-1 / power)
+    present /= present.sum()
+    best = np.array(least_variance_shares(told, np.ones(len(noise)), power))
+    saved = 1 - told.variance(best**power)[0] / told.variance(present**power)[0]
+    shares = (best if saved > 0 else present).tolist()
+    frame.attrs |= {
+        "best_weights": dict(zip(model.cliques, shares, strict=True)),
+        "gain": max(float(saved), 0.0),
+    }
+    return frame
+
+
+def _forecast(told: Forecast, laws: Sequence[NoiseLaw]) -> float:
+    """Return the forecast variance of the model's tables; infinite where a law is as good as no noise."""
+    variances = np.array([law.variance for law in laws])
+    return told.variance(1 / variances)[0] if variances.min() > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stack:
+    """Queries that are measured together, the kind of noise and the budget."""
+
+    law: Law
+    model: ModelSpecification
+    queries: tuple[Query, ...]
+    budget: float
+    adjacency: Adjacency
+
+    @property
+    def norm(self) -> int:
+        return 1 if self.law is DiscreteLaplace else 2
+
+    def own_powers(self) -> tuple[float, ...]:
+        """Return the sensitivity of each query by itself, to the p of its norm."""
+        found = tuple(
+            sensitivity(one, self.model, norm=self.norm, adjacency=self.adjacency).power
+            for one in self.queries
+        )
+        for query, power in zip(self.queries, found, strict=True):
+            if not power > 0:
+                raise ArgumentError(
+                    f"`queries` must be answered differently by some neighbours, got {query!r}, whose answers the "
+                    "declaration and a public number of records fix; leave it out."
+                )
+        return found
+
+    def laws(self, own: Sequence[float], shares: Sequence[float]) -> tuple[tuple[NoiseLaw, ...], bool]:
+        """Return the law of each query's noise, and whether the sensitivity behind them is exact."""
+        name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
+        ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
+        whole = self._stacked(ratios).power / allowed
+        scales = [ratio * whole ** (1 / self.norm) for ratio in ratios]
+        refuse_excess(name, self.budget, scales, "query", _LEAST_SCALE)
+        for widening in range(1, _WIDENINGS + len(scales)):
+            laws = tuple(self.law(scale) for scale in scales)
+            found = self._stacked(scales)
+            if found.power <= allowed and self._promised(laws, found) <= Fraction(self.budget):
+                return laws, found.is_exact
+            scales = [math.nextafter(scale * (1 + widening * 2.0**-52), math.inf) for scale in scales]
+        raise ArgumentError(
+            f"the noise scales for a budget of {self.budget!r} must keep to it by OpenDP's own maps, but do not; "
+            "choose a budget or shares nearer to one."
+        )
+
+    def _stacked(self, scales: Sequence[float]) -> Sensitivity:
+        return sensitivity(self.queries, self.model, norm=self.norm, adjacency=self.adjacency, scales=scales)
+
+    def _promised(self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity) -> Fraction:
+        """Return what OpenDP's maps promise for the neighbours that the stacked answers tell best."""
+        bound = [query.bind(self.model) for query in self.queries]
+        total = Fraction(0)
+        for one, law in zip(moves(bound, found.neighbours), laws, strict=True):
+            power = int((np.abs(one) ** self.norm).sum())
+            if power:
+                total += Fraction(law.measurement().map(power if self.norm == 1 else root_up(power)))
+        return total
+
+
+def _normalised(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
+    total = math.fsum(weights)
+    found = tuple(weight / total for weight in weights)
+    if not min(found) > 1e-15:
+        raise ArgumentError(
+            f"`weights` must leave every query a share above 1e-15, got {min(weights)!r} in a sum of {total!r}; "
+            "choose weights nearer to one."
+        )
+    return found
