@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bayesprivmrf.inference.mean_counts import with_total_held
+from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
@@ -81,7 +81,35 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     else:
         linearized = linearized if is_free else with_total_held(linearized)
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+    if linearized.unexplained is not None:
+        return _with_correlated_rows(mode, linearized, prior, padded, is_free=is_free)
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
+
+
+def _with_correlated_rows(
+    mode: Mode, linearized: Linearized, prior: FloatArray, rows: FloatArray, *, is_free: bool
+) -> FloatArray:
+    r"""The same where the statistics of a tied model leave the measured counts a covariance R besides the noise's.
+
+    The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
+    covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
+    where there are none.
+    """
+    unexplained = linearized.unexplained
+    assert unexplained is not None
+    own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
+    noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
+    deviations = np.sqrt(own + noise)
+    correlations = unexplained / np.outer(deviations, deviations)
+    np.fill_diagonal(correlations, 1.0)
+    jacobian = mode.means.jacobian(linearized)
+    if not is_free:
+        jacobian[-1] = 0.0
+    weighted = jacobian * np.sqrt(mode.likelihood.information(own))
+    curvature = DenseCurvature(information=weighted @ weighted.T, prior=prior)
+    middle = weighted @ correlations @ weighted.T + np.diag(prior)
+    moved = np.array([curvature.solve(row) for row in rows])
+    return np.maximum(np.einsum("ij,jk,ik->i", moved, middle, moved), 0.0)
 
 
 def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
