@@ -12,7 +12,7 @@ from .inference import (
     combine_estimates,
     uniform_solution,
 )
-from .model import CliqueTables, Domain, ModelSpecification, declare
+from .model import CliqueTables, Domain, ModelSpecification, declare, markov_chain
 from .privacy import Adjacency, PrivacyGuarantee, compose
 from .release import NoisyStatistics, load_release
 
@@ -38,6 +38,7 @@ __all__ = [
     "holdout_log_likelihood",
     "kl_divergence",
     "load_release",
+    "markov_chain",
     "network",
     "queries",
     "uniform_solution",

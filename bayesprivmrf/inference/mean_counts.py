@@ -102,9 +102,7 @@ class MeanCounts:
             return np.append(total * change, cells @ mean)
 
         unexplained = None if self.tells_all else total * self._unexplained(product)
-        return Linearized(
-            total=total, mean=mean, forward=forward, backward=backward, unexplained=unexplained
-        )
+        return Linearized(total=total, mean=mean, forward=forward, backward=backward, unexplained=unexplained)
 
     @cached_property
     def tells_all(self) -> bool:

@@ -15,6 +15,8 @@ from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import tie_matrix
@@ -101,6 +103,13 @@ class NaiveMLE:
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
         basis = tie_matrix(model) if model.ties else None
         cells = np.repeat(ridges, np.diff(model.offsets))
+        if model.shares_transitions:
+            refuse_loopy_transitions(self.inference)
+            rows = TransitionRows(model=model)
+            phi, status, stats = naive_transitions(
+                rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
+            )
+            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
@@ -112,7 +121,22 @@ class NaiveMLE:
             iterations=self.iterations,
             tolerance=self.tolerance,
         )
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
+
+    def _solution(
+        self,
+        evidence: Evidence,
+        pooled: Pooled,
+        potentials: FloatArray,
+        status: Status,
+        stats: dict[str, Any],
+        ridges: FloatArray,
+        begin: float,
+    ) -> Solution:
+        model = evidence.specification
+        sharing = "shared transitions" if model.shares_transitions else "tied potentials"
         stats = {
+            **({"model": sharing} if model.ties else {}),
             **stats,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
@@ -123,7 +147,7 @@ class NaiveMLE:
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
-            method=self.method,
+            method=f"{self.method}, {sharing}" if model.shares_transitions else self.method,
             references=("cgm",),
             status=final_status(status, evidence, model, potentials, self.inference),
             stats=stats,
@@ -168,7 +192,8 @@ def match_marginals(
 ) -> tuple[FloatArray, Status, dict[str, float]]:
     """Potentials that minimise A(θ) - target'θ + Σ ridge_i θ_i²: maximum likelihood from marginals.
 
-    With a basis B, sparse, over θ = B β, the ridge being that of β: the solution of B'μ(Bβ) + 2 ridge β = B'target.
+    With a basis B, sparse, over θ = B β, the ridge and the start being those of β: the solution of
+    B'μ(Bβ) + 2 ridge β = B'target.
 
     Returns
     -------
@@ -187,7 +212,9 @@ def match_marginals(
 
     wanted = summed(target)
     weight = np.asarray(ridge, dtype=float)
-    weight = np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
+    weight = (
+        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
+    )
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray]:
         full[free] = beta if rows is None else rows @ beta
@@ -195,12 +222,12 @@ def match_marginals(
         value = float(log_partition - wanted @ beta + beta @ (weight * beta))
         return value, summed(marginals) - wanted + 2 * weight * beta
 
-    begin = np.zeros(len(wanted)) if start is None else start[free]
+    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free]
     optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
     potentials = np.full(engine.size, -np.inf)
     potentials[free] = optimum.point if rows is None else rows @ optimum.point
     status = optimum.status
-    counted = np.ones(len(wanted), bool) if columns is None else columns @ np.ones(rows.shape[0]) > 0
+    counted = np.ones(len(wanted), bool) if columns is None else columns @ np.ones(int(free.sum())) > 0
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
     if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
         status = Status.DIVERGED

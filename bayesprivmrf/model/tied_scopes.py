@@ -32,7 +32,9 @@ def checked_ties(
         for group in listed("`tied`", ties)
     ]
     known = {frozenset(scope) for scope in given}
-    known |= {frozenset(group[0]) for group in groups if len(group) == 1}  # as a model keeps what it was given
+    known |= {
+        frozenset(group[0]) for group in groups if len(group) == 1
+    }  # as a model keeps what it was given
     seen: set[frozenset[Variable]] = set()
     for group in groups:
         if not group:
@@ -45,7 +47,9 @@ def checked_ties(
             raise ModelError(f"a group of `tied` must hold each scope once as it is written, got {group!r}.")
         if seen & (own := set(map(frozenset, group))):
             twice = next(scope for scope in group if frozenset(scope) in seen)
-            raise ModelError(f"the scope {twice!r} is in two groups of `tied`; merge them or leave it out of one.")
+            raise ModelError(
+                f"the scope {twice!r} is in two groups of `tied`; merge them or leave it out of one."
+            )
         seen |= own
     several = {frozenset(scope) for group in groups if len(group) > 1 for scope in group}
     kept = [tuple(group) for group in groups if len(group) > 1]

@@ -13,10 +13,10 @@ becomes, by a permutation of its entries, part of the effect of those variables 
 :math:`b = M_0 γ_0`: b the coordinates of the untied model, γ_0 those of all β_g, and M_0 holds zeros and ones, or
 how often a group contributes where its scopes share variables. Rows of M_0 that are equal are coordinates of b that
 the ties make equal: one coordinate γ stands for them. In a chain these are the main effects of the first state, of
-all inner states, of the last state, and the interaction of neighbours. Where the distinct rows depend on each other
-(a chain without a potential of the first state's own: first + last = inner), γ are coordinates in an orthonormal basis
-of what the distinct rows span. Thus γ are as many as the model has parameters. A standard normal prior of γ is one of
-the distinct coordinates, given the relations between them.
+all inner states, of the last state, and the interaction of neighbours. Where the distinct rows depend on each
+other (a chain without a potential of the first state's own: first + last = inner), γ are coordinates in an
+orthonormal basis of what the distinct rows span. Thus γ are as many as the model has parameters. A standard normal
+prior of γ is one of the distinct coordinates, given the relations between them.
 """
 
 from __future__ import annotations
@@ -249,11 +249,13 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
 
 
 def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Sets of rows that share columns, each with an orthonormal basis of what they span: the identity if all of it."""
+    """Sets of rows that share columns, each each with an orthonormal basis of what they span."""
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)
-    for kinds in np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=count))[:-1]):
+    for kinds in np.split(
+        np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=count))[:-1]
+    ):
         rows = distinct[kinds].toarray()
         if len(kinds) == 1 or np.linalg.matrix_rank(rows) == len(kinds):
             yield kinds, np.eye(len(kinds))

@@ -12,6 +12,7 @@ has the same derivative.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +20,17 @@ from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["standard_errors"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LARGEST_ERROR", "interval_of_log_odds", "standard_errors"]
+
+LARGEST_ERROR = 0.15
+"""Standard error of log-odds above which the normal approximation is doubtful."""
 
 _LOG_TOTAL = 1e-6
 """Prior precision of log N where the tables alone tell it."""
@@ -64,6 +73,34 @@ def standard_errors(
     odds = probabilities * (1 - probabilities)
     errors = np.divide(np.sqrt(variances), odds, out=np.zeros_like(odds), where=odds > 0)
     return probabilities, errors
+
+
+def interval_of_log_odds(
+    probabilities: FloatArray,
+    errors: FloatArray,
+    prob: float,
+    model: ModelSpecification,
+    names: Sequence[Variable],
+    query: Sequence[int],
+) -> pd.DataFrame:
+    """Table of estimates and of bounds that are normal on the scale of log-odds, one row a joint state."""
+    import pandas as pd
+    from scipy.special import expit, logit, ndtri
+
+    reach = float(ndtri(0.5 + prob / 2)) * errors
+    inside = (probabilities > 0) & (probabilities < 1)
+    centre = logit(np.where(inside, probabilities, 0.5))
+    states = [model.domain.states[position] for position in query]
+    frame = pd.DataFrame(
+        {
+            "estimate": probabilities,
+            "lower": np.where(inside, expit(centre - reach), probabilities),
+            "upper": np.where(inside, expit(centre + reach), probabilities),
+        },
+        index=pd.MultiIndex.from_product(states, names=names),
+    )
+    frame.attrs["status"] = "approximate"
+    return frame
 
 
 def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:

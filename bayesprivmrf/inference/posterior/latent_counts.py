@@ -336,8 +336,8 @@ def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | No
         )
     if formulation not in ("auto", "log-linear"):
         raise ModelError(
-            f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; use "
-            "formulation='log-linear' or 'auto'."
+            f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; "
+            "use formulation='log-linear' or 'auto'."
         )
     if concentration is not None:
         raise ArgumentError(
@@ -352,9 +352,9 @@ def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | No
         )
     if not means.tells_all:
         raise ModelError(
-            "the posterior of a model with ties needs measurements of what its parameters rest on: sums over the tied "
-            "scopes, queries.pooled([...]), and tables of scopes with a potential of their own. These are of single "
-            "scopes too; use NoiseAwareMAP, or measure the sums."
+            "the posterior of a model with ties needs measurements of what its parameters rest on: sums over the "
+            "tied scopes, queries.pooled([...]), and tables of scopes with a potential of their own. These are of "
+            "single scopes too; use NoiseAwareMAP, or measure the sums."
         )
 
 

@@ -125,7 +125,21 @@ def trajectory(
 
 @njit(nogil=True)
 def _draw(
-    points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+    points,
+    totals,
+    precisions,
+    excess,
+    base,
+    fixed,
+    root,
+    own,
+    step,
+    leaps,
+    trajectories,
+    rng,
+    tape,
+    betas,
+    mus,
 ):
     """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
     accepted = 0.0
@@ -161,11 +175,26 @@ def _draw(
 def _entry_point(checksum: int) -> Any:
     @njit(cache=True, nogil=True)
     def draw(
-        points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+        points,
+        totals,
+        precisions,
+        excess,
+        base,
+        fixed,
+        root,
+        own,
+        step,
+        leaps,
+        trajectories,
+        rng,
+        tape,
+        betas,
+        mus,
     ):
         assert checksum >= 0
         return _draw(
-            points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+            points, totals, precisions, excess, base, fixed, root, own,
+            step, leaps, trajectories, rng, tape, betas, mus,
         )  # fmt: skip
 
     return draw
@@ -231,7 +260,8 @@ def draw_potentials(
         found = np.empty_like(parts[0]), np.empty((len(parts[0]), marginals.shape[1]))
         leaps = math.ceil(0.5 * math.pi / step)
         share = _compiled(
-            *parts, float(excess), base, fixed, root, own, step, leaps, trajectories, generator, tuple(plan.tape), *found
+            *parts, float(excess), base, fixed, root, own,
+            step, leaps, trajectories, generator, tuple(plan.tape), *found,
         )  # fmt: skip
         betas[rows], marginals[rows] = found
         return share
