@@ -1,4 +1,4 @@
-from . import network, queries
+from . import network, queries, sequences
 from .citation import citation
 from .evaluation import compare, holdout_log_likelihood, kl_divergence
 from .inference import (
@@ -41,6 +41,7 @@ __all__ = [
     "markov_chain",
     "network",
     "queries",
+    "sequences",
     "uniform_solution",
 ]
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
@@ -27,7 +28,7 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LARGEST_ERROR", "interval_of_log_odds", "standard_errors"]
+__all__ = ["LARGEST_ERROR", "coordinate_covariance", "interval_of_log_odds", "standard_errors"]
 
 LARGEST_ERROR = 0.15
 """Standard error of log-odds above which the normal approximation is doubtful."""
@@ -108,6 +109,9 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     is_free = mode.means.evidence.total_standard_error > 0
     prior = np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
     linearized = mode.means.at(mode.point)
+    if linearized.unexplained is not None:
+        covariance = _with_correlated_counts(mode, linearized)
+        return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
     weights = mode.noise_weights()
     padded = np.column_stack([rows, np.zeros(len(rows))])
     if isinstance(mode.curvature, DenseCurvature):
@@ -118,35 +122,55 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     else:
         linearized = linearized if is_free else with_total_held(linearized)
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-    if linearized.unexplained is not None:
-        return _with_correlated_rows(mode, linearized, prior, padded, is_free=is_free)
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
 
 
-def _with_correlated_rows(
-    mode: Mode, linearized: Linearized, prior: FloatArray, rows: FloatArray, *, is_free: bool
-) -> FloatArray:
-    r"""The same where the statistics of a tied model leave the measured counts a covariance R besides the noise's.
+def coordinate_covariance(mode: Mode) -> FloatArray:
+    """Covariance of the population's coordinates: what the noise and what sampling leave unknown, shape (d, d)."""
+    linearized, size = mode.means.at(mode.point), mode.means.effects.size
+    if size > DENSE_LIMIT:
+        raise ModelTooLargeError(
+            f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
+            "for the probabilities of a step, given the state before."
+        )
+    if linearized.unexplained is not None:
+        noise = _with_correlated_counts(mode, linearized)
+    else:
+        weighted = _free_jacobian(mode, linearized) * np.sqrt(mode.noise_weights())
+        noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
+    return noise + _sampling_curvature(mode).covariance
+
+
+def _precision(mode: Mode) -> FloatArray:
+    is_free = mode.means.evidence.total_standard_error > 0
+    return np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
+
+
+def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
+    jacobian = mode.means.jacobian(linearized)
+    if not mode.means.evidence.total_standard_error > 0:
+        jacobian[-1] = 0.0
+    return jacobian
+
+
+def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
+    r"""Covariance of β where the statistics of a tied model leave the measured counts a covariance R of their own.
 
     The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
     covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
     where there are none.
     """
-    unexplained = linearized.unexplained
+    unexplained, prior = linearized.unexplained, _precision(mode)
     assert unexplained is not None
     own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
     noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
     deviations = np.sqrt(own + noise)
     correlations = unexplained / np.outer(deviations, deviations)
     np.fill_diagonal(correlations, 1.0)
-    jacobian = mode.means.jacobian(linearized)
-    if not is_free:
-        jacobian[-1] = 0.0
-    weighted = jacobian * np.sqrt(mode.likelihood.information(own))
-    curvature = DenseCurvature(information=weighted @ weighted.T, prior=prior)
+    weighted = _free_jacobian(mode, linearized) * np.sqrt(mode.likelihood.information(own))
+    inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
     middle = weighted @ correlations @ weighted.T + np.diag(prior)
-    moved = np.array([curvature.solve(row) for row in rows])
-    return np.maximum(np.einsum("ij,jk,ik->i", moved, middle, moved), 0.0)
+    return (inverse @ middle @ inverse)[:-1, :-1]
 
 
 def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
@@ -155,14 +179,20 @@ def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray,
     For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below; N being
     the people with the states given, a share of all.
     """
-    means, total = mode.means, float(np.exp(mode.log_total))
+    total = float(np.exp(mode.log_total))
     if not isinstance(mode.curvature, DenseCurvature):
         return probabilities * (1 - probabilities) / (share * total)
+    curvature = _sampling_curvature(mode)
+    return np.array([max(row @ curvature.solve(row), 0.0) for row in rows])
+
+
+def _sampling_curvature(mode: Mode) -> DenseCurvature:
+    """NΣ + T⁻¹."""
+    means, total = mode.means, float(np.exp(mode.log_total))
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))
     columns = effects.potentials(np.eye(effects.size))
     covariance = np.array([effects.pull_back(product(column)) for column in columns])
     covariance = covariance.reshape(effects.size, effects.size)
     information = 0.5 * total * (covariance + covariance.T)
-    curvature = DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
-    return np.array([max(row @ curvature.solve(row), 0.0) for row in rows])
+    return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
