@@ -204,8 +204,9 @@ def _bounded(
         return function(conditional(flat.mean(axis=0))), lower, upper
     values = function(conditional(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
-        rows, covariance = fit.mode.rows, fit.mode.covariance[:-1, :-1]
-        errors = _errors(lambda phi: function(rows.probabilities(phi)[1]), fit.mode.coordinates, covariance)
+        mode = fit.mode
+        start = np.zeros(mode.rows.size)
+        errors = _errors(lambda c: function(mode.rows.shifted(mode.coordinates, c)), start, mode.covariance)
     elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
         means = fit.mode.means
 
@@ -246,14 +247,12 @@ def _errors(
 def _by_delta(
     values: FloatArray, errors: FloatArray, prob: float, is_share: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Bounds that are normal on the scale of log-odds, or of logarithms."""
-    from scipy.special import expit, logit, ndtri
+    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms."""
+    from scipy.special import ndtri
 
     reach = float(ndtri(0.5 + prob / 2))
     if is_share:
-        odds = values * (1 - values)
-        own = reach * np.divide(errors, odds, out=np.zeros_like(odds), where=odds > 0)
-        return expit(logit(values) - own), expit(logit(values) + own)
+        return np.maximum(values - reach * errors, 0.0), np.minimum(values + reach * errors, 1.0)
     factor = np.exp(reach * np.divide(errors, values, out=np.zeros_like(values), where=values > 0))
     return values / factor, values * factor
 

@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import time
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -117,7 +118,7 @@ def one(rng, share, options):
     codes = people(rng, first, steps, options.records)
     network = bpm.markov_chain(range(states), length, share=share)
     names = [f"x{t + 1}" for t in range(length)]
-    pairs = list(zip(names, names[1:], strict=False))
+    pairs = list(pairwise(names))
     tables = [transitions(codes, states, t) for t in range(length - 1)]
     step = None if share == "transitions" else length // 2
     middle = length // 2 - 1

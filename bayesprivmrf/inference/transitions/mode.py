@@ -9,8 +9,10 @@ The measured numbers are sums over N records plus noise,
 .. math:: \tfrac12 (y - N A μ)' V^{-1} (y - N A μ) - α \Bigl(\sum_i \log π_i + \sum_{ij} \log P_{ij}\Bigr)
 
 with V held and renewed at the estimate until nothing moves: generalised least squares, with half a count (α = 1/2,
-Jeffreys' prior of one multinomial) in each cell of π and of P. Its covariance is
-:math:`C = (J' V^{-1} J + T)^{-1}`, J the derivative of the mean and T the curvature of the prior. V holds what
+Jeffreys' prior of one multinomial) in each cell of π and of P. **Errors** are those of π and P themselves, which
+move along their zero-sum contrasts c: :math:`C = (J' V^{-1} J)^{-1}`, J the derivative of the mean by c and log N. On
+this scale the mean is nearly linear, and noise adds to a small probability what it adds to a large one; along logits
+a small one would seem certain as soon as the noise has pushed it down. V holds what
 sampling the people and the noise leave open, with all correlations, so that C needs no law but the variances. (For
 Laplace noise an estimate that used its law would have less variance where noise outweighs sampling.)
 """
@@ -50,7 +52,7 @@ class TransitionMode:
     point
         (φ, log N), shape (size + 1,).
     covariance
-        C, shape (size + 1, size + 1); zero for a known N.
+        C of the contrasts c of π and P, shape (size, size), squared probabilities.
     status, renewals
         How it ended.
     """
@@ -66,33 +68,26 @@ class TransitionMode:
         """φ, shape (size,)."""
         return self.point[:-1]
 
-    def draws(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of φ from the normal approximation, shape (size, coordinates)."""
-        values, vectors = np.linalg.eigh(self.covariance[:-1, :-1])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return self.coordinates + rng.standard_normal((size, len(values))) @ root.T
-
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
     fit = _Fit(evidence)
     point = np.append(start, np.log(evidence.total))
     status, renewals = Status.ITERATION_LIMIT, 0
-    covariance = np.zeros((len(point), len(point)))
     while renewals < _RENEWALS:
         renewals += 1
         inverse = fit.inverse_covariance(point)
         following, information = fit.minimised(point, inverse)
-        covariance = fit.inverted(information)
-        deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-        moved = np.abs(following - point)[fit.is_free] / deviations[fit.is_free]
+        moved = (following - point)[fit.is_free]
         point = following
-        if moved.max(initial=0.0) < _SETTLED:
+        if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < _SETTLED**2:
             status = Status.CONVERGED
             break
     if not np.isfinite(point).all():
         status = Status.DIVERGED
-    return TransitionMode(rows=fit.rows, point=point, covariance=covariance, status=status, renewals=renewals)
+    return TransitionMode(
+        rows=fit.rows, point=point, covariance=fit.covariance(point), status=status, renewals=renewals
+    )
 
 
 class _Fit:
@@ -140,21 +135,30 @@ class _Fit:
                     break
         return point, information
 
-    def inverted(self, information: FloatArray) -> FloatArray:
+    def covariance(self, point: FloatArray) -> FloatArray:
+        """C at the estimate."""
+        jacobian = self._jacobian(point, self.rows.linear_derivatives(point[:-1]))[0]
+        information = jacobian.T @ self.inverse_covariance(point) @ jacobian
+        information[:-1, :-1] += np.eye(
+            self.rows.size
+        )  # what no measurement tells is within 1 of the estimate
         free = np.ix_(self.is_free, self.is_free)
         covariance = np.zeros_like(information)
         covariance[free] = np.linalg.inv(information[free])
-        return covariance
+        return covariance[:-1, :-1]
+
+    def _jacobian(self, point: FloatArray, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Derivative of the mean by coordinates with given slopes of the potentials, and by log N; the mean."""
+        total = np.exp(point[-1])
+        _, marginals, product = self.engine.linearize(self.rows.potentials(point[:-1]))
+        mean = total * (self.matrix @ marginals)
+        by_coordinates = total * (self.matrix @ np.array([product(row) for row in slopes.T]).T)
+        return np.column_stack([by_coordinates, mean]), mean
 
     def _expanded(self, point: FloatArray, inverse: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Objective, gradient and Gauss-Newton curvature."""
-        phi, total = point[:-1], np.exp(point[-1])
-        _, marginals, product = self.engine.linearize(self.rows.potentials(phi))
-        mean = total * (self.matrix @ marginals)
-        slopes = self.rows.derivatives(phi).T
-        jacobian = np.column_stack(
-            [total * (self.matrix @ np.array([product(row) for row in slopes]).T), mean]
-        )
+        phi = point[:-1]
+        jacobian, mean = self._jacobian(point, self.rows.derivatives(phi))
         residual = self.answers - mean
         prior, pull, curvature = self._prior(phi)
         weighted = inverse @ residual

@@ -94,6 +94,27 @@ class TransitionRows:
         flat[self.cells[0], : rows - 1] += np.repeat(by_first, states, axis=0)
         return flat
 
+    def linear_derivatives(self, phi: FloatArray) -> FloatArray:
+        """Of the potentials by c, where π and the rows of P move by Q c: shape (size of the model, size)."""
+        first, matrix = self.probabilities(phi)
+        rows, states = self.rows, self.states
+        step = np.zeros((rows * states, self.size))
+        for row in range(rows):
+            start = rows - 1 + row * (states - 1)
+            own = contrasts(states) / matrix[row][:, np.newaxis]
+            step[row * states : (row + 1) * states, start : start + states - 1] = own
+        flat = np.zeros((self.model.size, self.size))
+        flat[self.cells] = step
+        by_first = contrasts(rows) / first[:, np.newaxis]
+        flat[self.cells[0], : rows - 1] += np.repeat(by_first, states, axis=0)
+        return flat
+
+    def shifted(self, phi: FloatArray, moves: FloatArray) -> FloatArray:
+        """P at φ with its rows moved by Q c, c of shape (..., size); its numbers may leave 0 to 1."""
+        matrix, start = self.probabilities(phi)[1], self.rows - 1
+        inner = moves[..., start:].reshape(*moves.shape[:-1], self.rows, self.states - 1)
+        return matrix + inner @ contrasts(self.states).T
+
     def tables(self, phi: FloatArray) -> FloatArray:
         """Marginals of the cliques by the forward recursion, shape (size of the model,)."""
         law, matrix = self.probabilities(phi)

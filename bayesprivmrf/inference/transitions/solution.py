@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.marked_rows import mark_rows
-from bayesprivmrf.inference.noise_aware.interval import LARGEST_ERROR, interval_of_log_odds
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
@@ -45,9 +43,12 @@ class TransitionSolution(Solution):
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of the joint states of some variables.
 
-        Normal on the scale of log-odds, by the delta method; parameters and result as those of a `NoiseAwareMAP` of
+        Normal, by the delta method, and cut at 0 and 1; parameters and result as those of a `NoiseAwareMAP` of
         another model. `bayesprivmrf.sequences` has the intervals of the transition matrix.
         """
+        import pandas as pd
+        from scipy.special import ndtri
+
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
         names, query = model.positions_of(variables)
@@ -60,11 +61,18 @@ class TransitionSolution(Solution):
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
         probabilities = marginals[start:]
-        slopes = self.mode.rows.derivatives(self.mode.coordinates)
+        slopes = self.mode.rows.linear_derivatives(self.mode.coordinates)
         units = np.eye(engine.size)[start:]
         rows = np.array([product(unit)[:start] @ slopes for unit in units])
-        variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance[:-1, :-1], rows)
-        odds = probabilities * (1 - probabilities)
-        errors = np.divide(np.sqrt(np.maximum(variances, 0.0)), odds, out=np.zeros_like(odds), where=odds > 0)
-        frame = interval_of_log_odds(probabilities, errors, prob, model, names, query)
-        return mark_rows(frame, ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
+        variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
+        reach = float(ndtri(0.5 + prob / 2)) * np.sqrt(np.maximum(variances, 0.0))
+        frame = pd.DataFrame(
+            {
+                "estimate": probabilities,
+                "lower": np.maximum(probabilities - reach, 0.0),
+                "upper": np.minimum(probabilities + reach, 1.0),
+            },
+            index=pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names),
+        )
+        frame.attrs["status"] = "approximate"
+        return frame
