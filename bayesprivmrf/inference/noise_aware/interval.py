@@ -23,6 +23,7 @@ from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     if linearized.unexplained is not None:
         covariance = _with_correlated_counts(mode, linearized)
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
-    weights = mode.noise_weights()
+    weights = _noise_weights(mode)
     padded = np.column_stack([rows, np.zeros(len(rows))])
     if isinstance(mode.curvature, DenseCurvature):
         jacobian = mode.means.jacobian(linearized)
@@ -136,9 +137,21 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
     if linearized.unexplained is not None:
         noise = _with_correlated_counts(mode, linearized)
     else:
-        weighted = _free_jacobian(mode, linearized) * np.sqrt(mode.noise_weights())
+        weighted = _free_jacobian(mode, linearized) * np.sqrt(_noise_weights(mode))
         noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
     return noise + _sampling_curvature(mode).covariance
+
+
+def _noise_weights(mode: Mode) -> FloatArray:
+    """Information of each noisy count about its mean.
+
+    Statistics of a tied model are hardly more than its parameters, so that each error passes into one of them as it
+    is: with the variance of its law, 2b² for Laplace noise. Fisher's 1/b² is of many counts to a parameter.
+    """
+    if isinstance(mode.means.effects, Effects):
+        return mode.noise_weights()
+    likelihood = mode.likelihood
+    return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
 
 
 def _precision(mode: Mode) -> FloatArray:

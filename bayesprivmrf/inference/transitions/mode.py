@@ -8,13 +8,14 @@ The measured numbers are sums over N records plus noise,
 
 .. math:: \tfrac12 (y - N A μ)' V^{-1} (y - N A μ) - α \Bigl(\sum_i \log π_i + \sum_{ij} \log P_{ij}\Bigr)
 
-with V held and renewed at the estimate until nothing moves: generalised least squares, with half a count (α = 1/2,
-Jeffreys' prior of one multinomial) in each cell of π and of P. **Errors** are those of π and P themselves, which
-move along their zero-sum contrasts c: :math:`C = (J' V^{-1} J)^{-1}`, J the derivative of the mean by c and log N. On
-this scale the mean is nearly linear, and noise adds to a small probability what it adds to a large one; along logits
-a small one would seem certain as soon as the noise has pushed it down. V holds what
-sampling the people and the noise leave open, with all correlations, so that C needs no law but the variances. (For
-Laplace noise an estimate that used its law would have less variance where noise outweighs sampling.)
+with V held and renewed at the estimate until nothing moves: generalised least squares, with a quarter of a count (α
+= 1/4) in each cell of π and of P, so that all are positive. More would bias small probabilities upwards, as noise
+gives a prior more weight than counts do. **Errors** are those of π and P themselves, which move along their
+zero-sum contrasts c: :math:`C = (J' V^{-1} J)^{-1}`, J the derivative of the mean by c and log N. On this scale the
+mean is nearly linear, and noise adds to a small probability what it adds to a large one; along logits a small one
+would seem certain as soon as the noise has pushed it down. V holds what sampling the people and the noise leave
+open, with all correlations, so that C needs no law but the variances. (For Laplace noise an estimate that used its
+law would have less variance where noise outweighs sampling.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["TransitionMode", "transition_mode"]
 
-_HALF_A_COUNT = 0.5
+_PRIOR_COUNT = 0.25
 _MOST_ROWS = 3000
 _RENEWALS = 50
 _STEPS = 60
@@ -169,13 +170,13 @@ class _Fit:
         return 0.5 * float(residual @ weighted) + prior, gradient, information
 
     def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Half a count in each cell of π and P: minus its log, gradient, curvature."""
+        """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""
         first, matrix = self.rows.probabilities(phi)
         value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
         for law in (first, *matrix):
-            basis, count = contrasts(len(law)), _HALF_A_COUNT * len(law)
+            basis, count = contrasts(len(law)), _PRIOR_COUNT * len(law)
             own = slice(start, start + len(law) - 1)
-            value -= _HALF_A_COUNT * float(np.log(law).sum())
+            value -= _PRIOR_COUNT * float(np.log(law).sum())
             gradient[own] = count * (law @ basis)
             curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
             start += len(law) - 1
