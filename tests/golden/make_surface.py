@@ -47,6 +47,7 @@ PACKAGES = (
     "bayesprivmrf.records",
     "bayesprivmrf.release",
     "bayesprivmrf.reproduce",
+    "bayesprivmrf.sequences",
     "bayesprivmrf.survey",
 )
 

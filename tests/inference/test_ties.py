@@ -400,7 +400,7 @@ def test_what_has_no_estimator_refuses_with_a_remedy():
             bpm.LatentCounts(formulation=formulation).fit(separate)
     with pytest.raises(ModelError, match="same ties"):
         bpm.NaiveMLE().fit([separate, shared])
-    for mechanism in (SelectMeasure(rho=1.0), DPSGD(epsilon=1.0, delta=1e-6)):
+    for mechanism in (SelectMeasure(rho=1.0, degree=1), DPSGD(epsilon=1.0, delta=1e-6)):
         with pytest.raises(ModelError, match="ties"):
             mechanism.promise(tied)
     fit = bpm.NoiseAwareMAP().fit(separate)
