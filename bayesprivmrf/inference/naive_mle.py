@@ -134,9 +134,7 @@ class NaiveMLE:
         begin: float,
     ) -> Solution:
         model = evidence.specification
-        sharing = "shared transitions" if model.shares_transitions else "tied potentials"
         stats = {
-            **({"model": sharing} if model.ties else {}),
             **stats,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
@@ -147,7 +145,7 @@ class NaiveMLE:
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
-            method=f"{self.method}, {sharing}" if model.shares_transitions else self.method,
+            method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
             references=("cgm",),
             status=final_status(status, evidence, model, potentials, self.inference),
             stats=stats,

@@ -141,6 +141,7 @@ def test_every_estimator_agrees_on_much_data_without_much_noise(network):
         fit = estimator.fit(release)
         assert np.abs(fit.marginals.flat - truth).max() < 2e-3, estimator.method
         assert effects.missed(np.asarray(fit.potentials.flat)) < 1e-6
+        assert fit.stats["model"] == "tied potentials"
 
 
 def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
@@ -207,6 +208,7 @@ def test_posterior_and_mode_of_a_tied_chain_agree():
     posterior = bpm.LatentCounts().fit(release, rng=1, draws=500, tune=500, chains=2)
     mode = bpm.NoiseAwareMAP().fit(release)
     assert posterior.stats["formulation"] == "log-linear"
+    assert posterior.stats["model"] == "tied potentials"
     one = sequences.transition_matrix(posterior, step=2)
     two = sequences.transition_matrix(mode, step=2)
     width = two["upper"] - two["lower"]

@@ -188,7 +188,6 @@ class NoiseAwareMAP:
             model.cardinalities, model.scopes, mode.means.potentials(mode.coordinates)
         )
         stats = {
-            **({"model": "tied potentials"} if model.ties else {}),
             "rounds": mode.rounds,
             "evaluations": mode.evaluations,
             "seconds": time.perf_counter() - begin,
@@ -230,7 +229,6 @@ class NoiseAwareMAP:
             references=("cgm",),
             status=mode.status if evidence.has_total else Status.NOT_TRUSTED,
             stats={
-                "model": "shared transitions",
                 "rounds": mode.renewals,
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),

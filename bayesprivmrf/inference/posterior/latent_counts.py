@@ -331,8 +331,8 @@ def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | No
     """Raise where a model that shares potentials or transitions has no posterior here, and say what has."""
     if evidence.specification.shares_transitions:
         raise ModelError(
-            "LatentCounts has no posterior of a chain with shared transitions; use NoiseAwareMAP, whose "
-            "`transition_matrix` has intervals, or declare markov_chain(..., share='potentials')."
+            "LatentCounts has no posterior of a chain with shared transitions; use NoiseAwareMAP, of which "
+            "`sequences.transition_matrix` gives intervals, or declare markov_chain(..., share='potentials')."
         )
     if formulation not in ("auto", "log-linear"):
         raise ModelError(
