@@ -1,4 +1,4 @@
-from . import network, queries, readers
+from . import network, queries, readers, sequences
 from .citation import citation
 from .evaluation import compare, holdout_log_likelihood, kl_divergence
 from .inference import (
@@ -12,7 +12,7 @@ from .inference import (
     combine_estimates,
     uniform_solution,
 )
-from .model import CliqueTables, Domain, ModelSpecification, declare
+from .model import CliqueTables, Domain, ModelSpecification, declare, markov_chain
 from .privacy import Adjacency, PrivacyGuarantee, compose
 from .release import NoisyStatistics, load_release
 
@@ -38,9 +38,11 @@ __all__ = [
     "holdout_log_likelihood",
     "kl_divergence",
     "load_release",
+    "markov_chain",
     "network",
     "queries",
     "readers",
+    "sequences",
     "uniform_solution",
 ]
 

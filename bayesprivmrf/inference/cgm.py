@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.judgement import final_status, totals
@@ -24,8 +24,9 @@ class CGM(EMSettings):
     r"""Algorithm 2 of Bernstein et al. (2017): EM for the model, the true counts n being latent.
 
     E-step: the approximate mode of n given the noisy counts y, equation (6). M-step: the θ whose marginals are
-    :math:`n/N`. The path starts at the uniform distribution; how far it goes is the method's regulariser (see
-    `bayesprivmrf.inference.e_step`, and docs/inference.md for the measured effect).
+    :math:`n/N`, or with tied potentials those whose sums over the tied cliques are. The path starts at the uniform
+    distribution; how far it goes is the method's regulariser (see `bayesprivmrf.inference.e_step`, and
+    docs/inference.md for the measured effect).
 
     Parameters
     ----------
@@ -36,7 +37,8 @@ class CGM(EMSettings):
         ``"none"``: run until `steps`, or until nothing moves. Both use the release alone.
     acceleration
         Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
-        often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart.
+        often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart, as
+        tied potentials always do.
     e_step
         ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + g`.
         ``"nlbp"``: Algorithm 1 and a numerical M-step, as published.
@@ -56,6 +58,17 @@ class CGM(EMSettings):
     offers_loopy: ClassVar[bool] = True
 
     def _refuse_what_it_cannot(self, evidence: Evidence) -> None:
+        model = evidence.specification
+        if model.shares_transitions:
+            raise ModelError(
+                "CGM fits potentials, and a chain with shared transitions has none that are free; use NaiveMLE or "
+                "NoiseAwareMAP, or declare markov_chain(..., share='potentials')."
+            )
+        if model.ties and (self.e_step != "dual" or evidence.scopes != model.scopes):
+            raise ModelError(
+                "CGM fits tied potentials to one release of the cliques' tables, by e_step='dual'; use NaiveMLE, "
+                "NoiseAwareMAP or LatentCounts, which read sums over the tied cliques too."
+            )
         if evidence.queries is not None:
             raise ArgumentError(
                 "CGM takes noisy tables, one of each clique at least, and this evidence is of other queries too; use "

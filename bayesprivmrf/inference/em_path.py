@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bayesprivmrf.inference.evidence import Evidence, Inference, require_inferen
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import tie_matrix
 
 __all__ = ["EMPath", "EMSettings", "Point"]
 
@@ -83,7 +85,10 @@ class EMPath:
         self.settings = settings
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
-        self.slack = _SLACK if settings.acceleration > 1 else 0.0
+        self.basis = tie_matrix(evidence.specification) if evidence.specification.ties else None
+        # with ties, θ + g is no longer a model: a block of steps would then end elsewhere than the steps one by one
+        self.acceleration = settings.acceleration if self.basis is None else 1.0
+        self.slack = _SLACK if self.acceleration > 1 else 0.0
         self.measure = Discrepancy.of(evidence)
         self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
         potentials = np.where(evidence.possible, 0.0, -np.inf)
@@ -101,7 +106,7 @@ class EMPath:
         if settings.stopping != "none" and self.point.discrepancy <= 1:
             return Status.STOPPED_EARLY
         while self.point.taken < settings.steps:
-            ahead = max(1.0, (settings.acceleration - 1) * self.point.taken)
+            ahead = max(1.0, (self.acceleration - 1) * self.point.taken)
             ahead = min(ahead, settings.steps - self.point.taken)
             step = self._advance(ahead)
             following = self._follow(step, ahead)
@@ -168,9 +173,18 @@ class EMPath:
         self.unconverged += not step.converged
         return step
 
+    def _shared_potentials(self) -> FloatArray:
+        """Some β with B β the potentials where the path is, or near where cells are impossible."""
+        return self._left_inverse @ np.where(self.evidence.possible, self.point.potentials, 0.0)
+
+    @cached_property
+    def _left_inverse(self) -> FloatArray:
+        assert self.basis is not None
+        return np.linalg.pinv(self.basis.toarray())
+
     def _follow(self, step: EStep, ahead: float) -> Point:
-        """The M-step: θ + g in closed form, or by maximum likelihood as published."""
-        if self.settings.e_step == "dual":
+        """The M-step: θ + g in closed form, or by maximum likelihood as published, or with ties B'n = N B'μ(Bβ)."""
+        if self.settings.e_step == "dual" and self.basis is None:
             potentials, marginals = self.point.potentials + step.tilt, step.marginals
         else:
             potentials, _, stats = match_marginals(
@@ -179,7 +193,8 @@ class EMPath:
                 step.marginals,
                 possible=self.evidence.possible,
                 inference=self.settings.inference,
-                start=self.point.potentials,
+                start=self.point.potentials if self.basis is None else self._shared_potentials(),
+                basis=self.basis,
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1

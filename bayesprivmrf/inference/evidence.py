@@ -375,10 +375,17 @@ def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificat
         return first
     for release in releases[1:]:
         _refuse_other_domain(first.domain, release.specification.domain)
+        if release.specification._sharing != first._sharing:
+            raise ModelError(
+                "releases that are fitted jointly must share the same potentials or transitions; declare the same "
+                "ties for every release."
+            )
     return ModelSpecification(
         domain=first.domain,
         cliques=tuple(clique for release in releases for clique in release.specification.cliques),
         impossible=tuple(zero for release in releases for zero in release.specification.impossible),
+        ties=first.ties,
+        shares_transitions=first.shares_transitions,
     )
 
 

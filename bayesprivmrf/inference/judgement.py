@@ -38,10 +38,13 @@ def final_status(
 
 
 def totals(evidence: Evidence) -> dict[str, Any]:
-    """The number of records used, how it was come by, and a note on guarantees, for `Solution.stats`."""
-    found = {
+    """The number of records used, how it was come by, what guarantees and ties say, for `Solution.stats`."""
+    found: dict[str, Any] = {
         "total": evidence.total,
         "estimated_total": evidence.estimated_total,
         "total_standard_error": evidence.total_standard_error,
     }
+    model = evidence.specification
+    if model.ties:
+        found["model"] = "shared transitions" if model.shares_transitions else "tied potentials"
     return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})

@@ -9,12 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
 __all__ = ["Linearized", "MeanCounts", "with_total_held"]
+
+_TOLD = 1e-9
+"""Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding."""
+
+_MOST_ROWS = 3000
+"""Noisy numbers whose covariance is formed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,12 +37,16 @@ class Linearized:
         N μ of the possible cells of the noisy tables, shape (cells,), records.
     forward, backward
         v → J v and u → J'u; the last coordinate is log N.
+    unexplained
+        Covariance of the measured counts given the statistics of a tied model, shape (cells, cells), records squared;
+        None where these statistics tell the counts.
     """
 
     total: float
     mean: FloatArray
     forward: Callable[[FloatArray], FloatArray]
     backward: Callable[[FloatArray], FloatArray]
+    unexplained: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,10 +65,9 @@ class MeanCounts:
     inference: Inference = "exact"
 
     @cached_property
-    def effects(self) -> Effects:
+    def effects(self) -> Effects | TiedEffects:
         """Coordinates of the model's potentials."""
-        model = self.evidence.specification
-        return Effects.of(model.cardinalities, model.scopes)
+        return coordinates_of(self.evidence.specification)
 
     @cached_property
     def engine(self) -> MarginalEngine:
@@ -90,7 +101,44 @@ class MeanCounts:
             change = self.effects.pull_back(product(self._spread(cells)))
             return np.append(total * change, cells @ mean)
 
-        return Linearized(total=total, mean=mean, forward=forward, backward=backward)
+        unexplained = None if self.tells_all else total * self._unexplained(product)
+        return Linearized(total=total, mean=mean, forward=forward, backward=backward, unexplained=unexplained)
+
+    @cached_property
+    def tells_all(self) -> bool:
+        """Whether what is measured depends on the records only through the statistics of the model.
+
+        So it is without ties: the tables of the cliques are the statistics. With ties the statistics are sums of
+        tables, and a table of one step tells more.
+        """
+        if isinstance(self.effects, Effects):
+            return True
+        rows = self.evidence.possible_rows()
+        if rows is None:
+            return False
+        if rows.shape[0] > _MOST_ROWS:
+            raise ModelTooLargeError(
+                f"{rows.shape[0]:,} noisy numbers of a model with ties are more than {_MOST_ROWS:,}; measure sums "
+                "over the tied scopes (queries.pooled)."
+            )
+        missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
+        return max(missed, default=0.0) < _TOLD
+
+    def _unexplained(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        r"""Covariance of one record's measured numbers a given its statistics t.
+
+        .. math:: \operatorname{Cov}(a) - \operatorname{Cov}(a, t) \operatorname{Cov}(t)^+ \operatorname{Cov}(t, a)
+        """
+        size = int(self.evidence.possible.sum())
+        spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
+        own = np.array([self._gathered(column) for column in spread])
+        cross = self.effects.pull_back(spread)
+        statistics = np.array([self.effects.pull_back(product(row)) for row in self._columns])
+        return own - cross @ np.linalg.pinv(0.5 * (statistics + statistics.T), hermitian=True) @ cross.T
+
+    @cached_property
+    def _columns(self) -> FloatArray:
+        return self.effects.potentials(np.eye(self.effects.size))
 
     def jacobian(self, linearized: Linearized) -> FloatArray:
         """J', shape (d + 1, cells); one product with the derivative for each coordinate."""

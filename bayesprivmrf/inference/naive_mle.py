@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import tie_matrix
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -51,6 +54,11 @@ class NaiveMLE:
     tolerance
         Converged when no marginal misses the optimality condition by more than this probability (ten times
         this where rounding ends the line search first).
+
+    Notes
+    -----
+    Where potentials are tied, θ = Bβ, the ridge is that of β, a tied table's weight being the mean of its cliques',
+    and the estimate matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`).
 
     References
     ----------
@@ -93,16 +101,39 @@ class NaiveMLE:
         is_default = self.ridge is None
         target = pseudo_marginals(evidence, self.projection, has_own_ridges=is_default, pooled=pooled)
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
+        basis = tie_matrix(model) if model.ties else None
+        cells = np.repeat(ridges, np.diff(model.offsets))
+        if model.shares_transitions:
+            refuse_loopy_transitions(self.inference)
+            rows = TransitionRows(model=model)
+            phi, status, stats = naive_transitions(
+                rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
+            )
+            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
             target,
             possible=evidence.supported,
-            ridge=np.repeat(ridges, np.diff(model.offsets)),
+            ridge=cells if basis is None else basis.T @ cells / (basis.T @ np.ones(model.size)),
+            basis=basis,
             inference=self.inference,
             iterations=self.iterations,
             tolerance=self.tolerance,
         )
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
+
+    def _solution(
+        self,
+        evidence: Evidence,
+        pooled: Pooled,
+        potentials: FloatArray,
+        status: Status,
+        stats: dict[str, Any],
+        ridges: FloatArray,
+        begin: float,
+    ) -> Solution:
+        model = evidence.specification
         stats = {
             **stats,
             "seconds": time.perf_counter() - begin,
@@ -114,7 +145,7 @@ class NaiveMLE:
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
-            method=self.method,
+            method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
             references=("cgm",),
             status=final_status(status, evidence, model, potentials, self.inference),
             stats=stats,
@@ -155,8 +186,12 @@ def match_marginals(
     iterations: int = 2000,
     tolerance: float = 1e-7,
     start: FloatArray | None = None,
+    basis: Any = None,
 ) -> tuple[FloatArray, Status, dict[str, float]]:
     """Potentials that minimise A(θ) - target'θ + Σ ridge_i θ_i²: maximum likelihood from marginals.
+
+    With a basis B, sparse, over θ = B β, the ridge and the start being those of β: the solution of
+    B'μ(Bβ) + 2 ridge β = B'target.
 
     Returns
     -------
@@ -167,21 +202,31 @@ def match_marginals(
     engine = marginal_engine(cardinalities, scopes, kind=inference)
     free = np.ones(engine.size, bool) if possible is None else possible
     full = np.full(engine.size, -np.inf)
-    wanted = target[free]
-    weight = np.broadcast_to(np.asarray(ridge, dtype=float), engine.size)[free]
+    rows = None if basis is None else basis[free]
+    columns = None if rows is None else rows.T.tocsr()
 
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = theta
+    def summed(cells: FloatArray) -> FloatArray:
+        return cells[free] if columns is None else columns @ cells[free]
+
+    wanted = summed(target)
+    weight = np.asarray(ridge, dtype=float)
+    weight = (
+        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
+    )
+
+    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
+        full[free] = beta if rows is None else rows @ beta
         log_partition, marginals = engine.marginals(full)
-        value = float(log_partition - wanted @ theta + theta @ (weight * theta))
-        return value, marginals[free] - wanted + 2 * weight * theta
+        value = float(log_partition - wanted @ beta + beta @ (weight * beta))
+        return value, summed(marginals) - wanted + 2 * weight * beta
 
-    begin = np.zeros(int(free.sum())) if start is None else start[free]
+    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free]
     optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
     potentials = np.full(engine.size, -np.inf)
-    potentials[free] = optimum.point
+    potentials[free] = optimum.point if rows is None else rows @ optimum.point
     status = optimum.status
-    has_no_maximum = bool(((wanted <= 0) & (weight == 0)).any())
+    counted = np.ones(len(wanted), bool) if columns is None else columns @ np.ones(int(free.sum())) > 0
+    has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
     if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
         status = Status.DIVERGED
     return potentials, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}

@@ -154,6 +154,11 @@ class AscentMechanism[ReleaseT](
                 f"{type(self).__name__} must know the model's cliques, but the network declares none; "
                 "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
             )
+        if specification.ties:
+            raise ModelError(
+                f"{type(self).__name__} fits each clique's potentials by themselves, and the network ties some; "
+                "declare it without `tied`, or release sums over the tied cliques and fit those."
+            )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit

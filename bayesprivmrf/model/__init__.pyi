@@ -1,3 +1,4 @@
+from .chain import markov_chain
 from .consistency import consistent_projection, minimum_norm_potentials
 from .domain import Domain
 from .effects import Effects, contrasts
@@ -18,6 +19,7 @@ __all__ = [
     "contrasts",
     "declare",
     "expand",
+    "markov_chain",
     "minimum_norm_potentials",
     "parent",
     "project",

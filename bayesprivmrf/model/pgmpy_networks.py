@@ -23,6 +23,8 @@ __all__ = ["declare", "network_potentials", "read_network", "write_network"]
 
 _DECLARED = "bayesprivmrf_cliques_declared"
 _IMPOSSIBLE = "bayesprivmrf_impossible"
+_TIES = "bayesprivmrf_ties"
+_TRANSITIONS = "bayesprivmrf_shares_transitions"
 _LARGEST_EXPONENT = 600.0
 
 
@@ -31,6 +33,7 @@ def declare(
     cliques: Iterable[Sequence[Variable]] | None = None,
     *,
     impossible: Iterable[Mapping[Variable, Label]] = (),
+    tied: Iterable[Iterable[Sequence[Variable]]] = (),
 ) -> DiscreteMarkovNetwork:
     """Declare a Markov random field, before any data is read.
 
@@ -44,6 +47,10 @@ def declare(
     impossible
         Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur, each
         inside a clique.
+    tied
+        Groups of cliques that share one table of potentials, such as ``[[("m1", "m2"), ("m2", "m3")]]``: axis by
+        axis as written, over the same states in the same order. A clique that lies inside a tied one keeps a
+        potential of its own.
 
     Warns
     -----
@@ -79,6 +86,7 @@ def declare(
         cliques=tuple(given),
         impossible=tuple(assignments),
         cliques_declared=cliques is not None,
+        ties=tuple(listed("`tied`", tied)),
     )
     warn_of_dropped(model, given, stacklevel=2)
     return model.to_pgmpy()
@@ -121,6 +129,8 @@ def read_network(
         # never from the factors' values: a network fitted to the data has a zero wherever the data has
         impossible=tuple(network.graph.get(_IMPOSSIBLE, ())),
         cliques_declared=declared,
+        ties=tuple(network.graph.get(_TIES, ())),
+        shares_transitions=bool(network.graph.get(_TRANSITIONS, False)),
     )
     if warns:
         warn_of_dropped(model, scopes, stacklevel=3)
@@ -149,6 +159,9 @@ def write_network(
         )
     network.graph[_DECLARED] = model.cliques_declared
     network.graph[_IMPOSSIBLE] = model.impossible
+    if model.ties:
+        network.graph[_TIES] = model.ties
+        network.graph[_TRANSITIONS] = model.shares_transitions
     return network
 
 

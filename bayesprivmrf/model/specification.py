@@ -15,6 +15,7 @@ from bayesprivmrf.checks import finite, number_array
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
+from bayesprivmrf.model.tied_scopes import checked_ties
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -44,12 +45,19 @@ class ModelSpecification:
         clique.
     cliques_declared
         False for a list of variables alone, whose couplings a mechanism is to learn.
+    ties
+        Groups of scopes that share one table of potentials, axis by axis as written
+        (`bayesprivmrf.model.ties`); a group of one scope is its own potential inside a tied clique.
+    shares_transitions
+        Whether what consecutive cliques of a chain share are not potentials but the probabilities of each step
+        (`markov_chain`).
 
     Raises
     ------
     ModelError
         A clique is empty, repeats a variable, names an undeclared one, or a variable is in no clique; an
-        impossible assignment lies in no clique, or every cell of a clique is impossible.
+        impossible assignment lies in no clique, or every cell of a clique is impossible; tied scopes differ in
+        their states, or lie inside a clique that is free.
     ModelTooLargeError
         A clique's table has more than 10^8 cells.
     """
@@ -58,6 +66,8 @@ class ModelSpecification:
     cliques: tuple[Clique, ...]
     impossible: tuple[tuple[tuple[Variable, Label], ...], ...] = ()
     cliques_declared: bool = True
+    ties: tuple[tuple[Clique, ...], ...] = ()
+    shares_transitions: bool = False
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
@@ -79,6 +89,7 @@ class ModelSpecification:
         zeros = listed("`impossible`", self.impossible)
         assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
+        object.__setattr__(self, "ties", checked_ties(domain, self.cliques, given, self.ties))
         possible = self.possible
         if possible is not None:
             for position, clique in enumerate(self.cliques):
@@ -243,10 +254,16 @@ class ModelSpecification:
     def _identity(self) -> tuple[Any, ...]:
         possible = self.possible
         zeros = None if possible is None else possible.tobytes()
-        return self.domain, self.cliques, zeros, self.cliques_declared
+        return self.domain, self.cliques, zeros, self.cliques_declared, self._sharing
+
+    @property
+    def _sharing(self) -> tuple[Any, ...]:
+        return self.ties, self.shares_transitions
 
     def __repr__(self) -> str:
         zeros = f", {len(self.impossible)} structural zeros" if self.impossible else ""
+        if self.ties:
+            zeros += ", shared transitions" if self.shares_transitions else ", tied potentials"
         return (
             f"ModelSpecification({len(self.domain.variables)} variables, {len(self.cliques)} cliques, "
             f"{self.size} cells{zeros})"
@@ -255,7 +272,9 @@ class ModelSpecification:
 
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]], stacklevel: int) -> None:
     """Say which of the cliques that were asked for are not measured by themselves, and which ones hold them."""
-    wanted, kept = [tuple(clique) for clique in given], {frozenset(clique) for clique in model.cliques}
+    own = {frozenset(group[0]) for group in model.ties if len(group) == 1}  # potentials inside tied ones
+    wanted = [tuple(clique) for clique in given if frozenset(clique) not in own]
+    kept = {frozenset(clique) for clique in model.cliques}
     once = {frozenset(clique): clique for clique in reversed(wanted) if frozenset(clique) not in kept}
     held = [
         f"{clique!r} lies inside {model.cliques[home]!r}"

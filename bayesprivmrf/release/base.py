@@ -20,7 +20,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
 from bayesprivmrf.release.file import (
-    FORMAT_VERSION,
     LARGEST,
     packed,
     read_file,
@@ -102,7 +101,7 @@ class Released(Card):
     """
 
     kind: ClassVar[str]
-    format_version: ClassVar[int] = FORMAT_VERSION
+    format_version: ClassVar[int] = 4
     """The first version of the file format that has the kind."""
     may_promise_nothing: ClassVar[bool] = False
     """Whether the guarantee may be ``None``."""
@@ -167,7 +166,7 @@ class Released(Card):
         promise = None if self.guarantee is None else self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         try:
-            whole = packed(self._content() | stamp, self._array(), self.format_version)
+            whole = packed(self._content() | stamp, self._array(), self._version)
             _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
         except Exception as error:
             raise ReleaseFileError(
@@ -175,6 +174,11 @@ class Released(Card):
                 f"{_reason(error)}. Nothing was written, and the release is as it was."
             ) from error
         return whole
+
+    @property
+    def _version(self) -> int:
+        """Format version of its file: of the kind, or newer where older readers would miss something."""
+        return self.format_version
 
     @classmethod
     def _most_numbers(cls, model: ModelSpecification) -> int:

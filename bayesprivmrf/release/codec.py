@@ -173,7 +173,9 @@ def restored_domain(content: Fields) -> Domain:
 def model_content(model: ModelSpecification) -> dict[str, Any]:
     """Return the cliques and the impossible cells of a model, as positions in its domain."""
     domain = model.domain
-    return {
+    tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
+    shared = {"ties": tied, "shares_transitions": model.shares_transitions} if tied else {}
+    return shared | {
         "cliques": [list(scope) for scope in model.scopes],
         "impossible": [
             [[domain.index(v), domain.code(v, label)] for v, label in assignment]
@@ -182,15 +184,20 @@ def model_content(model: ModelSpecification) -> dict[str, Any]:
     }
 
 
-def restored_model(content: Fields, domain: Domain, **declared: bool) -> ModelSpecification:
+def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpecification:
     """Return the model that `model_content` described; one without impossible cells need not say so."""
     names = domain.variables
     scopes = [positions(scope, len(names)) for scope in content.items("cliques")]
     zeros = content.items("impossible") if "impossible" in content else []
+    ties = content.items("ties") if "ties" in content else []
     return ModelSpecification(
         domain=domain,
         cliques=tuple(tuple(names[v] for v in scope) for scope in scopes),
         impossible=tuple(tuple(_assigned(pair, domain) for pair in zero) for zero in zeros),
+        ties=tuple(
+            tuple(tuple(names[v] for v in positions(scope, len(names))) for scope in group) for group in ties
+        ),
+        shares_transitions=bool(ties) and content.truth("shares_transitions"),
         **declared,
     )
 

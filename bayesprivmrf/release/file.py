@@ -33,11 +33,24 @@ from bayesprivmrf.errors import (
     ReleaseFileError,
 )
 
-__all__ = ["FORMAT_VERSION", "LARGEST", "packed", "read_file", "require_writable", "room_for", "write_file"]
+__all__ = [
+    "FORMAT_VERSION",
+    "LARGEST",
+    "TIED_VERSION",
+    "packed",
+    "read_file",
+    "require_writable",
+    "room_for",
+    "write_file",
+]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 4
-"""1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring."""
+FORMAT_VERSION = 5
+"""1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
+
+5: models with ties."""
+TIED_VERSION = 5
+"""The first that says which potentials are tied."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 

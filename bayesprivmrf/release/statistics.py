@@ -24,6 +24,7 @@ from bayesprivmrf.release.codec import (
     restored_domain,
     restored_model,
 )
+from bayesprivmrf.release.file import TIED_VERSION
 from bayesprivmrf.release.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ class NoisyStatistics(Released):
         if model.possible is not None and self.tables.flat[~model.possible].any():
             flat = np.where(model.possible, self.tables.flat, 0)
             object.__setattr__(self, "tables", model.tables(flat))
+
+    @property
+    def _version(self) -> int:
+        return max(self.format_version, TIED_VERSION) if self.specification.ties else self.format_version
 
     def _check_promises(self, names: Sequence[str]) -> None:
         """Check the total, and that guarantee, noise and total do not contradict each other."""

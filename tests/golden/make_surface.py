@@ -48,6 +48,7 @@ PACKAGES = (
     "bayesprivmrf.records",
     "bayesprivmrf.release",
     "bayesprivmrf.reproduce",
+    "bayesprivmrf.sequences",
     "bayesprivmrf.survey",
 )
 

@@ -32,6 +32,7 @@ import numpy as np
 
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.ties import TiedEffects
 
 __all__ = ["LOCATION", "SPREAD_BETWEEN_ORDERS", "SPREAD_IN_COMMON", "EffectsPrior"]
 
@@ -60,7 +61,7 @@ class EffectsPrior:
         τ_0, σ_c and σ_o of the module's formula; the spreads are positive, the second may be 0.
     """
 
-    effects: Effects
+    effects: Effects | TiedEffects
     location: float = LOCATION
     spread_in_common: float = SPREAD_IN_COMMON
     spread_between_orders: float = SPREAD_BETWEEN_ORDERS

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import Inference, gather, require_inference
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.naive_mle import default_ridge
+from bayesprivmrf.inference.noise_aware.interval import LARGEST_ERROR, interval_of_log_odds, standard_errors
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
-from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.projection import pool, pseudo_marginals
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transitions.mode import transition_mode
+from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
@@ -28,9 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
-
-_LARGEST_ERROR = 0.15
-"""Standard error of log-odds above which the normal approximation is doubtful."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -79,11 +83,6 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
-        import pandas as pd
-        from scipy.special import expit, logit, ndtri
-
-        from bayesprivmrf.inference.noise_aware.interval import standard_errors
-
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
         names, query = model.positions_of(variables)
@@ -96,21 +95,9 @@ class NoiseAwareSolution(Solution):
             probabilities, errors = standard_errors(self.mode, query, condition)
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
-        reach = float(ndtri(0.5 + prob / 2)) * errors
-        inside = (probabilities > 0) & (probabilities < 1)
-        centre = logit(np.where(inside, probabilities, 0.5))
-        states = [model.domain.states[position] for position in query]
-        frame = pd.DataFrame(
-            {
-                "estimate": probabilities,
-                "lower": np.where(inside, expit(centre - reach), probabilities),
-                "upper": np.where(inside, expit(centre + reach), probabilities),
-            },
-            index=pd.MultiIndex.from_product(states, names=names),
-        )
-        frame.attrs["status"] = "approximate"
+        frame = interval_of_log_odds(probabilities, errors, prob, model, names, query)
         mark_rests_on(frame, declared_independences(model, [*query, *condition]))
-        return mark_rows(frame, ~(errors <= _LARGEST_ERROR), "doubtful", "doubtful in")
+        return mark_rows(frame, ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
@@ -172,14 +159,16 @@ class NoiseAwareMAP:
         object.__setattr__(self, "tolerance", positive_finite("tolerance", self.tolerance))
 
     @one_blas_thread()
-    def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> NoiseAwareSolution:
+    def fit(
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics]
+    ) -> NoiseAwareSolution | TransitionSolution:
         """Estimate the model of a release, or of several releases of one population.
 
         Returns
         -------
         NoiseAwareSolution
             `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was come
-            by.
+            by. A `TransitionSolution` for a chain with shared transitions, which has no scales.
 
         Warns
         -----
@@ -189,6 +178,8 @@ class NoiseAwareMAP:
         begin = time.perf_counter()
         evidence = gather(releases)
         model = evidence.specification
+        if model.shares_transitions:
+            return self._transitions(evidence, begin)
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
@@ -213,6 +204,36 @@ class NoiseAwareMAP:
             status=final_status(mode.status, evidence, model, potentials, self.inference),
             stats=stats,
             inference=self.inference,
+            is_simulated=evidence.is_simulated,
+            mode=mode,
+        )
+
+    def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
+        """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
+        refuse_loopy_transitions(self.inference)
+        if self.scale is not None:
+            raise ArgumentError(
+                "`scale` is of effects on potentials, and a chain with shared transitions has none; leave it out."
+            )
+        model = evidence.specification
+        rows = TransitionRows(model=model)
+        pooled = pool(evidence)
+        target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
+        ridge = float(default_ridge(evidence, pooled).mean())
+        start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
+        mode = transition_mode(evidence, start)
+        return TransitionSolution(
+            specification=model,
+            potentials=model.tables(rows.potentials(mode.coordinates)),
+            method=f"{self.method}, shared transitions",
+            references=("cgm",),
+            status=mode.status if evidence.has_total else Status.NOT_TRUSTED,
+            stats={
+                "rounds": mode.renewals,
+                "seconds": time.perf_counter() - begin,
+                **totals(evidence),
+                "fitted_total": float(np.exp(mode.point[-1])),
+            },
             is_simulated=evidence.is_simulated,
             mode=mode,
         )

@@ -12,16 +12,27 @@ has the same derivative.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.inference.mean_counts import with_total_held
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["standard_errors"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LARGEST_ERROR", "coordinate_covariance", "interval_of_log_odds", "standard_errors"]
+
+LARGEST_ERROR = 0.15
+"""Standard error of log-odds above which the normal approximation is doubtful."""
 
 _LOG_TOTAL = 1e-6
 """Prior precision of log N where the tables alone tell it."""
@@ -66,12 +77,43 @@ def standard_errors(
     return probabilities, errors
 
 
+def interval_of_log_odds(
+    probabilities: FloatArray,
+    errors: FloatArray,
+    prob: float,
+    model: ModelSpecification,
+    names: Sequence[Variable],
+    query: Sequence[int],
+) -> pd.DataFrame:
+    """Table of estimates and of bounds that are normal on the scale of log-odds, one row a joint state."""
+    import pandas as pd
+    from scipy.special import expit, logit, ndtri
+
+    reach = float(ndtri(0.5 + prob / 2)) * errors
+    inside = (probabilities > 0) & (probabilities < 1)
+    centre = logit(np.where(inside, probabilities, 0.5))
+    states = [model.domain.states[position] for position in query]
+    frame = pd.DataFrame(
+        {
+            "estimate": probabilities,
+            "lower": np.where(inside, expit(centre - reach), probabilities),
+            "upper": np.where(inside, expit(centre + reach), probabilities),
+        },
+        index=pd.MultiIndex.from_product(states, names=names),
+    )
+    frame.attrs["status"] = "approximate"
+    return frame
+
+
 def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     """Variance of each probability from what the noise leaves unknown of β and N."""
     is_free = mode.means.evidence.total_standard_error > 0
     prior = np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
     linearized = mode.means.at(mode.point)
-    weights = mode.noise_weights()
+    if linearized.unexplained is not None:
+        covariance = _with_correlated_counts(mode, linearized)
+        return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
+    weights = _noise_weights(mode)
     padded = np.column_stack([rows, np.zeros(len(rows))])
     if isinstance(mode.curvature, DenseCurvature):
         jacobian = mode.means.jacobian(linearized)
@@ -84,20 +126,86 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
 
 
+def coordinate_covariance(mode: Mode) -> FloatArray:
+    """Covariance of the population's coordinates: what the noise and what sampling leave unknown, shape (d, d)."""
+    linearized, size = mode.means.at(mode.point), mode.means.effects.size
+    if size > DENSE_LIMIT:
+        raise ModelTooLargeError(
+            f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
+            "for the probabilities of a step, given the state before."
+        )
+    if linearized.unexplained is not None:
+        noise = _with_correlated_counts(mode, linearized)
+    else:
+        weighted = _free_jacobian(mode, linearized) * np.sqrt(_noise_weights(mode))
+        noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
+    return noise + _sampling_curvature(mode).covariance
+
+
+def _noise_weights(mode: Mode) -> FloatArray:
+    """Information of each noisy count about its mean.
+
+    Statistics of a tied model are hardly more than its parameters, so that each error passes into one of them as it
+    is: with the variance of its law, 2b² for Laplace noise. Fisher's 1/b² is of many counts to a parameter.
+    """
+    if isinstance(mode.means.effects, Effects):
+        return mode.noise_weights()
+    likelihood = mode.likelihood
+    return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
+
+
+def _precision(mode: Mode) -> FloatArray:
+    is_free = mode.means.evidence.total_standard_error > 0
+    return np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
+
+
+def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
+    jacobian = mode.means.jacobian(linearized)
+    if not mode.means.evidence.total_standard_error > 0:
+        jacobian[-1] = 0.0
+    return jacobian
+
+
+def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
+    r"""Covariance of β where the statistics of a tied model leave the measured counts a covariance R of their own.
+
+    The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
+    covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
+    where there are none.
+    """
+    unexplained, prior = linearized.unexplained, _precision(mode)
+    assert unexplained is not None
+    own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
+    noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
+    deviations = np.sqrt(own + noise)
+    correlations = unexplained / np.outer(deviations, deviations)
+    np.fill_diagonal(correlations, 1.0)
+    weighted = _free_jacobian(mode, linearized) * np.sqrt(mode.likelihood.information(own))
+    inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
+    middle = weighted @ correlations @ weighted.T + np.diag(prior)
+    return (inverse @ middle @ inverse)[:-1, :-1]
+
+
 def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
     """Variance of each probability of the population given the N people, by NΣ + T⁻¹.
 
     For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below; N being
     the people with the states given, a share of all.
     """
-    means, total = mode.means, float(np.exp(mode.log_total))
+    total = float(np.exp(mode.log_total))
     if not isinstance(mode.curvature, DenseCurvature):
         return probabilities * (1 - probabilities) / (share * total)
+    curvature = _sampling_curvature(mode)
+    return np.array([max(row @ curvature.solve(row), 0.0) for row in rows])
+
+
+def _sampling_curvature(mode: Mode) -> DenseCurvature:
+    """NΣ + T⁻¹."""
+    means, total = mode.means, float(np.exp(mode.log_total))
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))
     columns = effects.potentials(np.eye(effects.size))
     covariance = np.array([effects.pull_back(product(column)) for column in columns])
     covariance = covariance.reshape(effects.size, effects.size)
     information = 0.5 * total * (covariance + covariance.T)
-    curvature = DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
-    return np.array([max(row @ curvature.solve(row), 0.0) for row in rows])
+    return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))

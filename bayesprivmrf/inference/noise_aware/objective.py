@@ -84,7 +84,10 @@ class Objective:
         """Variance of each count around its mean, besides the noise, records squared."""
         if self.settings.has_sampling_error:
             return self.likelihood.sampling_variance(linearized.mean, linearized.total)
-        return np.full(len(linearized.mean), 1 / 12)
+        variance = np.full(len(linearized.mean), 1 / 12)
+        if linearized.unexplained is None:
+            return variance
+        return variance + np.maximum(np.diag(linearized.unexplained), 0.0)
 
     def penalised(
         self, point: FloatArray, log_scales: FloatArray, variance: FloatArray, width: FloatArray

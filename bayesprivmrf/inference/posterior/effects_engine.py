@@ -27,6 +27,7 @@ from bayesprivmrf.marginals import compiled, kernels, marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import TiedEffects
 from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition"]
@@ -73,11 +74,11 @@ class Plan:
         Cells of the cliques that may occur; None where all may.
     """
 
-    effects: Effects
+    effects: Effects | TiedEffects
     possible: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, effects: Effects, possible: NDArray[np.bool_] | None = None) -> Plan:
+    def of(cls, effects: Effects | TiedEffects, possible: NDArray[np.bool_] | None = None) -> Plan:
         """Plan of a model, kept for the process.
 
         Raises
@@ -88,10 +89,10 @@ class Plan:
             Exact marginals would need too much memory.
         """
         if possible is None or possible.all():
-            return _plan(effects.cardinalities, effects.scopes, None)
+            return _plan(effects, None)
         if possible.shape != (effects.cells,):
             raise ModelError(f"`possible` must have shape ({effects.cells},), got {possible.shape}.")
-        return _plan(effects.cardinalities, effects.scopes, possible.astype(bool).tobytes())
+        return _plan(effects, possible.astype(bool).tobytes())
 
     @cached_property
     def tape(self) -> Tape:
@@ -145,14 +146,12 @@ class Plan:
 
 
 @lru_cache(maxsize=32)
-def _plan(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], possible: bytes | None
-) -> Plan:
+def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
     mask = None if possible is None else np.frombuffer(possible, dtype=bool)
-    return Plan(Effects.of(cardinalities, scopes), mask)
+    return Plan(effects, mask)
 
 
-def _sparse(effects: Effects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
     """D by rows, from its dense columns a chunk at a time."""
     from scipy.sparse import csr_array, hstack
 

@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.judgement import totals
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.draws import Draws
@@ -242,6 +244,8 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
+        if model.ties:
+            return self._tied(evidence, draws)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
         name = self.formulation
         if name == "auto":
@@ -311,6 +315,51 @@ class LatentCounts:
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
         return LogLinear(**effects, smoothing=float(self.smoothing))
+
+    def _tied(self, evidence: Evidence, draws: int) -> Formulation:
+        """The log-linear formulation of a model with ties, where what is measured are its statistics."""
+        from bayesprivmrf.inference.posterior.log_linear import LogLinear
+
+        _refuse_tied(evidence, self.formulation, self.concentration)
+        require_room(evidence, draws, needs_marginals=True)
+        return LogLinear(
+            evidence=evidence,
+            scale=self.scale,
+            total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
+            total_range=self.total_range,
+            smoothing=float(self.smoothing),
+        )
+
+
+def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | None) -> None:
+    """Raise where a model that shares potentials or transitions has no posterior here, and say what has."""
+    if evidence.specification.shares_transitions:
+        raise ModelError(
+            "LatentCounts has no posterior of a chain with shared transitions; use NoiseAwareMAP, of which "
+            "`sequences.transition_matrix` gives intervals, or declare markov_chain(..., share='potentials')."
+        )
+    if formulation not in ("auto", "log-linear"):
+        raise ModelError(
+            f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; "
+            "use formulation='log-linear' or 'auto'."
+        )
+    if concentration is not None:
+        raise ArgumentError(
+            "`concentration` is of the hyper-Dirichlet prior, and a model with ties takes the log-linear one; "
+            "leave it out."
+        )
+    means = MeanCounts(evidence=evidence)
+    if means.size - 1 > DENSE_LIMIT:
+        raise ModelTooLargeError(
+            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
+            "NoiseAwareMAP."
+        )
+    if not means.tells_all:
+        raise ModelError(
+            "the posterior of a model with ties needs measurements of what its parameters rest on: sums over the "
+            "tied scopes, queries.pooled([...]), and tables of scopes with a potential of their own. These are of "
+            "single scopes too; use NoiseAwareMAP, or measure the sums."
+        )
 
 
 def _has_no_records(evidence: Evidence) -> bool:

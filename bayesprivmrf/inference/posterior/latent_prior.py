@@ -42,6 +42,7 @@ from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.effects_engine import Plan
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
 __all__ = ["LatentPrior"]
 
@@ -59,10 +60,9 @@ class LatentPrior:
     evidence: Evidence
 
     @cached_property
-    def effects(self) -> Effects:
+    def effects(self) -> Effects | TiedEffects:
         """Coordinates of the potentials."""
-        model = self.evidence.specification
-        return Effects.of(model.cardinalities, model.scopes)
+        return coordinates_of(self.evidence.specification)
 
     @cached_property
     def effects_prior(self) -> EffectsPrior:
@@ -103,9 +103,13 @@ class LatentPrior:
     @cached_property
     def sampling_variance(self) -> FloatArray:
         """Diagonal of Σ_0⁻¹: N times the sampling variance of each coordinate, shape (d,)."""
-        cards, effects = self.effects.cardinalities, self.effects
-        sizes = [math.prod(cards[v] for v in subset) for subset in effects.subsets]
-        return np.repeat(np.array(sizes, dtype=float), np.diff(effects.offsets))
+        tied = self.effects
+        effects = tied if isinstance(tied, Effects) else tied.full
+        sizes = [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
+        variances = np.repeat(np.array(sizes, dtype=float), np.diff(effects.offsets))
+        if isinstance(tied, Effects):
+            return variances
+        return 1 / (tied.matrix.multiply(tied.matrix).T @ (1 / variances))
 
     def precision(self, log_scales: FloatArray, log_total: float) -> FloatArray:
         """Prior precision of θ', shape (d,)."""

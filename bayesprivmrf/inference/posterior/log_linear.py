@@ -36,6 +36,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
 )
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -219,10 +220,20 @@ class LogLinear:
             self.preliminary.curvature(),
             rng,
             excess=latent.excess,
+            information=self._information,
         )
         return self._finished(
             effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
         )
+
+    @property
+    def _information(self) -> FloatArray | None:
+        """Fisher's information of one record about each coordinate of a tied model, at the preliminary mode."""
+        if isinstance(self.latent.effects, Effects):
+            return None
+        mode, prior = self.preliminary.mode, self.latent.effects_prior
+        own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
+        return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
     def _finished(
         self,
@@ -234,10 +245,11 @@ class LogLinear:
         acceptance: float | None = None,
     ) -> Finished:
         """All that follows from draws of potentials, tables, numbers of records and scales."""
+        coordinates = self.latent.effects
         return Finished(
             marginals=marginals,
             counts=counts,
-            effects=effects,
+            effects=effects if isinstance(coordinates, Effects) else coordinates.untied(effects),
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,

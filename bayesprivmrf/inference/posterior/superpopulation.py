@@ -125,7 +125,21 @@ def trajectory(
 
 @njit(nogil=True)
 def _draw(
-    points, totals, precisions, excess, base, root, own, step, leaps, trajectories, rng, tape, betas, mus
+    points,
+    totals,
+    precisions,
+    excess,
+    base,
+    fixed,
+    root,
+    own,
+    step,
+    leaps,
+    trajectories,
+    rng,
+    tape,
+    betas,
+    mus,
 ):
     """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
     accepted = 0.0
@@ -135,7 +149,7 @@ def _draw(
         statistics = (total + excess) * mean - base
         scale, beta = np.empty(mean.size), np.empty(mean.size)
         for i in range(mean.size):
-            information = total * max(square[i] - mean[i] * mean[i], 0.0)
+            information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
             # the prior's pull, coordinate by coordinate
             beta[i] = points[k, i] * information / (information + precision[i])
@@ -161,11 +175,26 @@ def _draw(
 def _entry_point(checksum: int) -> Any:
     @njit(cache=True, nogil=True)
     def draw(
-        points, totals, precisions, excess, base, root, own, step, leaps, trajectories, rng, tape, betas, mus
+        points,
+        totals,
+        precisions,
+        excess,
+        base,
+        fixed,
+        root,
+        own,
+        step,
+        leaps,
+        trajectories,
+        rng,
+        tape,
+        betas,
+        mus,
     ):
         assert checksum >= 0
         return _draw(
-            points, totals, precisions, excess, base, root, own, step, leaps, trajectories, rng, tape, betas, mus
+            points, totals, precisions, excess, base, fixed, root, own,
+            step, leaps, trajectories, rng, tape, betas, mus,
         )  # fmt: skip
 
     return draw
@@ -183,6 +212,7 @@ def draw_potentials(
     rng: np.random.Generator,
     *,
     excess: float = 0.0,
+    information: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, float]:
     """One draw of the potentials for each draw of the latent tables.
 
@@ -202,6 +232,9 @@ def draw_potentials(
         Source of randomness.
     excess
         κ, records.
+    information
+        Fisher's information of one record about each coordinate at a preliminary mode, shape (d,), where a draw's own
+        cannot be read off the marginals: where a coordinate is of several cliques, as with ties.
 
     Returns
     -------
@@ -216,6 +249,7 @@ def draw_potentials(
     given = [np.ascontiguousarray(values, dtype=float) for values in (points, totals, precisions)]
     trajectories = _TRAJECTORIES if size <= _MANY else _FEWER
     base = excess * plan.moments(np.zeros(size))[2]
+    fixed = np.zeros(0) if information is None else np.ascontiguousarray(information, dtype=float)
     root, own = np.zeros((0, 0)), np.ones(size)  # each draw's own diagonal is all the scale there is
     if curvature.ndim == 2:
         own = np.diag(curvature).copy()
@@ -226,7 +260,8 @@ def draw_potentials(
         found = np.empty_like(parts[0]), np.empty((len(parts[0]), marginals.shape[1]))
         leaps = math.ceil(0.5 * math.pi / step)
         share = _compiled(
-            *parts, float(excess), base, root, own, step, leaps, trajectories, generator, tuple(plan.tape), *found
+            *parts, float(excess), base, fixed, root, own,
+            step, leaps, trajectories, generator, tuple(plan.tape), *found,
         )  # fmt: skip
         betas[rows], marginals[rows] = found
         return share

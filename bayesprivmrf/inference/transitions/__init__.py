@@ -1,0 +1,1 @@
+"""Chains of one transition matrix: estimators of its probabilities."""

@@ -1,0 +1,183 @@
+r"""The noise-aware estimate of a chain of one transition matrix.
+
+The measured numbers are sums over N records plus noise,
+
+.. math:: y = A n + η, \qquad E\,y = N A μ(φ), \qquad V = \operatorname{Cov} y = N A Σ(φ) A' + D,
+
+Σ being the covariance of one record's cells and D the variances of the noise. φ and log N minimise
+
+.. math:: \tfrac12 (y - N A μ)' V^{-1} (y - N A μ) - α \Bigl(\sum_i \log π_i + \sum_{ij} \log P_{ij}\Bigr)
+
+with V held and renewed at the estimate until nothing moves: generalised least squares, with a quarter of a count (α
+= 1/4) in each cell of π and of P, so that all are positive. More would bias small probabilities upwards, as noise
+gives a prior more weight than counts do. **Errors** are those of π and P themselves, which move along their
+zero-sum contrasts c: :math:`C = (J' V^{-1} J)^{-1}`, J the derivative of the mean by c and log N. On this scale the
+mean is nearly linear, and noise adds to a small probability what it adds to a large one; along logits a small one
+would seem certain as soon as the noise has pushed it down. V holds what sampling the people and the noise leave
+open, with all correlations, so that C needs no law but the variances. (For Laplace noise an estimate that used its
+law would have less variance where noise outweighs sampling.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["TransitionMode", "transition_mode"]
+
+_PRIOR_COUNT = 0.25
+_MOST_ROWS = 3000
+_RENEWALS = 50
+_STEPS = 60
+_SETTLED = 1e-3
+"""Of a standard deviation: moves of all coordinates below it have settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TransitionMode:
+    """Where the estimate ended.
+
+    Parameters
+    ----------
+    rows
+        The map from coordinates.
+    point
+        (φ, log N), shape (size + 1,).
+    covariance
+        C of the contrasts c of π and P, shape (size, size), squared probabilities.
+    status, renewals
+        How it ended.
+    """
+
+    rows: TransitionRows
+    point: FloatArray
+    covariance: FloatArray
+    status: Status
+    renewals: int
+
+    @property
+    def coordinates(self) -> FloatArray:
+        """φ, shape (size,)."""
+        return self.point[:-1]
+
+
+def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
+    """Estimate from evidence, beginning at coordinates φ."""
+    fit = _Fit(evidence)
+    point = np.append(start, np.log(evidence.total))
+    status, renewals = Status.ITERATION_LIMIT, 0
+    while renewals < _RENEWALS:
+        renewals += 1
+        inverse = fit.inverse_covariance(point)
+        following, information = fit.minimised(point, inverse)
+        moved = (following - point)[fit.is_free]
+        point = following
+        if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < _SETTLED**2:
+            status = Status.CONVERGED
+            break
+    if not np.isfinite(point).all():
+        status = Status.DIVERGED
+    return TransitionMode(
+        rows=fit.rows, point=point, covariance=fit.covariance(point), status=status, renewals=renewals
+    )
+
+
+class _Fit:
+    def __init__(self, evidence: Evidence) -> None:
+        model = evidence.specification
+        self.rows, self.model = TransitionRows(model=model), model
+        matrix = evidence.possible_rows()
+        self.matrix = np.eye(model.size) if matrix is None else matrix.toarray().astype(float)
+        if len(self.matrix) > _MOST_ROWS:
+            raise ModelTooLargeError(
+                f"{len(self.matrix):,} noisy numbers of a chain with shared transitions are more than "
+                f"{_MOST_ROWS:,}; measure sums over the steps (queries.pooled)."
+            )
+        self.answers = evidence.noisy_counts[evidence.possible]
+        self.noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
+        self.engine = marginal_engine(model.cardinalities, model.scopes)
+        self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
+
+    def inverse_covariance(self, point: FloatArray) -> FloatArray:
+        """V⁻¹ at a point. Sums of rows that are the same for every record have no variance but the noise's."""
+        _, _, product = self.engine.linearize(self.rows.potentials(point[:-1]))
+        own = np.array([self.matrix @ product(row) for row in self.matrix])
+        covariance = 0.5 * np.exp(point[-1]) * (own + own.T) + np.diag(np.maximum(self.noise, 1e-6))
+        return np.linalg.inv(covariance)
+
+    def minimised(self, point: FloatArray, inverse: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt); the information."""
+        value, gradient, information = self._expanded(point, inverse)
+        damping = 1e-6
+        for _ in range(_STEPS):
+            scaled = information + damping * np.diag(np.diag(information))
+            step = np.zeros(len(point))
+            free = np.ix_(self.is_free, self.is_free)
+            step[self.is_free] = np.linalg.solve(scaled[free], gradient[self.is_free])
+            trial = self._expanded(point - step, inverse)
+            if trial[0] <= value:
+                fall, point = value - trial[0], point - step
+                value, gradient, information = trial
+                damping = max(damping / 10, 1e-9)
+                if fall < 1e-9 * (1 + abs(value)):
+                    break
+            else:
+                damping *= 10
+                if damping > 1e6:
+                    break
+        return point, information
+
+    def covariance(self, point: FloatArray) -> FloatArray:
+        """C at the estimate."""
+        jacobian = self._jacobian(point, self.rows.linear_derivatives(point[:-1]))[0]
+        information = jacobian.T @ self.inverse_covariance(point) @ jacobian
+        information[:-1, :-1] += np.eye(
+            self.rows.size
+        )  # what no measurement tells is within 1 of the estimate
+        free = np.ix_(self.is_free, self.is_free)
+        covariance = np.zeros_like(information)
+        covariance[free] = np.linalg.inv(information[free])
+        return covariance[:-1, :-1]
+
+    def _jacobian(self, point: FloatArray, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Derivative of the mean by coordinates with given slopes of the potentials, and by log N; the mean."""
+        total = np.exp(point[-1])
+        _, marginals, product = self.engine.linearize(self.rows.potentials(point[:-1]))
+        mean = total * (self.matrix @ marginals)
+        by_coordinates = total * (self.matrix @ np.array([product(row) for row in slopes.T]).T)
+        return np.column_stack([by_coordinates, mean]), mean
+
+    def _expanded(self, point: FloatArray, inverse: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Objective, gradient and Gauss-Newton curvature."""
+        phi = point[:-1]
+        jacobian, mean = self._jacobian(point, self.rows.derivatives(phi))
+        residual = self.answers - mean
+        prior, pull, curvature = self._prior(phi)
+        weighted = inverse @ residual
+        gradient = -jacobian.T @ weighted
+        gradient[:-1] += pull
+        information = jacobian.T @ inverse @ jacobian
+        information[:-1, :-1] += curvature
+        return 0.5 * float(residual @ weighted) + prior, gradient, information
+
+    def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""
+        first, matrix = self.rows.probabilities(phi)
+        value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
+        for law in (first, *matrix):
+            basis, count = contrasts(len(law)), _PRIOR_COUNT * len(law)
+            own = slice(start, start + len(law) - 1)
+            value -= _PRIOR_COUNT * float(np.log(law).sum())
+            gradient[own] = count * (law @ basis)
+            curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
+            start += len(law) - 1
+        return value, gradient, curvature

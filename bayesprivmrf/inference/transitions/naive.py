@@ -1,0 +1,61 @@
+r"""Naive maximum likelihood of a chain of one transition matrix, from consistent tables that fit the release.
+
+With n_1 the first states' table and S the transitions' added up over all steps, both over N, it maximises
+
+.. math:: \sum_i n_{1i} \log π_i + \sum_{ij} S_{ij} \log P_{ij} - λ \lVert \text{logits} \rVert^2 ,
+
+λ as `NaiveMLE` has it for a tied table, on the zero-sum logits of π and of each row of P. Without it the rows are
+S over its row sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["naive_transitions", "refuse_loopy_transitions"]
+
+
+def naive_transitions(
+    rows: TransitionRows, target: FloatArray, ridge: float, *, iterations: int, tolerance: float
+) -> tuple[FloatArray, Status, dict[str, float]]:
+    """Coordinates φ, how it ended, iterations and evaluations.
+
+    Parameters
+    ----------
+    rows
+        The map to probabilities.
+    target
+        Consistent tables of the cliques, shape (size of the model,), probabilities.
+    ridge
+        λ, nats a record.
+    iterations, tolerance
+        As `NaiveMLE` has them.
+    """
+    windows = target[rows.cells].reshape(len(rows.cells), rows.rows, rows.states)
+    first, steps = windows[0].sum(axis=1), windows.sum(axis=0)
+    by_first, by_step = contrasts(rows.rows), contrasts(rows.states)
+
+    def objective(phi: FloatArray) -> tuple[float, FloatArray]:
+        law, matrix = rows.probabilities(phi)
+        value = -float(first @ np.log(law) + (steps * np.log(matrix)).sum()) + ridge * float(phi @ phi)
+        own = (first.sum() * law - first) @ by_first
+        inner = (steps.sum(axis=1, keepdims=True) * matrix - steps) @ by_step
+        return value, np.concatenate([own, inner.ravel()]) + 2 * ridge * phi
+
+    optimum = minimize(objective, np.zeros(rows.size), gradient_tolerance=tolerance, iterations=iterations)
+    has_no_maximum = ridge == 0 and bool((first <= 0).any() or (steps <= 0).any())
+    status = Status.DIVERGED if has_no_maximum else optimum.status
+    return optimum.point, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+
+
+def refuse_loopy_transitions(inference: str) -> None:
+    """Raise unless marginals are exact: a chain has no loops, and its one matrix no potentials of their own."""
+    if inference != "exact":
+        raise ModelError("a chain with shared transitions has exact marginals; fit with inference='exact'.")

@@ -1,0 +1,276 @@
+r"""What a chain of tied steps says: transition matrix, stationary law, hitting and sojourn times, with intervals.
+
+With P the matrix of transitions between K states:
+
+- the stationary law is the π with :math:`π = π P` that sums to one;
+- the mean number of steps until state s is first reached is :math:`h = (I - P_{-s})^{-1} 1` from the other states,
+  :math:`P_{-s}` being P without the row and the column of s;
+- a stay in state i lasts :math:`1 / (1 - P_{ii})` steps on average, the first one included.
+
+These are of the chain that goes on with the matrix for ever. Where steps share transitions, that matrix is the
+model's. Where they share potentials, the conditional probabilities change from step to step, and the step has to be
+named.
+
+Bounds of a posterior are quantiles of its draws. Those of `NoiseAwareMAP` are by the delta method: from the
+covariance of its coordinates and the quantity's derivative by them, normal on the scale of log-odds for probabilities
+and of logarithms for times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.checks import probability, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import Posterior, Solution
+from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
+from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
+from bayesprivmrf.inference.transitions.solution import TransitionSolution
+from bayesprivmrf.model.chain import Chain, chain_of
+from bayesprivmrf.model.domain import Label
+from bayesprivmrf.model.tables import FloatArray, project
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["hitting_times", "sojourn_times", "stationary_law", "transition_matrix"]
+
+_STEP = 1e-3
+"""Of a standard deviation: half the distance between the points of a difference."""
+
+
+def transition_matrix(
+    fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None
+) -> pd.DataFrame:
+    """Probabilities of the next state given the states before it.
+
+    Parameters
+    ----------
+    fit
+        What an estimator gave for a chain that `markov_chain` declared.
+    prob
+        Probability that each interval should hold, between 0 and 1.
+    step
+        With shared potentials: which step, from 1; step 1 leads from the first state to the second. With shared
+        transitions all steps are one, and it is left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``estimate``, ``lower``, ``upper``; one row for each ``from`` and ``to``. A `NaiveMLE` or `CGM` has no
+        bounds: they are NaN. ``attrs["model"]`` says what the steps share.
+
+    Examples
+    --------
+    ::
+
+        solution = NoiseAwareMAP().fit(release)
+        transition_matrix(solution, prob=0.9)
+    """
+    return _table(fit, prob, step, lambda matrix: matrix, ["from", "to"], is_share=True)
+
+
+def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
+    """Share of each state in the long run; parameters and columns as `transition_matrix` has them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a state.
+    """
+    return _table(fit, prob, step, _stationary, ["state"], is_share=True)
+
+
+def hitting_times(
+    fit: Solution | Posterior, target: Label, prob: float = 0.9, *, step: int | None = None
+) -> pd.DataFrame:
+    """Mean number of steps until a state is first reached; other parameters as `transition_matrix` has them.
+
+    Parameters
+    ----------
+    fit
+        Of a chain of order 1.
+    target
+        The state.
+    prob, step
+        See `transition_matrix`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each state to begin from, steps; 0 from the target itself.
+    """
+    model = fit.specification
+    code = model.domain.code(model.domain.variables[chain_of(model).positions[0]], target)
+
+    def reached(matrix: FloatArray) -> FloatArray:
+        _require_order_one(matrix)
+        others = [state for state in range(matrix.shape[-1]) if state != code]
+        rest = np.eye(len(others)) - matrix[..., others, :][..., others]
+        times = np.zeros(matrix.shape[:-1])
+        ones = np.ones((*rest.shape[:-1], 1))
+        times[..., others] = np.linalg.solve(rest, ones)[..., 0]
+        return times
+
+    return _table(fit, prob, step, reached, ["from"])
+
+
+def sojourn_times(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
+    """Mean length of a stay in each state, steps; parameters as `transition_matrix` has them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a state; of a chain of order 1.
+    """
+
+    def stay(matrix: FloatArray) -> FloatArray:
+        _require_order_one(matrix)
+        return 1 / (1 - np.diagonal(matrix, axis1=-2, axis2=-1))
+
+    return _table(fit, prob, step, stay, ["state"])
+
+
+def _table(
+    fit: Solution | Posterior,
+    prob: float,
+    step: int | None,
+    function: Callable[[FloatArray], FloatArray],
+    names: Sequence[str],
+    *,
+    is_share: bool = False,
+) -> pd.DataFrame:
+    import pandas as pd
+
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+    if not isinstance(fit, Solution | Posterior):
+        raise ArgumentError(
+            f"`fit` must be what an estimator's fit gave, got {type(fit).__name__}; pass a Solution or a Posterior."
+        )
+    model = fit.specification
+    chain = chain_of(model)
+    window = _window(model.shares_transitions, chain, step)
+    values, lower, upper = _bounded(fit, chain, window, prob, function, is_share)
+    labels = list(model.domain.states[chain.positions[0]])
+    order = chain.order if names[0] == "from" else 1
+    titles = list(names) if order == 1 else [*(f"from {k + 1}" for k in range(order)), *names[1:]]
+    index = pd.MultiIndex.from_product([labels] * len(titles), names=titles)
+    if len(titles) == 1:
+        index = index.get_level_values(0)
+    columns = {"estimate": values.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
+    frame = pd.DataFrame(columns, index=index)
+    frame.attrs["model"] = (
+        "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
+    )
+    frame.attrs["status"] = "no intervals" if np.isnan(lower).any() else str(fit.status)
+    return frame
+
+
+def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
+    """Position of the step's window."""
+    count = len(chain.cliques)
+    if shares_transitions:
+        if step is not None:
+            raise ArgumentError("`step` must be left out where all steps share one matrix of transitions.")
+        return 0
+    if step is None:
+        raise ArgumentError(
+            f"`step` must be given, from 1 to {count}: with shared potentials the conditional probabilities change "
+            "from step to step; markov_chain(..., share='transitions') has one matrix."
+        )
+    if whole_number("step", step, 1) > count:
+        raise ArgumentError(f"`step` must be from 1 to {count}, got {step}.")
+    return step - 1
+
+
+def _bounded(
+    fit: Solution | Posterior,
+    chain: Chain,
+    window: int,
+    prob: float,
+    function: Callable[[FloatArray], FloatArray],
+    is_share: bool,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Estimate of a function of the matrix, and its bounds."""
+    conditional = _conditional(fit, chain, window)
+    if isinstance(fit, Posterior):
+        marginals = fit._draws.finished.marginals
+        flat = marginals.reshape(-1, marginals.shape[-1])
+        drawn = function(conditional(flat))
+        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=0)
+        return function(conditional(flat.mean(axis=0))), lower, upper
+    values = function(conditional(fit.marginals.flat))
+    if isinstance(fit, TransitionSolution):
+        mode = fit.mode
+        start = np.zeros(mode.rows.size)
+        errors = _errors(lambda c: function(mode.rows.shifted(mode.coordinates, c)), start, mode.covariance)
+    elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
+        means = fit.mode.means
+
+        def moved(points: FloatArray) -> FloatArray:
+            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
+            return function(conditional(np.array(flat)))
+
+        errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
+    else:
+        return values, np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    return values, *_by_delta(values, errors, prob, is_share)
+
+
+def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callable[[FloatArray], FloatArray]:
+    """Map from marginals of the cliques, shape (..., cells), to a step's matrix, shape (..., K^m, K)."""
+    model, clique = fit.specification, chain.cliques[window]
+    scope = chain.positions[window : window + chain.order + 1]
+    cells, shape = slice(*model.offsets[clique : clique + 2]), model.shapes[clique]
+
+    def conditional(flat: FloatArray) -> FloatArray:
+        tables = flat[..., cells].reshape(*flat.shape[:-1], *shape)
+        rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, shape[0])
+        return rows / rows.sum(axis=-1, keepdims=True)
+
+    return conditional
+
+
+def _errors(
+    function: Callable[[FloatArray], FloatArray], point: FloatArray, covariance: FloatArray
+) -> FloatArray:
+    """Standard errors of a function of coordinates, from its differences along the covariance's axes."""
+    values, vectors = np.linalg.eigh(covariance)
+    moves = _STEP * (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    slopes = (function(point + moves) - function(point - moves)) / (2 * _STEP)
+    return np.sqrt(np.square(slopes).sum(axis=0))
+
+
+def _by_delta(
+    values: FloatArray, errors: FloatArray, prob: float, is_share: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms."""
+    from scipy.special import ndtri
+
+    reach = float(ndtri(0.5 + prob / 2))
+    if is_share:
+        return np.maximum(values - reach * errors, 0.0), np.minimum(values + reach * errors, 1.0)
+    factor = np.exp(reach * np.divide(errors, values, out=np.zeros_like(values), where=values > 0))
+    return values / factor, values * factor
+
+
+def _stationary(matrix: FloatArray) -> FloatArray:
+    """Long-run law of one state; of a chain of higher order, by the chain of its last states."""
+    rows, states = matrix.shape[-2:]
+    lead = matrix.shape[:-2]
+    moves = np.zeros((*lead, rows, rows))
+    places = (np.arange(rows)[:, np.newaxis] * states) % rows + np.arange(states)
+    moves[..., np.arange(rows)[:, np.newaxis], places] = matrix
+    system = np.swapaxes(np.eye(rows) - moves, -1, -2) + 1.0
+    law = np.linalg.solve(system, np.ones((*lead, rows, 1)))[..., 0]
+    return law.reshape(*lead, -1, states).sum(axis=-2)
+
+
+def _require_order_one(matrix: FloatArray) -> None:
+    if matrix.shape[-2] != matrix.shape[-1]:
+        raise ModelError(
+            "hitting and sojourn times are of chains of order 1; ask for the transition matrix of this one."
+        )
