@@ -10,6 +10,7 @@ from typing import ClassVar
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
@@ -24,8 +25,9 @@ class CGM(EMSettings):
     r"""Algorithm 2 of Bernstein et al. (2017): EM for the model, the true counts n being latent.
 
     E-step: the approximate mode of n given the noisy counts y, equation (6). M-step: the θ whose marginals are
-    :math:`n/N`. The path starts at the uniform distribution; how far it goes is the method's regulariser (see
-    `bayesprivmrf.inference.e_step`, and docs/inference.md for the measured effect).
+    :math:`n/N`. The path starts at the uniform distribution, or at that of largest entropy which gives the answers
+    released without noise; how far it goes is the method's regulariser (see `bayesprivmrf.inference.e_step`, and
+    docs/inference.md for the measured effect).
 
     Parameters
     ----------
@@ -38,8 +40,8 @@ class CGM(EMSettings):
         Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
         often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart.
     e_step
-        ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + g`.
-        ``"nlbp"``: Algorithm 1 and a numerical M-step, as published.
+        ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + A'g`.
+        ``"nlbp"``: Algorithm 1 and a numerical M-step, as published, for one noisy table of each clique.
     damping, nlbp_iterations, is_smoothed
         Settings of ``"nlbp"``: constant α or None for 2/(t+2); iterations; whether the Laplace law's sign is
         smoothed.
@@ -56,15 +58,13 @@ class CGM(EMSettings):
     offers_loopy: ClassVar[bool] = True
 
     def _refuse_what_it_cannot(self, evidence: Evidence) -> None:
-        if evidence.queries is not None:
-            raise ArgumentError(
-                "CGM takes noisy tables, one of each clique at least, and this evidence is of other queries too; use "
-                "NaiveMLE, NoiseAwareMAP or LatentCounts, which read answers to any query."
-            )
         if self.e_step != "nlbp":
             return
-        if evidence.scopes != evidence.specification.scopes:
-            raise ArgumentError("`e_step='nlbp'` takes one release, got several; use e_step='dual'.")
+        if evidence.matrix is not None:
+            raise ArgumentError(
+                "`e_step='nlbp'` takes one noisy table of each clique, as published, and this evidence has others or "
+                "answers to queries; use e_step='dual'."
+            )
         if any(law.variance == 0 for law in evidence.noise):
             raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
@@ -84,7 +84,7 @@ class CGM(EMSettings):
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
-        potentials = evidence.fold(path.point.potentials)
+        potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
         return Solution(

@@ -1,4 +1,4 @@
-"""The path that EM takes from the uniform distribution, and the rule that stops it."""
+"""The path that EM takes from the distribution of largest entropy, and the rule that stops it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, require_inference
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
@@ -84,12 +85,13 @@ class EMPath:
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
         self.slack = _SLACK if settings.acceleration > 1 else 0.0
-        self.measure = Discrepancy.of(evidence)
-        self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
-        potentials = np.where(evidence.possible, 0.0, -np.inf)
-        marginals = self.engine.marginals(potentials)[1]
-        self.start = self.point = self.steepest = Point(
-            potentials=potentials, marginals=marginals, discrepancy=self.measure(marginals), taken=0.0
+        self.measure = Discrepancy.of(evidence, self.engine)
+        noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
+        self.smallest = min(noisy, default=0.0)
+        potentials = np.where(evidence.supported_cells, 0.0, -np.inf)
+        potentials, self.is_feasible = honoured(evidence, self.engine, potentials)
+        self.start = self.point = self.steepest = self._point(
+            potentials, self.engine.marginals(potentials)[1], 0.0
         )
         self.steepest_slope = 0.0
         self.tilt: FloatArray | None = None
@@ -98,6 +100,10 @@ class EMPath:
     def run(self) -> Status:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
         settings = self.settings
+        if not self.is_feasible:
+            return Status.DIVERGED
+        if self.evidence.is_exact.any() and not self.measure.noisy_counts.size:
+            return Status.CONVERGED
         if settings.stopping != "none" and self.point.discrepancy <= 1:
             return Status.STOPPED_EARLY
         while self.point.taken < settings.steps:
@@ -143,7 +149,8 @@ class EMPath:
         """One E-step worth `ahead` EM steps from where the path is."""
         settings, evidence, here = self.settings, self.evidence, self.point
         if settings.e_step == "dual":
-            residual = np.abs(evidence.noisy_counts - evidence.total * here.marginals)[evidence.possible]
+            expected = evidence.total * evidence.gathered(here.marginals)
+            residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
             size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
             step = dual_e_step(
                 evidence,
@@ -169,9 +176,9 @@ class EMPath:
         return step
 
     def _follow(self, step: EStep, ahead: float) -> Point:
-        """The M-step: θ + g in closed form, or by maximum likelihood as published."""
+        """The M-step: θ + A'g in closed form, or by maximum likelihood as published."""
         if self.settings.e_step == "dual":
-            potentials, marginals = self.point.potentials + step.tilt, step.marginals
+            potentials, marginals = step.potentials, step.marginals
         else:
             potentials, _, stats = match_marginals(
                 self.evidence.specification.cardinalities,
@@ -183,9 +190,12 @@ class EMPath:
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
+        return self._point(potentials, marginals, self.point.taken + ahead)
+
+    def _point(self, potentials: FloatArray, marginals: FloatArray, taken: float) -> Point:
         return Point(
             potentials=potentials,
             marginals=marginals,
-            discrepancy=self.measure(marginals),
-            taken=self.point.taken + ahead,
+            discrepancy=self.measure(marginals, potentials),
+            taken=taken,
         )
