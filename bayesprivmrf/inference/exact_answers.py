@@ -84,7 +84,7 @@ def _refined(
     tilt: FloatArray,
 ) -> FloatArray:
     """The tilt after some of Newton's steps, as long as they come nearer."""
-    least = np.inf
+    least, best = np.inf, tilt
     for _ in range(8):
         _, marginals, product = engine.linearize(potentials + transposed @ tilt)
         gap = wanted - rows @ marginals

@@ -269,11 +269,6 @@ class LatentCounts:
                 "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
-        if name == "exact" and evidence.queries is not None:
-            raise ArgumentError(
-                "the exact formulation takes noisy tables, one of each clique at least, and this evidence is of "
-                "other queries too; take formulation='auto'."
-            )
         require_room(evidence, draws, needs_marginals=is_effects)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
