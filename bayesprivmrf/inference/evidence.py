@@ -14,6 +14,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
@@ -247,18 +248,13 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     model = _joint_specification(given)
     scopes, queries = _measured(given, model)
     total, error = _pooled_total(given)
-    if queries is not None and math.isinf(error):
-        raise ModelError(
-            "the number of records must be told by a release of queries, but none of these tells it; measure a "
-            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
-        )
     supported = supported_cells(model)
     if queries is None:
         possible = [_possible(model, supported, scope) for scope in scopes]
     else:
         cells = np.ones(model.size) if supported is None else supported
         possible = [abs(stacked(queries, model.size)) @ cells > 0]
-    return Evidence(
+    evidence = Evidence(
         specification=model,
         scopes=scopes,
         queries=queries,
@@ -272,6 +268,31 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=_unlike_guarantees(given),
     )
+    evidence = _agreeing(evidence)
+    if queries is not None and math.isinf(evidence.total_standard_error):
+        raise ModelError(
+            "the number of records must be told by a release of queries, but none of these tells it; measure a "
+            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
+        )
+    return evidence
+
+
+def _agreeing(evidence: Evidence) -> Evidence:
+    """The same evidence, with the number of records that its answers without noise tell; they must agree."""
+    if evidence.exact is None:
+        return evidence
+    model, error, estimate = evidence.specification, evidence.total_standard_error, evidence.estimated_total
+    known = estimate if error == 0 else None
+    total = agreed_total(model, *evidence.exact, ~evidence.supported_cells, known)
+    if total is None or total == known:
+        return evidence
+    if abs(total - estimate) > _CONTRADICTION * error:
+        raise ModelError(
+            "the answers without noise tell another number of records than the noisy ones; correct them, or fit "
+            "them apart."
+        )
+    total = round(total, 6)
+    return replace(evidence, total=max(total, 1.0), estimated_total=total, total_standard_error=0.0)
 
 
 def _measured(

@@ -1,10 +1,6 @@
 r"""Answers without noise, as linear constraints :math:`E n = e` on the tables: never as answers with a little noise.
 
-**Do they agree?** Consistent tables are :math:`n = N \bar n + J β`: the uniform ones, and zero-sum effects β of
-each set of variables inside a clique. So the answers agree if and only if :math:`E J β + N E \bar n = e` has a
-solution, N being given where it is public; and where every solution has the same N, they tell the number of
-records. This is a test of rank; answers that only tables with negative cells give are found out by the estimators,
-which then diverge.
+Whether they agree, and tell the number of records, is asked when evidence is gathered (`agreement`).
 
 **How an estimate honours them.** Of all distributions whose tables have :math:`N E μ = e`, the one nearest to an
 estimate θ, by the divergence :math:`\mathrm{KL}(\cdot \,\|\, p_θ)`, has the potentials :math:`θ + E'g` with

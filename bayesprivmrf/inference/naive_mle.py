@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
@@ -34,7 +35,9 @@ class NaiveMLE:
 
     .. math:: \tildeμ'θ - A(θ) - λ \lVert θ \rVert^2,
 
-    with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`.
+    with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`. Where
+    some answers have no noise and others have, the estimate is the nearest distribution that gives the first
+    exactly (`bayesprivmrf.inference.exact_answers`); where none has any, the ridge is all that keeps it from them.
 
     Parameters
     ----------
@@ -103,6 +106,10 @@ class NaiveMLE:
             iterations=self.iterations,
             tolerance=self.tolerance,
         )
+        if not evidence.is_exact[evidence.possible].all():  # without any noise, the ridge alone is wanted
+            engine = evidence.engine(self.inference)
+            potentials, is_feasible = honoured(evidence, engine, potentials)
+            status = status if is_feasible else Status.DIVERGED
         stats = {
             **stats,
             "seconds": time.perf_counter() - begin,

@@ -31,7 +31,8 @@ def asked(model, kind):
     clique, (first, second) = model.cliques[0], model.cliques[0][:2]
     states = model.domain.states_of(first)
     cells = int(np.prod(model.shapes[0]))
-    alike = [c[:2] for c in model.cliques if all(model.domain.states_of(v) == states for v in c[:2])]
+    like = model.domain.states_of(second)
+    alike = [c[:2] for c in model.cliques if all(model.domain.states_of(v) == like for v in c[:2])]
     return {
         "tables": [q.table(*reversed(clique)), q.table(second), q.table(second), q.table(*model.cliques[-1])],
         "coarsened": [
