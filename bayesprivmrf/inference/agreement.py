@@ -19,13 +19,15 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["agreed_total"]
+__all__ = ["agreed_total", "clean"]
 
 _ROUNDING = 1e-6
 """Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding."""
 
 _DENSE = 1500
 """Effects, and equations, up to which the equations are solved as a matrix."""
+
+_NOTHING = 1e-12
 
 _CONTRADICTION = (
     "the answers without noise contradict each other: no table of counts gives them all; correct one, or "
@@ -83,7 +85,7 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
     from scipy.sparse.linalg import LinearOperator
 
     if max(effects.size, rows.shape[0]) <= _DENSE:
-        design = rows @ effects.margins(np.eye(effects.size)).T
+        design = clean(rows @ effects.margins(np.eye(effects.size)).T)
         return np.column_stack([design, share]) if is_free else design
     transposed, operator = rows.T.tocsr(), LinearOperator
 
@@ -93,11 +95,16 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
         return own + x[-1] * share if is_free else own
 
     def backward(y: FloatArray) -> FloatArray:
-        own = effects.coordinates(transposed @ np.ravel(y))
+        own = clean(effects.coordinates(transposed @ np.ravel(y)))
         return np.append(own, share @ np.ravel(y)) if is_free else own
 
     shape = (rows.shape[0], effects.size + is_free)
     return operator(shape, matvec=forward, rmatvec=backward, dtype=float)  # pyright: ignore[reportCallIssue]
+
+
+def clean(values: FloatArray) -> FloatArray:
+    """Zeros in the place of their rounding: of an answer that tells the number of records, no effect changes it."""
+    return np.where(np.abs(values) < _NOTHING, 0.0, values)
 
 
 def _solved(design: Any, wanted: FloatArray) -> FloatArray:

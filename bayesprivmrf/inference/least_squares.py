@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.inference.agreement import clean
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
@@ -112,7 +113,7 @@ def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatA
         turn, held = np.linalg.qr(held)
         wanted = turn.T @ wanted
     left, values, right = np.linalg.svd(held)
-    rank = int((values > _HELD * values.max(initial=0.0)).sum())
+    rank = int((values > _HELD * values.max(initial=1.0)).sum())
     first = right[:rank].T @ ((left.T @ wanted)[:rank] / values[:rank])
     return first, right[rank:].T
 
@@ -133,7 +134,9 @@ def _by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
         return operator(
             (some.shape[0], effects.size),
             matvec=lambda beta: some @ effects.margins(project(np.ravel(beta))) / over,
-            rmatvec=lambda answers: project(effects.coordinates(transposed @ (np.ravel(answers) / over))),
+            rmatvec=lambda answers: project(
+                clean(effects.coordinates(transposed @ (np.ravel(answers) / over)))
+            ),
             dtype=float,
         )
 

@@ -77,7 +77,8 @@ def test_with_impossible_cells_and_another_law_too(estimator):
 
 def test_least_squares_meets_constraints_and_is_the_limit_of_ever_less_noise():
     counts, _ = simulated_counts(CYCLE, 400, np.random.default_rng(5))
-    exact, noisy = [q.table("a"), q.table("b", "c"), q.table("b")], [q.parities(2), q.table("d", "a")]
+    exact = [q.table("a"), q.table("b", "c"), q.coarsened("b", b={"all": [0, 1, 2]})]
+    noisy = [q.parities(2), q.table("d", "a")]
     made = release(CYCLE, counts, exact, noisy, Laplace(5.0))
     found, evidence = least_squares(gather(made)), gather(made)
     shown = evidence.gathered(found.counts)
