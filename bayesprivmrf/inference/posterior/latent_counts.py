@@ -316,8 +316,8 @@ def _refuse_exact(evidence: Evidence) -> None:
             scope = evidence.measured_scopes[position]
             what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
             raise ArgumentError(
-                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, or "
-                "NoiseAwareMAP for a prior and an interval."
+                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
+                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
             )
 
 
