@@ -10,6 +10,7 @@ from typing import ClassVar
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
@@ -25,7 +26,8 @@ class CGM(EMSettings):
 
     E-step: the approximate mode of n given the noisy counts y, equation (6). M-step: the θ whose marginals are
     :math:`n/N`, or with tied potentials those whose sums over the tied cliques are. The path starts at the uniform
-    distribution; how far it goes is the method's regulariser (see `bayesprivmrf.inference.e_step`, and
+    distribution, or at that of largest entropy which gives the answers released without noise; how far it goes is
+    the method's regulariser (see `bayesprivmrf.inference.e_step`, and
     docs/inference.md for the measured effect).
 
     Parameters
@@ -40,8 +42,8 @@ class CGM(EMSettings):
         often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart, as
         tied potentials always do.
     e_step
-        ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + g`.
-        ``"nlbp"``: Algorithm 1 and a numerical M-step, as published.
+        ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + A'g`.
+        ``"nlbp"``: Algorithm 1 and a numerical M-step, as published, for one noisy table of each clique.
     damping, nlbp_iterations, is_smoothed
         Settings of ``"nlbp"``: constant α or None for 2/(t+2); iterations; whether the Laplace law's sign is
         smoothed.
@@ -64,20 +66,18 @@ class CGM(EMSettings):
                 "CGM fits potentials, and a chain with shared transitions has none that are free; use NaiveMLE or "
                 "NoiseAwareMAP, or declare markov_chain(..., share='potentials')."
             )
-        if model.ties and (self.e_step != "dual" or evidence.scopes != model.scopes):
+        if model.ties and self.e_step != "dual":
             raise ModelError(
-                "CGM fits tied potentials to one release of the cliques' tables, by e_step='dual'; use NaiveMLE, "
-                "NoiseAwareMAP or LatentCounts, which read sums over the tied cliques too."
-            )
-        if evidence.queries is not None:
-            raise ArgumentError(
-                "CGM takes noisy tables, one of each clique at least, and this evidence is of other queries too; use "
-                "NaiveMLE, NoiseAwareMAP or LatentCounts, which read answers to any query."
+                "CGM fits tied potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, NoiseAwareMAP "
+                "or LatentCounts."
             )
         if self.e_step != "nlbp":
             return
-        if evidence.scopes != evidence.specification.scopes:
-            raise ArgumentError("`e_step='nlbp'` takes one release, got several; use e_step='dual'.")
+        if evidence.matrix is not None:
+            raise ArgumentError(
+                "`e_step='nlbp'` takes one noisy table of each clique, as published, and this evidence has others or "
+                "answers to queries; use e_step='dual'."
+            )
         if any(law.variance == 0 for law in evidence.noise):
             raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
@@ -97,7 +97,7 @@ class CGM(EMSettings):
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
-        potentials = evidence.fold(path.point.potentials)
+        potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
         return Solution(

@@ -1,7 +1,10 @@
 r"""How large the residuals of a fitted model are, relative to what noise and sampling explain.
 
 If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
-variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. The discrepancy of a model is
+variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up
+cells with weights a, so that :math:`N a'μ` is its mean and :math:`N a'Σa` its variance, Σ being the covariance of one
+record's cells: :math:`N (\sum_i a_i^2 μ_i - (a'μ)^2)` where a record is in one of them at most. An answer without
+noise, which every point of the path gives, is left out.) The discrepancy of a model is
 
 .. math:: D = \sum_i |y_i - N μ_i| \Big/ \sum_i E|s_i Z_i + η_i|,
 
@@ -39,12 +42,15 @@ Regińska (1996). A regularization parameter in discrete ill-posed problems. SIA
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.marginals import MarginalEngine
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["EXPONENT", "Discrepancy", "balance", "expected_residual", "slope"]
 
@@ -65,41 +71,76 @@ def slope(before: float, steps_before: float, after: float, steps_after: float) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """D of models against one evidence; call it with their marginals, shape (size,).
+    """D of models against one evidence; call it with their marginals and potentials, shape (model size,).
 
     Parameters
     ----------
     noisy_counts, scale, is_laplace
-        For each possible cell: y; the noise law's scale, or standard deviation; whether its kernel is absolute, as
-        a (discrete) Laplace law's.
-    possible, total
-        The possible cells and the number of records, as in `Evidence`.
+        For each possible number with noise: y; the noise law's scale, or standard deviation; whether its kernel is
+        absolute, as a (discrete) Laplace law's.
+    rows
+        Their rows of A, sparse; None where it is the identity, and all cells have noise and may occur.
+    pooled
+        Which of the numbers add up cells of several cliques.
+    total, engine
+        The number of records, as in `Evidence`, and the marginals of its cliques.
     """
 
     noisy_counts: FloatArray
     scale: FloatArray
     is_laplace: np.ndarray
-    possible: np.ndarray
+    rows: Any | None
+    pooled: IntArray
     total: float
+    engine: MarginalEngine
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Discrepancy:
-        """Gather what the evidence says of every possible cell."""
-        inside = evidence.possible
+    def of(cls, evidence: Evidence, engine: MarginalEngine) -> Discrepancy:
+        """Gather what the evidence says of every possible number that has noise."""
+        from scipy.sparse import eye_array
+
+        inside, rows = evidence.possible & ~evidence.is_exact, evidence.matrix
+        if rows is not None or not inside.all():
+            identity: Any = eye_array(inside.size, format="csr")
+            rows = (identity if rows is None else rows)[inside]
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],
             is_laplace=evidence.is_absolute[inside],
-            possible=inside,
+            rows=rows,
+            pooled=_pooled(rows, evidence.specification.offsets),
             total=evidence.total,
+            engine=engine,
         )
 
-    def __call__(self, marginals: FloatArray) -> float:
-        """Sum of absolute residuals over what noise and sampling make of it; 1 without any cell or noise."""
-        mu = marginals[self.possible]
-        residual = np.abs(self.noisy_counts - self.total * mu).sum()
-        expected = expected_residual(self.scale, self.is_laplace, self.total * mu * (1 - mu)).sum()
+    def __call__(self, marginals: FloatArray, potentials: FloatArray) -> float:
+        """Sum of absolute residuals over what noise and sampling make of it; 1 without any number or noise."""
+        mean = marginals if self.rows is None else self.rows @ marginals
+        residual = np.abs(self.noisy_counts - self.total * mean).sum()
+        variance = self.total * self._variance(mean, marginals, potentials)
+        expected = expected_residual(self.scale, self.is_laplace, variance).sum()
         return float(residual / expected) if expected > 0 else 1.0
+
+    def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
+        """Variance of what one record adds to each number."""
+        if self.rows is None:
+            return mean * (1 - mean)
+        variance = self.rows.power(2) @ marginals - mean**2
+        if self.pooled.size:
+            product = self.engine.linearize(potentials)[2]
+            for row in self.pooled:
+                weights = self.rows[[row]].toarray().ravel()
+                variance[row] = weights @ product(weights)
+        return variance
+
+
+def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
+    """Rows that read several cliques."""
+    if rows is None:
+        return np.zeros(0, int)
+    row, column = rows.tocoo().coords
+    read = np.unique(np.stack([row, np.searchsorted(offsets, column, side="right")]), axis=1)
+    return np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
 
 def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:

@@ -1,26 +1,35 @@
 r"""The E-step of the collective graphical model: the approximate mode of the true counts given the noisy ones.
 
-Equation (6) of Bernstein et al. (2017): over all consistent real tables n with sum N,
+Equation (6) of Bernstein et al. (2017), for noisy answers :math:`y = A n + η` to queries of the tables: over all
+consistent real tables n with sum N,
 
-.. math:: n^\ast = \arg\max_n \; θ'n + H(n) + \log p(y \mid n).
+.. math:: n^\ast = \arg\max_n \; θ'n + H(n) + \log p(y \mid A n).
+
+As published, each table is measured and A is the identity.
 
 **Fixed point.** Without the last term the maximiser is :math:`N μ(θ)`. Linearising it at the solution shows
-:math:`n^\ast = N μ(θ + g)` with :math:`g = ∇_n \log p(y \mid n^\ast)`: the mode is a tilted model.
+:math:`n^\ast = N μ(θ + A'g)` with :math:`g = ∇_r \log p(y \mid r)` at :math:`r = A n^\ast`: the mode is a tilted
+model.
 
 **Dual.** For a concave log density ℓ of the noise put :math:`c(g) = \sup_r \{ℓ(r) + g r\}`, so that
-:math:`ℓ(y - n) = \min_g \{ g(n - y) + c(g) \}`. Exchanging minimum and maximum, and
-:math:`\max_n \{(θ+g)'n + H(n)\} = N A(θ + g)`,
+:math:`ℓ(y - A n) = \min_g \{ g'(A n - y) + c(g) \}`. The maximum over n and the minimum over g may be exchanged,
+since the tables are a compact convex set, the sum is concave in n and convex in g. With Z the partition function and
+:math:`\max_n \{(θ + A'g)'n + H(n)\} = N \log Z(θ + A'g)`,
 
-.. math:: g^\ast = \arg\min_g \; N A(θ + g) - g'y + c(g).
+.. math:: g^\ast = \arg\min_g \; N \log Z(θ + A'g) - g'y + c(g).
 
-For (discrete) Laplace noise of scale b, c is 0 on the box :math:`|g_i| ≤ 1/b` and infinite outside; for
-(discrete) Gaussian noise, :math:`c(g) = σ^2 g^2 / 2`. This is smooth and convex, and needs no damping.
+There is one g for each measured number, however many cells it adds up. For (discrete) Laplace noise of scale b, c is
+0 on the box :math:`|g_i| ≤ 1/b` and infinite outside; for (discrete) Gaussian noise, :math:`c(g) = σ^2 g^2 / 2`. An
+answer without noise has :math:`ℓ(0) = 0` and minus infinity elsewhere: c is 0, g has no bounds, and the condition of
+optimality, :math:`N (A μ)_i = y_i`, is the constraint itself. All of this is smooth and convex, and needs no damping.
 
-**What EM does.** The M-step finds θ with :math:`N μ(θ) = n^\ast`, which is :math:`θ + g^\ast`. Hence one EM step
-is one *naive* maximum likelihood, on the raw noisy tables, confined to a box of half-width 1/b around the
+**What EM does.** The M-step finds θ with :math:`N μ(θ) = n^\ast`, which is :math:`θ + A'g^\ast`: each clique has
+potentials of its own, so that :math:`A'g` is a choice of them. Hence one EM step
+is one *naive* maximum likelihood, on the raw noisy answers, confined to a box of half-width 1/b around the
 current potentials (Laplace), or drawn to them by a ridge :math:`σ^2/2` (Gaussian): a proximal-point iteration
-on :math:`-\log p(y \mid N μ(θ))`. Its limit is the L1 (or L2) projection of y on the marginal polytope, which
-fits the noise; how many steps are taken is its only regulariser.
+on :math:`-\log p(y \mid N A μ(θ))`. Its limit is the L1 (or L2) projection of y on the image of the marginal
+polytope, which fits the noise; how many steps are taken is its only regulariser. What no answer tells keeps the
+largest entropy.
 
 References
 ----------
@@ -33,15 +42,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence, Marginals
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["EStep", "dual_e_step", "nonlinear_belief_propagation"]
 
 _TOLERANCE = 0.01
 """An E-step is solved to this share of the smallest noise standard deviation, in records a cell."""
+
+_RESTARTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +63,9 @@ class EStep:
     Parameters
     ----------
     tilt
-        g, nats, shape (size,); 0 at impossible cells.
-    marginals
-        The mode over N, shape (size,).
+        g, nats, one for each noisy number, shape (size,); 0 at impossible ones.
+    potentials, marginals
+        θ + A'g, nats, and the mode over N, one for each cell of the model's cliques, shape (model size,).
     converged
         Whether the optimality condition holds.
     evaluations
@@ -61,6 +73,7 @@ class EStep:
     """
 
     tilt: FloatArray
+    potentials: FloatArray
     marginals: FloatArray
     converged: bool
     evaluations: int
@@ -68,7 +81,7 @@ class EStep:
 
 def dual_e_step(
     evidence: Evidence,
-    engine: Marginals,
+    engine: MarginalEngine,
     potentials: FloatArray,
     *,
     steps: float = 1.0,
@@ -81,7 +94,7 @@ def dual_e_step(
     Parameters
     ----------
     evidence, engine, potentials
-        Noisy tables; an engine with one factor for each; θ, minus infinity at impossible cells.
+        Noisy numbers; an engine of the model's cliques; θ of their cells, minus infinity at impossible ones.
     steps
         Take the log density of the noise this many times: about that many EM steps in one.
     start
@@ -100,39 +113,48 @@ def dual_e_step(
         reach = np.where(is_box, steps / scale, np.inf)
     pull = np.where(is_box, 0.0, scale**2) / (steps * total)
     wanted = evidence.noisy_counts[free] / total
-    shifted = np.array(potentials)
+    full = np.zeros(len(free))
 
     def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
-        shifted[free] = potentials[free] + tilt
-        log_partition, marginals = engine.marginals(shifted)
+        full[free] = tilt
+        log_partition, marginals = engine.marginals(potentials + evidence.scattered(full))
         value = float(log_partition - wanted @ tilt + 0.5 * (tilt @ (pull * tilt)))
-        return value, marginals[free] - wanted + pull * tilt
+        return value, evidence.gathered(marginals)[free] - wanted + pull * tilt
 
     deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
     # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
     tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
     begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
-    optimum = minimize(
-        objective,
-        begin,
-        bounds=(-reach, reach),
-        gradient_tolerance=tolerance,
-        iterations=iterations,
-    )
+    evaluations, status = 1, Status.ITERATION_LIMIT
+    for _ in range(
+        _RESTARTS
+    ):  # numbers that say the same leave flat directions, in which the search may stall
+        optimum = minimize(
+            objective,
+            begin,
+            bounds=(-reach, reach),
+            gradient_tolerance=tolerance,
+            iterations=iterations,
+        )
+        begin, status, evaluations = optimum.point, optimum.status, evaluations + optimum.evaluations
+        if status is not Status.ITERATION_LIMIT or optimum.iterations >= iterations:
+            break
     tilt = np.zeros(len(free))
-    tilt[free] = optimum.point
+    tilt[free] = begin
+    tilted = potentials + evidence.scattered(tilt)
     return EStep(
         tilt=tilt,
-        marginals=engine.marginals(potentials + tilt)[1],
-        converged=optimum.status is Status.CONVERGED,
-        evaluations=optimum.evaluations + 1,
+        potentials=tilted,
+        marginals=engine.marginals(tilted)[1],
+        converged=status is Status.CONVERGED,
+        evaluations=evaluations,
     )
 
 
 def nonlinear_belief_propagation(
     evidence: Evidence,
-    engine: Marginals,
+    engine: MarginalEngine,
     potentials: FloatArray,
     *,
     damping: float | None,
@@ -143,6 +165,8 @@ def nonlinear_belief_propagation(
     r"""Algorithm 1, as published: tilt, standard inference, damped update of the counts.
 
     .. math:: θ' = θ + ∇_n \log p(y \mid n), \quad n' = N μ(θ'), \quad n ← (1 - α) n + α n'.
+
+    For one noisy table of each clique, A being the identity.
 
     Parameters
     ----------
@@ -169,6 +193,7 @@ def nonlinear_belief_propagation(
     smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
     return EStep(
         tilt=tilt,
+        potentials=potentials + tilt,
         marginals=counts / total,
         converged=bool(gap <= max(_TOLERANCE * smallest, 1e-6)),
         evaluations=iterations + 1,

@@ -1,4 +1,4 @@
-"""The path that EM takes from the uniform distribution, and the rule that stops it."""
+"""The path that EM takes from the distribution of largest entropy, and the rule that stops it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, require_inference
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
@@ -86,15 +87,16 @@ class EMPath:
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
         self.basis = tie_matrix(evidence.specification) if evidence.specification.ties else None
-        # with ties, θ + g is no longer a model: a block of steps would then end elsewhere than the steps one by one
+        # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
         self.slack = _SLACK if self.acceleration > 1 else 0.0
-        self.measure = Discrepancy.of(evidence)
-        self.smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
-        potentials = np.where(evidence.possible, 0.0, -np.inf)
-        marginals = self.engine.marginals(potentials)[1]
-        self.start = self.point = self.steepest = Point(
-            potentials=potentials, marginals=marginals, discrepancy=self.measure(marginals), taken=0.0
+        self.measure = Discrepancy.of(evidence, self.engine)
+        noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
+        self.smallest = min(noisy, default=0.0)
+        potentials = np.where(evidence.supported_cells, 0.0, -np.inf)
+        potentials, self.is_feasible = honoured(evidence, self.engine, potentials)
+        self.start = self.point = self.steepest = self._point(
+            potentials, self.engine.marginals(potentials)[1], 0.0
         )
         self.steepest_slope = 0.0
         self.tilt: FloatArray | None = None
@@ -103,6 +105,10 @@ class EMPath:
     def run(self) -> Status:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
         settings = self.settings
+        if not self.is_feasible:
+            return Status.DIVERGED
+        if self.evidence.is_exact.any() and not self.measure.noisy_counts.size:
+            return Status.CONVERGED
         if settings.stopping != "none" and self.point.discrepancy <= 1:
             return Status.STOPPED_EARLY
         while self.point.taken < settings.steps:
@@ -148,7 +154,8 @@ class EMPath:
         """One E-step worth `ahead` EM steps from where the path is."""
         settings, evidence, here = self.settings, self.evidence, self.point
         if settings.e_step == "dual":
-            residual = np.abs(evidence.noisy_counts - evidence.total * here.marginals)[evidence.possible]
+            expected = evidence.total * evidence.gathered(here.marginals)
+            residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
             size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
             step = dual_e_step(
                 evidence,
@@ -175,7 +182,7 @@ class EMPath:
 
     def _shared_potentials(self) -> FloatArray:
         """Some β with B β the potentials where the path is, or near where cells are impossible."""
-        return self._left_inverse @ np.where(self.evidence.possible, self.point.potentials, 0.0)
+        return self._left_inverse @ np.where(self.evidence.supported_cells, self.point.potentials, 0.0)
 
     @cached_property
     def _left_inverse(self) -> FloatArray:
@@ -183,24 +190,27 @@ class EMPath:
         return np.linalg.pinv(self.basis.toarray())
 
     def _follow(self, step: EStep, ahead: float) -> Point:
-        """The M-step: θ + g in closed form, or by maximum likelihood as published, or with ties B'n = N B'μ(Bβ)."""
+        """The M-step: θ + A'g in closed form, or by maximum likelihood as published, or with ties B'n = N B'μ(Bβ)."""
         if self.settings.e_step == "dual" and self.basis is None:
-            potentials, marginals = self.point.potentials + step.tilt, step.marginals
+            potentials, marginals = step.potentials, step.marginals
         else:
             potentials, _, stats = match_marginals(
                 self.evidence.specification.cardinalities,
-                self.evidence.scopes,
+                self.evidence.specification.scopes,
                 step.marginals,
-                possible=self.evidence.possible,
+                possible=self.evidence.supported,
                 inference=self.settings.inference,
                 start=self.point.potentials if self.basis is None else self._shared_potentials(),
                 basis=self.basis,
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
+        return self._point(potentials, marginals, self.point.taken + ahead)
+
+    def _point(self, potentials: FloatArray, marginals: FloatArray, taken: float) -> Point:
         return Point(
             potentials=potentials,
             marginals=marginals,
-            discrepancy=self.measure(marginals),
-            taken=self.point.taken + ahead,
+            discrepancy=self.measure(marginals, potentials),
+            taken=taken,
         )

@@ -8,21 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, cells_within, expand
+from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
-__all__ = ["Evidence", "Inference", "Marginals", "gather", "require_inference", "supported_cells"]
+__all__ = ["Evidence", "Inference", "gather", "require_inference", "supported_cells"]
 
 _CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
@@ -176,51 +177,37 @@ class Evidence:
             return True
         return self.estimated_total >= max(1.0, self.total_standard_error)
 
-    def engine(self, inference: Inference) -> Marginals:
-        """Marginals of the noisy tables' cells, given one potential for each."""
-        model = self.specification
-        if inference == "exact" or self.scopes == model.scopes:
-            return marginal_engine(model.cardinalities, self.scopes, kind=inference)
-        return _Folded(self, marginal_engine(model.cardinalities, model.scopes, kind=inference))
+    def engine(self, inference: Inference) -> MarginalEngine:
+        """Marginals of the model's cliques."""
+        return marginal_engine(self.specification.cardinalities, self.specification.scopes, kind=inference)
 
-    def fold(self, potentials: FloatArray) -> FloatArray:
-        """Potentials of the model's cliques from those of the noisy tables: nested tables are added in."""
-        model = self.specification
-        if self.scopes == model.scopes:
-            return potentials
-        folded = np.zeros(model.size)
-        for position, scope in enumerate(self.scopes):
-            home = model.parent(scope)
-            shape = [model.cardinalities[v] for v in scope]
-            table = potentials[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
-            target = folded[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
-            target += expand(table, scope, model.scopes[home])
-        if self.supported is not None:
-            folded[~self.supported] = -np.inf
-        return folded
+    def gathered(self, cells: FloatArray) -> FloatArray:
+        """A x: the measured numbers of tables of the model's cliques, shape (size,)."""
+        return cells if self.matrix is None else self.matrix @ cells
 
+    def scattered(self, numbers: FloatArray) -> FloatArray:
+        """A'g: what a potential for each measured number adds to those of the model's cells, shape (model size,)."""
+        return numbers if self.matrix is None else self._transposed @ numbers
 
-class Marginals(Protocol):
-    """The part of a marginal engine that estimators use."""
+    @cached_property
+    def _transposed(self) -> Any:
+        assert self.matrix is not None
+        return self.matrix.T.tocsr()
 
-    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the marginals, flat like θ."""
-        ...
+    @cached_property
+    def is_exact(self) -> np.ndarray:
+        """Whether each possible number was released without noise, shape (size,)."""
+        return self.possible & (self.spread([law.variance == 0 for law in self.noise]) > 0)
 
+    @cached_property
+    def exact(self) -> tuple[Any, FloatArray] | None:
+        """E and e: rows of A that have no noise, sparse, and their answers; None where all have some."""
+        from scipy.sparse import eye_array
 
-class _Folded:
-    """Loopy marginals of tables that repeat or nest, on the factor graph of the model's own cliques.
-
-    With a factor for each table, belief propagation would run around the cycles between copies of one table.
-    """
-
-    def __init__(self, evidence: Evidence, engine: MarginalEngine) -> None:
-        self._evidence, self._engine = evidence, engine
-
-    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        evidence, model = self._evidence, self._evidence.specification
-        log_partition, own = self._engine.marginals(evidence.fold(potentials))
-        return log_partition, np.concatenate([model.project(own, scope).ravel() for scope in evidence.scopes])
+        if not self.is_exact.any():
+            return None
+        rows: Any = eye_array(self.possible.size, format="csr") if self.matrix is None else self.matrix
+        return rows[self.is_exact], self.noisy_counts[self.is_exact]
 
 
 def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool = True) -> Evidence:
@@ -261,18 +248,13 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     model = _joint_specification(given)
     scopes, queries = _measured(given, model)
     total, error = _pooled_total(given)
-    if queries is not None and math.isinf(error):
-        raise ModelError(
-            "the number of records must be told by a release of queries, but none of these tells it; measure a "
-            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
-        )
     supported = supported_cells(model)
     if queries is None:
         possible = [_possible(model, supported, scope) for scope in scopes]
     else:
         cells = np.ones(model.size) if supported is None else supported
         possible = [abs(stacked(queries, model.size)) @ cells > 0]
-    return Evidence(
+    evidence = Evidence(
         specification=model,
         scopes=scopes,
         queries=queries,
@@ -286,6 +268,31 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=_unlike_guarantees(given),
     )
+    evidence = _agreeing(evidence)
+    if queries is not None and math.isinf(evidence.total_standard_error):
+        raise ModelError(
+            "the number of records must be told by a release of queries, but none of these tells it; measure a "
+            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
+        )
+    return evidence
+
+
+def _agreeing(evidence: Evidence) -> Evidence:
+    """The same evidence, with the number of records that its answers without noise tell; they must agree."""
+    if evidence.exact is None:
+        return evidence
+    model, error, estimate = evidence.specification, evidence.total_standard_error, evidence.estimated_total
+    known = estimate if error == 0 else None
+    total = agreed_total(model, *evidence.exact, ~evidence.supported_cells, known)
+    if total is None or total == known:
+        return evidence
+    if abs(total - estimate) > _CONTRADICTION * error:
+        raise ModelError(
+            "the answers without noise tell another number of records than the noisy ones; correct them, or fit "
+            "them apart."
+        )
+    total = round(total, 6)
+    return replace(evidence, total=max(total, 1.0), estimated_total=total, total_standard_error=0.0)
 
 
 def _measured(

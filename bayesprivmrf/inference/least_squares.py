@@ -7,8 +7,8 @@ variables inside a clique, spread evenly over what each table holds besides (`Ef
           \operatorname{cov}(\hat n) = J (J'A'V^{-1}AJ)^+ J',
 
 V being the noise's variances. Effects that no answer determines stay zero: their cells keep the uniform share.
-Answers without noise are given a ten-thousandth of the largest standard deviation, and cells that cannot occur are
-answers of zero of that kind.
+Answers without noise, and cells that cannot occur, are linear constraints :math:`E J β = e - E n_0`: with a solution
+:math:`β_0` of least norm and a basis Q of the null space of EJ, :math:`β = β_0 + Q γ`, and γ is found as β is above.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.inference.agreement import clean
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
@@ -28,11 +29,11 @@ __all__ = ["LeastSquares", "least_squares"]
 DENSE_LIMIT = 1500
 """Effects up to which the normal equations are formed."""
 
-_EXACT = 1e-8
-"""Least variance of an answer, as a share of the largest."""
-
 _RANK = 1e-11
 """Information about a direction, as a share of the largest, below which it counts as undetermined."""
+
+_HELD = 1e-9
+"""Singular value of the constraints, as a share of the largest, below which they say nothing new."""
 
 _PROBES = 30
 """Draws of the noise by which variances are estimated where the equations are not formed."""
@@ -63,16 +64,15 @@ def least_squares(evidence: Evidence) -> LeastSquares:
         model.cardinalities, model.scopes, np.zeros(model.size), total=evidence.total
     )
     rows, answers, deviations = _rows(evidence)
-    wanted = (answers - rows @ even) / deviations
     solve = _by_equations if effects.size <= DENSE_LIMIT else _by_products
-    found = solve(effects, rows, wanted, deviations)
+    found = solve(effects, rows, answers - rows @ even, deviations)
     return LeastSquares(
         counts=even + found.counts, variances=found.variances, undetermined=found.undetermined
     )
 
 
 def _rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
-    """Return A, y and standard deviations of all answers that say something, impossible cells among them."""
+    """Return A, y and standard deviations, 0 without noise, of all answers that say something; and of empty cells."""
     from scipy.sparse import eye_array, vstack
 
     identity: Any = eye_array(evidence.specification.size, format="csr")
@@ -81,20 +81,24 @@ def _rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     rows: Any = vstack([matrix[evidence.possible], zeros], format="csr")
     empty = np.zeros(zeros.shape[0])
     variances = np.append(evidence.spread([law.variance for law in evidence.noise])[evidence.possible], empty)
-    least = _EXACT * variances.max(initial=0.0) or 1.0
     answers = np.append(evidence.noisy_counts[evidence.possible], empty)
-    return rows, answers, np.sqrt(np.maximum(variances, least))
+    return rows, answers, np.sqrt(variances)
 
 
 def _by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by the eigenvectors of the normal equations."""
-    basis = effects.margins(np.eye(effects.size))
-    design = (rows @ basis.T) / deviations[:, np.newaxis]
+    """Least squares by the eigenvectors of the normal equations, in the null space of the constraints."""
+    basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
+    held = rows[is_exact] @ basis.T
+    first, free = _solutions(held, wanted[is_exact])
+    noise = deviations[~is_exact]
+    whole = (rows[~is_exact] @ basis.T) / noise[:, np.newaxis]
+    left = wanted[~is_exact] / noise - whole @ first
+    design = whole @ free
     values, vectors = np.linalg.eigh(design.T @ design)
     is_told = values > _RANK * values.max(initial=0.0)
-    inverse_root = vectors[:, is_told] / np.sqrt(values[is_told])
-    beta = inverse_root @ (inverse_root.T @ (design.T @ wanted))
-    unseen = np.square(vectors[:, ~is_told].T @ basis).sum(axis=0)
+    inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
+    beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
+    unseen = np.square((free @ vectors[:, ~is_told]).T @ basis).sum(axis=0)
     return LeastSquares(
         counts=beta @ basis,
         variances=np.square(inverse_root.T @ basis).sum(axis=0),
@@ -102,28 +106,63 @@ def _by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: F
     )
 
 
+def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The solution of least norm of linear equations, and a basis of the null space, shape (d, free)."""
+    size = held.shape[1]
+    if len(held) > size:  # a smaller system of the same solutions
+        turn, held = np.linalg.qr(held)
+        wanted = turn.T @ wanted
+    left, values, right = np.linalg.svd(held)
+    rank = int((values > _HELD * values.max(initial=1.0)).sum())
+    first = right[:rank].T @ ((left.T @ wanted)[:rank] / values[:rank])
+    return first, right[rank:].T
+
+
 def _by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by products with the design; variances and what is undetermined by seeded draws."""
+    """Least squares by products with the design; variances and what is undetermined by seeded draws.
+
+    The null space is reached by taking off what the constraints' rows span.
+    """
     from scipy.sparse.linalg import LinearOperator, lsqr
 
-    transposed = rows.T.tocsr()
     operator: Any = LinearOperator
-    design = operator(
-        (len(wanted), effects.size),
-        matvec=lambda beta: rows @ effects.margins(np.ravel(beta)) / deviations,
-        rmatvec=lambda answers: effects.coordinates(transposed @ (np.ravel(answers) / deviations)),
-        dtype=float,
-    )
+    is_exact = deviations == 0
+    noise = deviations[~is_exact]
+
+    def map_of(some: Any, over: FloatArray | float, project: Any) -> Any:
+        transposed = some.T.tocsr()
+        return operator(
+            (some.shape[0], effects.size),
+            matvec=lambda beta: some @ effects.margins(project(np.ravel(beta))) / over,
+            rmatvec=lambda answers: project(
+                clean(effects.coordinates(transposed @ (np.ravel(answers) / over)))
+            ),
+            dtype=float,
+        )
+
+    held = map_of(rows[is_exact], 1.0, lambda beta: beta)
+
+    def met(answers: FloatArray) -> FloatArray:
+        """Effects of least norm that give some answers."""
+        return lsqr(held, answers, atol=1e-12, btol=1e-12)[0] if is_exact.any() else np.zeros(effects.size)
+
+    def freed(beta: FloatArray) -> FloatArray:
+        """The part of some effects that changes no answer without noise."""
+        return beta - met(held @ beta) if is_exact.any() else beta
+
+    first = met(wanted[is_exact])
+    design = map_of(rows[~is_exact], noise, freed)
+    wanted = wanted[~is_exact] / noise - rows[~is_exact] @ effects.margins(first) / noise
 
     def solved(answers: FloatArray) -> FloatArray:
-        return effects.margins(lsqr(design, answers, atol=1e-10, btol=1e-10)[0])
+        return effects.margins(freed(lsqr(design, answers, atol=1e-10, btol=1e-10)[0]))
 
     rng = np.random.default_rng(0)
     probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(_PROBES)]
-    beta = rng.standard_normal(effects.size)
+    beta = freed(rng.standard_normal(effects.size))
     missed = np.abs(solved(design @ beta) - effects.margins(beta))
     return LeastSquares(
-        counts=solved(wanted),
+        counts=effects.margins(first) + solved(wanted),
         variances=np.mean(probes, axis=0),
         undetermined=missed > 1e-4 * np.abs(effects.margins(beta)).max(initial=0.0),
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
@@ -37,7 +38,9 @@ class NaiveMLE:
 
     .. math:: \tildeμ'θ - A(θ) - λ \lVert θ \rVert^2,
 
-    with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`.
+    with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`. Where
+    some answers have no noise and others have, the estimate is the nearest distribution that gives the first
+    exactly (`bayesprivmrf.inference.exact_answers`); where none has any, the ridge is all that keeps it from them.
 
     Parameters
     ----------
@@ -97,6 +100,11 @@ class NaiveMLE:
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False)
         model = evidence.specification
+        is_noisy = not evidence.is_exact[
+            evidence.possible
+        ].all()  # without any noise, the ridge alone is wanted
+        if is_noisy:
+            refuse_shared(evidence)
         pooled = pool(evidence)
         is_default = self.ridge is None
         target = pseudo_marginals(evidence, self.projection, has_own_ridges=is_default, pooled=pooled)
@@ -121,6 +129,10 @@ class NaiveMLE:
             iterations=self.iterations,
             tolerance=self.tolerance,
         )
+        if is_noisy:
+            engine = evidence.engine(self.inference)
+            potentials, is_feasible = honoured(evidence, engine, potentials)
+            status = status if is_feasible else Status.DIVERGED
         return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
 
     def _solution(

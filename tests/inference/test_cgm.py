@@ -338,7 +338,7 @@ def test_published_e_step_refuses_what_it_cannot_do():
     rng = np.random.default_rng(28)
     counts, _ = simulated_counts(LOOP, 500, rng)
     release = noisy_release(LOOP, counts, Laplace(5.0), rng)
-    with pytest.raises(ArgumentError, match="takes one release"):
+    with pytest.raises(ArgumentError, match="one noisy table of each clique"):
         CGM(e_step="nlbp").fit([release, noisy_release(LOOP, counts, Laplace(5.0), rng)])
     exact = NoisyStatistics.from_tables(LOOP, dict(LOOP.tables(counts)), noise=NoNoise(), total=500)
     with pytest.raises(ArgumentError, match="needs tables with noise"):

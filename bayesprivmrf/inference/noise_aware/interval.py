@@ -6,7 +6,8 @@ from those N people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{
 statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
 potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
 Given states of other variables, p and the covariance are those of the distribution that is clamped to them, which
-has the same derivative.
+has the same derivative. Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on
+them, where its matrix is formed; for larger models they count as rounded to whole numbers.
 """
 
 from __future__ import annotations
@@ -123,7 +124,21 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     else:
         linearized = linearized if is_free else with_total_held(linearized)
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-    return np.array([max(row @ curvature.solve(row), 0.0) for row in padded])
+    variances = np.array([row @ curvature.solve(row) for row in padded])
+    is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
+    if isinstance(curvature, DenseCurvature) and is_exact.any():
+        variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
+    return np.maximum(variances, 0.0)
+
+
+def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
+    """Variance of each combination of coordinates that goes where answers without noise are given, B'x = 0.
+
+    C B (B'C B)⁺ B'C is taken off the covariance C, which it leaves as the limit of ever less noise.
+    """
+    solved = curvature.solve(held)
+    cross = rows @ solved
+    return np.einsum("ij,ij->i", cross, cross @ np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True))
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:

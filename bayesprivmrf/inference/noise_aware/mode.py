@@ -21,18 +21,24 @@ tables adapt to the largest noise, and the expansion does not see that most tabl
 improbable. The expected loss is then taken over draws of the approximation instead; this lower bound of the evidence
 penalises scales that are too wide.
 
+Answers without noise are constraints on the means: multipliers follow each search (`Objective.hold`), and the point
+where it ends is moved to the nearest that gives them to the last digit (`bayesprivmrf.inference.exact_answers`).
+
 References
 ----------
+Hestenes (1969). Multiplier and gradient methods. Journal of Optimization Theory and Applications 4, 303-320.
 Opper and Archambeau (2009). The variational Gaussian approximation revisited. Neural Computation 21, 786-792.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
@@ -164,7 +170,10 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
         Settings of the search; by default those of `Settings`.
     """
     search = _Search(evidence, settings or Settings())
-    return search.run()
+    mode = search.run()
+    tilt, is_feasible = search.honouring(mode.coordinates)
+    point = np.append(mode.coordinates + tilt, mode.log_total)
+    return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
 
 
 class _Search:
@@ -173,8 +182,16 @@ class _Search:
         self.objective = Objective(evidence, settings)
         self.means, self.prior = self.objective.means, self.objective.prior
 
+    def honouring(self, coordinates: FloatArray) -> tuple[FloatArray, bool]:
+        """What leads from some coordinates to those of the nearest distribution that gives the exact answers."""
+        before = self.means.potentials(coordinates)
+        after, is_feasible = honoured(self.evidence, self.means.engine, before)
+        moved = np.subtract(after, before, out=np.zeros_like(before), where=np.isfinite(before))
+        return self.means.effects.coordinates(moved), is_feasible
+
     def run(self) -> Mode:
         uniform = np.zeros(self.means.size)
+        uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
         warn_if_slow(self.objective, uniform)
         given = _WIDE if self.settings.scale is None else self.settings.scale
@@ -194,6 +211,12 @@ class _Search:
             scales = trust * mode.log_scales + (1 - trust) * bound
             mode = self._settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
+
+    @cached_property
+    def _largest_entropy(self) -> FloatArray:
+        """The uniform distribution, or the one nearest to it that gives the exact answers."""
+        origin = np.zeros(self.means.size - 1)
+        return origin if self.evidence.exact is None else self.honouring(origin)[0]
 
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
         """The uniform distribution or the naive estimate, whichever has the lower objective."""
@@ -232,6 +255,7 @@ class _Search:
         expansion = Expansion(self.objective, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
+            self.objective.hold(point)
             if ended is Status.DIVERGED:
                 status = ended
             if ended is Status.DIVERGED or last == most:
@@ -292,7 +316,7 @@ class _Search:
         prior = self.objective.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
-        uniform[:-1] = 0.0
+        uniform[:-1] = self._largest_entropy
         linearized = self.means.at(uniform)
         loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
         gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +79,21 @@ class Objective:
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
         """T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is held."""
         return np.append(self.prior.precision(log_scales), 1.0)
+
+    def hold(self, point: FloatArray) -> None:
+        """Move the multipliers of the answers without noise by what the point misses of them.
+
+        Such an answer e is a constraint on its mean m. Its loss, 6 (y - m)² with y = e to begin with, is the
+        augmented Lagrangian's at the multiplier 12 (y - e): a step of the method of multipliers adds e - m to y, and
+        where nothing moves any more, m is e, whatever the 6 (Hestenes 1969, see `noise_aware.mode`).
+        """
+        evidence = self.means.evidence
+        if evidence.exact is None:
+            return
+        is_exact, given = evidence.is_exact[evidence.possible], evidence.noisy_counts[evidence.possible]
+        missed = np.where(is_exact, given - self.means.at(point).mean, 0.0)
+        moved = self.likelihood.noisy_counts + missed
+        self.likelihood = replace(self.likelihood, noisy_counts=moved)
 
     def variance(self, linearized: Linearized) -> FloatArray:
         """Variance of each count around its mean, besides the noise, records squared."""

@@ -24,9 +24,9 @@ from bayesprivmrf.inference.posterior.followed_moves import (
     scale_density,
 )
 from bayesprivmrf.inference.posterior.record_moves import (
-    collect,
     count,
     draw_new,
+    log_sum,
     move_records,
     move_total,
     weigh_all,
@@ -128,7 +128,7 @@ def _first_records(records, total, state, tape, rng):
     """Records to begin with, each given those before it, or most of them."""
     for k in range(total):
         if k % (1 + total // _FIRST) == 0:
-            collect(state.weights, state.wholes, state, tape)
+            log_sum(state, tape)
         draw_new(records[k], state, tape, rng)
         count(records[k], 1, state, tape)
 
@@ -194,7 +194,7 @@ def _entry_point(version: int) -> Any:
     return run
 
 
-_SOURCES = ("effect_moves", "followed_moves", "record_moves", "superpopulation")
+_SOURCES = ("answer_moves", "effect_moves", "followed_moves", "record_moves", "superpopulation")
 advance_effects = _entry_point(
     checksum(
         *(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES), start=effects_engine.CHECKSUM

@@ -20,7 +20,7 @@ from bayesprivmrf.inference.posterior.record_tape import grouped
 from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
 __all__ = ["EffectTape", "bag_evidence", "bag_forest", "effect_tape"]
 
@@ -65,12 +65,24 @@ def bag_evidence(evidence: Evidence) -> Evidence:
             for given in model.impossible
         ]
         bagged = replace(bagged, impossible=tuple(several))
+    queries = evidence.queries
+    if queries is not None:
+        queries = tuple(
+            replace(query, model=bagged, scopes=tuple(_several(model, scope) for scope in query.scopes))
+            for query in queries
+        )
     return replace(
         evidence,
         specification=bagged,
+        queries=queries,
         scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in evidence.scopes),
         supported=supported_cells(bagged),
     )
+
+
+def _several(model: ModelSpecification, scope: Clique) -> Clique:
+    """The variables of a scope that have several states."""
+    return tuple(v for v in scope if model.cardinalities[model.domain.index(v)] > 1)
 
 
 def bag_forest(bagged: Evidence) -> JunctionForest:
@@ -89,6 +101,7 @@ def effect_tape(
     cards = model.cardinalities
     own_tables = replace(
         bagged,
+        queries=None,
         scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
         possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
     )

@@ -102,7 +102,7 @@ def _log_kernel(counts, sums, tape):
     for m in range(sums.size):
         sums[m] = 0
         for k in range(tape.member_starts[m], tape.member_starts[m + 1]):
-            sums[m] += counts[tape.members[k]]
+            sums[m] += tape.member_weights[k] * counts[tape.members[k]]
         ratio = abs(tape.noisy[m] - sums[m]) / tape.widths[m]
         value -= ratio if tape.absolute[m] else 0.5 * ratio * ratio
     return value

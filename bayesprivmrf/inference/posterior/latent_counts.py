@@ -275,11 +275,6 @@ class LatentCounts:
                 "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
-        if name == "exact" and evidence.queries is not None and len(model.scopes) > 1:
-            raise ArgumentError(
-                "the exact formulation takes noisy tables, one of each clique at least, and this evidence is of "
-                "other queries too; take formulation='auto'."
-            )
         require_room(evidence, draws, needs_marginals=is_effects)
         # a public total has no error; tables without noise, which have none either, are refused before
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
@@ -374,8 +369,8 @@ def _refuse_exact(evidence: Evidence) -> None:
             scope = evidence.measured_scopes[position]
             what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
             raise ArgumentError(
-                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, or "
-                "NoiseAwareMAP for a prior and an interval."
+                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
+                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
             )
 
 

@@ -191,8 +191,8 @@ class RecordSampler:
         """Log kernel of the noise, shape (chain, draw), nats."""
         measured, tape = self._measured, self._tape
         sums = np.zeros((*counts.shape[:-1], measured.targets.size))
-        for source, place in zip(measured.sources, measured.sums, strict=True):
-            sums[..., place] += counts[..., source]
+        for source, place, entry in zip(measured.sources, measured.sums, measured.entries, strict=True):
+            sums[..., place] += entry * counts[..., source]
         ratio = np.abs(tape.noisy - sums) / tape.widths
         return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
 

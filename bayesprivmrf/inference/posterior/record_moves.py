@@ -7,12 +7,13 @@ the noise, a record's conditional law is
 .. math:: \Pr(x) ∝ \prod_C \frac{n_{i(C)} + α_{i(C)}}{n_{r(C)} + α_{r(C)}}
           \prod_m \frac{f(y_m - n_m - 1)}{f(y_m - n_m)},
 
-the last product being over the measured cells m that x falls into: a record is in one row of each clique, so that the
-rows' predictive laws multiply. It factors along the forest: sums from the leaves to the roots, and draws on the way
-back, give the record exactly (Carter and Kohn 1994). The sums are made once for a block of some dozen records, from
-the tables of all records outside it. What they draw for a record of the block is a proposal, which is accepted with
-the ratio of the law above to theirs: most cliques' factors cancel, so that a visit reads a row of each clique and
-no more. (Sums that saw the block would choose the proposal by the state it moves, which leaves no law in place.)
+the last product being over the measured cells m that x falls into (`answer_moves` has it for queries): a record is
+in one row of each clique, so that the rows' predictive laws multiply. It factors along the forest: sums from the
+leaves to the roots, and draws on the way back, give the record exactly (Carter and Kohn 1994). The sums are made
+once for a block of some dozen records, from the tables of all records outside it. What they draw for a record of
+the block is a proposal, which is accepted with the ratio of the law above to theirs: most cliques' factors cancel,
+so that a visit reads a row of each clique and no more. (Sums that saw the block would choose the proposal by the
+state it moves, which leaves no law in place.)
 
 The sum Z of the right-hand side is what the number of records needs. Under :math:`p(N) ∝ 1/N` a birth, by the law
 above, is accepted with probability :math:`\min(1, Z N / (N + 1))`, and a death, of any record alike, with the
@@ -33,7 +34,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior import shape_moves, shape_prior
+from bayesprivmrf.inference.posterior import answer_moves, shape_moves, shape_prior
+from bayesprivmrf.inference.posterior.answer_moves import (
+    change,
+    excess,
+    move_by_answers,
+    weigh_answers,
+)
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.source_checksum import checksum
 
@@ -43,6 +50,7 @@ __all__ = [
     "count",
     "draw_new",
     "draw_record",
+    "log_sum",
     "move_records",
     "move_total",
     "weigh_all",
@@ -72,6 +80,11 @@ def _boost(gap, width, is_absolute, most):
 def weigh_all(state, tape):
     """Refresh every weight, and the rows' sums of n + α."""
     state.wholes[:] = 0.0
+    if not tape.is_direct:
+        for cell in range(state.weights.size):
+            state.wholes[tape.cell_rows[cell]] += tape.gain * state.counts[cell] + state.shapes[cell]
+        weigh_answers(state.counts, state.sums, state.weights, state, tape)
+        return
     for m in range(state.sums.size):
         gap = tape.noisy[m] - state.sums[m]
         state.boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m], tape.most_nats)
@@ -106,6 +119,9 @@ def _change(
 def count(record, by, state, tape):
     """Add a record to the tables, or take it out."""
     for k in range(record.size):
+        if not tape.is_direct:
+            change(record[k], by, state, tape)
+            continue
         _change(
             record[k], by, state.counts, state.shapes, state.sums, state.boosts, state.weights, state.wholes,
             tape.cell_rows, tape.table_starts, tape.table_cells, tape.member_starts, tape.members, tape.noisy,
@@ -179,14 +195,20 @@ def _collect_outside(records, first, stop, state, tape):
             cell = record[k]
             cells[cell] += 1
             for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-                sums[tape.table_cells[t]] += 1
-    for m in range(sums.size):
-        gap = tape.noisy[m] - (state.sums[m] - sums[m])
-        state.block_boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m], tape.most_nats)
+                sums[tape.table_cells[t]] += tape.table_weights[t]
     state.stale_wholes[:] = state.wholes
     for cell in range(cells.size):
         state.stale_wholes[tape.cell_rows[cell]] -= tape.gain * cells[cell]
         cells[cell] = state.counts[cell] - cells[cell]
+    if not tape.is_direct:
+        sums[:] = state.sums - sums
+        weigh_answers(cells, sums, stale, state, tape)
+        collect(stale, state.stale_wholes, state, tape)
+        return
+    for m in range(sums.size):
+        gap = tape.noisy[m] - (state.sums[m] - sums[m])
+        state.block_boosts[m] = _boost(gap, tape.widths[m], tape.absolute[m], tape.most_nats)
+    for cell in range(cells.size):
         _weigh(
             cell, cells, state.shapes, state.block_boosts, stale, tape.gain, tape.table_starts, tape.table_cells
         )  # fmt: skip
@@ -223,6 +245,9 @@ def move_records(moves, records, total, state, tape, rng):
             proposal, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows,
             row_cliques, rng,
         )  # fmt: skip
+        if not tape.is_direct:
+            move_by_answers(record, proposal, state, tape, rng)
+            continue
         for k in range(record.size):
             if proposal[k] != record[k]:
                 _change(
@@ -259,24 +284,34 @@ def draw_new(record, state, tape, rng):
 
 
 @njit(nogil=True)
+def log_sum(state, tape):
+    """Log Z of the law of one more record; its sums are left for `draw_new`."""
+    if not tape.is_direct:
+        weigh_all(state, tape)
+    return collect(state.weights, state.wholes, state, tape)
+
+
+@njit(nogil=True)
 def move_total(moves, least, most, records, total, state, tape, rng):
     """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
     for _ in range(moves):
         if rng.random() < 0.5:
             if total < min(most, records.shape[0]):
-                ratio = collect(state.weights, state.wholes, state, tape) + math.log(
-                    max(total, 1) / (total + 1.0)
-                )
-                if math.log(rng.random()) < ratio:
+                ratio = log_sum(state, tape) + math.log(max(total, 1) / (total + 1.0))
+                if not tape.is_direct:
                     draw_new(records[total], state, tape, rng)
+                    ratio += excess(records[total], state, tape)
+                if math.log(rng.random()) < ratio:
+                    if tape.is_direct:
+                        draw_new(records[total], state, tape, rng)
                     count(records[total], 1, state, tape)
                     total += 1
         elif total > least:
             k = int(rng.random() * total)
             count(records[k], -1, state, tape)
-            ratio = math.log(total / max(total - 1.0, 1.0)) - collect(
-                state.weights, state.wholes, state, tape
-            )
+            ratio = math.log(total / max(total - 1.0, 1.0)) - log_sum(state, tape)
+            if not tape.is_direct:
+                ratio -= excess(records[k], state, tape)
             if math.log(rng.random()) < ratio:
                 records[k] = records[total - 1]
                 total -= 1
@@ -308,7 +343,7 @@ def _advance(total, moves, births, bounds, records, position, state, tape, prior
     weigh_all(state, tape)
     if not state.counts.any():  # the first records, one after the other, each given those before it
         for k in range(total):
-            collect(state.weights, state.wholes, state, tape)
+            log_sum(state, tape)
             draw_new(records[k], state, tape, rng)
             count(records[k], 1, state, tape)
     for draw in range(totals.size):
@@ -334,7 +369,7 @@ def _entry_point(version: int) -> Any:
     return run
 
 
-advance = _entry_point(checksum(__file__, shape_moves.__file__, shape_prior.__file__))
+advance = _entry_point(checksum(__file__, answer_moves.__file__, shape_moves.__file__, shape_prior.__file__))
 """Sweeps of records, their number and the rows' shapes; the state changes in place, every `thin`-th sweep is kept.
 
 `out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records;

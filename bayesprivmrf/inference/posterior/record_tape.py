@@ -16,6 +16,8 @@ __all__ = ["ChainState", "RecordTape", "grouped", "record_tape"]
 
 _MOST_NATS = 300.0
 """Bound of what one more record in a cell changes; its exponential and that of twice as many are finite."""
+_MOST_TABLES = 10
+"""Measured cells that a cell may be part of for the bound of each to be far from what matters."""
 
 
 class RecordTape(NamedTuple):
@@ -31,15 +33,22 @@ class RecordTape(NamedTuple):
     child_rows: IntArray
     table_starts: IntArray  # of each cell, where its measured cells begin in `table_cells`
     table_cells: IntArray
+    table_weights: IntArray  # how often it counts there
     member_starts: IntArray  # of each measured cell, where its cells begin in `members`
     members: IntArray
+    member_weights: IntArray
     noisy: FloatArray
     widths: FloatArray
     absolute: NDArray[np.bool_]
     gain: (
         float  # what a record adds to the weight of its cell: 1 where rows are integrated out, 0 where given
     )
-    most_nats: float  # bound of a measured cell's log ratio: beyond it a move is certain, or never made
+    most_nats: (
+        float  # bound of a measured cell's log ratio, or of all ratios of a cell: exponentials are finite
+    )
+    is_direct: (
+        bool  # whether each number counts records of one clique, and a cell is in few: without `answer_moves`
+    )
 
 
 class ChainState(NamedTuple):
@@ -63,6 +72,7 @@ class ChainState(NamedTuple):
     current: IntArray
     evidence: FloatArray
     trial: FloatArray
+    moved: IntArray  # room for what a record adds to each measured cell
 
     @classmethod
     def empty(cls, tape: RecordTape, shapes: FloatArray) -> ChainState:
@@ -87,6 +97,7 @@ class ChainState(NamedTuple):
             current=np.zeros(cliques, np.int64),
             evidence=np.zeros(cliques),
             trial=np.zeros(cells),
+            moved=np.zeros(tape.noisy.size, np.int64),
         )
 
 
@@ -98,30 +109,44 @@ def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0
     rank = np.empty(len(forest.order), np.int64)
     rank[list(forest.order)] = np.arange(len(forest.order))
     row_cliques = rank[home]
+    cell_rows = np.repeat(np.arange(len(home)), forest.row_sizes)
     rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
     child_starts, child_rows = grouped(forest.sources, rows, forest.cells.size)
     own = place[measured.sources]
+    weights = np.rint(measured.entries).astype(np.int64)
     table_starts, table_cells = grouped(own, measured.sums, forest.cells.size)
     member_starts, members = grouped(measured.sums, own, measured.targets.size)
+    most = int(np.diff(table_starts).max(initial=0))
+    is_direct = most <= _MOST_TABLES and not _is_pooled(measured.sums, row_cliques[cell_rows[own]])
+    is_direct &= bool((weights == 1).all())
     return RecordTape(
         row_starts=forest.row_starts,
         clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
         row_cliques=row_cliques,
-        cell_rows=np.repeat(np.arange(len(home)), forest.row_sizes),
+        cell_rows=cell_rows,
         source_starts=forest.source_starts,
         sources=forest.sources,
         child_starts=child_starts,
         child_rows=child_rows,
         table_starts=table_starts,
         table_cells=table_cells,
+        table_weights=grouped(own, weights, forest.cells.size)[1],
         member_starts=member_starts,
         members=members,
+        member_weights=grouped(measured.sums, weights, measured.targets.size)[1],
         noisy=evidence.noisy_counts[measured.targets],
         widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
         absolute=evidence.is_absolute[measured.targets],
         gain=gain,
-        most_nats=_MOST_NATS / max(1, int(np.diff(table_starts).max(initial=0))),
+        most_nats=_MOST_NATS / max(1, most) if is_direct else _MOST_NATS,
+        is_direct=is_direct,
     )
+
+
+def _is_pooled(sums: IntArray, cliques: IntArray) -> bool:
+    """Whether a measured number reads cells of several cliques."""
+    read = np.unique(np.stack([sums, cliques]), axis=1)
+    return bool(np.bincount(read[0], minlength=1).max() > 1)
 
 
 def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:

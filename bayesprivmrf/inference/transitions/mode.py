@@ -26,6 +26,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
@@ -72,6 +73,7 @@ class TransitionMode:
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
+    refuse_shared(evidence)
     fit = _Fit(evidence)
     point = np.append(start, np.log(evidence.total))
     status, renewals = Status.ITERATION_LIMIT, 0

@@ -20,6 +20,7 @@ from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
@@ -46,13 +47,12 @@ def release_of(model, records, law, seed, *, total=True):
 def summed(formulation, totals, size=30_000):
     """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
     evidence, model = formulation.evidence, formulation.evidence.specification
-    assert evidence.scopes == model.scopes
     prior = formulation.prior_draws(size, np.random.default_rng(9))
     states = len(joint_states(model))
     unit = np.array([tables_of(model, row) for row in np.eye(states)])
     supported = np.ones(model.size, bool) if evidence.supported is None else evidence.supported
     possible = [row[~supported].sum() == 0 for row in unit]
-    flat = formulation.latent.effects.potentials(prior.effects[0])
+    flat = Effects.of(model.cardinalities, model.scopes).potentials(prior.effects[0])
     log_p = np.where(possible, flat @ unit.T, -np.inf)
     log_p -= np.logaddexp.reduce(log_p, axis=1)[:, np.newaxis]
     log_p = log_p[:, possible]
@@ -66,10 +66,10 @@ def summed(formulation, totals, size=30_000):
         )
         counts = sets @ unit[possible]
         ways = gammaln(records + 1) - gammaln(sets + 1).sum(axis=1) - np.log(records)
-        for position, law in enumerate(evidence.noise):
+        for position, (law, answers) in enumerate(zip(evidence.noise, evidence.answers(counts), strict=True)):
             own = slice(*evidence.offsets[position : position + 2])
-            keep = evidence.possible[own]
-            ways = ways + law.log_density((evidence.noisy_counts[own] - counts[:, own])[:, keep]).sum(axis=1)
+            keep, gap = evidence.possible[own], evidence.noisy_counts[own] - answers.reshape(len(counts), -1)
+            ways = ways + law.log_density(gap[:, keep]).sum(axis=1)
         for start in range(0, size, 2000):
             weight = np.exp(log_p[start : start + 2000] @ sets.T + ways)
             by_draw, by_set = weight.sum(axis=1), weight.sum(axis=0)

@@ -1,0 +1,116 @@
+r"""Whether answers without noise agree, and whether they tell the number of records.
+
+Consistent tables of N records are :math:`n = N \bar n + J β`: the uniform ones of one record, and zero-sum effects
+β of each set of variables inside a clique. So answers e to rows E agree if and only if :math:`E J β + N E \bar n =
+e` has a solution, N being given where it is public; and they tell N if and only if the functional :math:`(β, N)
+\mapsto N` is a combination of the equations. Both are tests of rank. Answers that only tables with negative cells
+give pass them, but for negative counts, and are found by the estimators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["agreed_total", "clean"]
+
+_ROUNDING = 1e-6
+"""Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding."""
+
+_DENSE = 1500
+"""Effects, and equations, up to which the equations are solved as a matrix."""
+
+_NOTHING = 1e-12
+
+_CONTRADICTION = (
+    "the answers without noise contradict each other: no table of counts gives them all; correct one, or "
+    "state the law of the noise that it has."
+)
+
+
+def agreed_total(
+    model: ModelSpecification, rows: Any, answers: FloatArray, empty: np.ndarray, total: float | None
+) -> float | None:
+    """The number of records, where it is given or the answers without noise tell it.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    rows, answers
+        E, sparse, a column for each cell of the model's cliques, and e.
+    empty
+        Mask of the cells that cannot occur.
+    total
+        N where it is public.
+
+    Raises
+    ------
+    ModelError
+        No tables give all answers.
+    """
+    from scipy.sparse import eye_array, vstack
+
+    negative = (answers < 0) & (np.asarray(rows.min(axis=1).todense()).ravel() >= 0)
+    if negative.any():
+        raise ModelError(_CONTRADICTION)
+    identity: Any = eye_array(model.size, format="csr")
+    rows = vstack([rows, identity[np.flatnonzero(empty)]], format="csr")
+    answers = np.append(answers, np.zeros(int(empty.sum())))
+    even = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
+    share = rows @ even
+    design = _design(Effects.of(model.cardinalities, model.scopes), rows, share, is_free=total is None)
+    wanted = answers if total is None else answers - total * share
+    solved = _solved(design, wanted)
+    allowed = _ROUNDING * max(1.0, np.abs(answers).max(initial=0.0))
+    if np.abs(design @ solved - wanted).max(initial=0.0) > allowed:
+        raise ModelError(_CONTRADICTION)
+    if total is not None:
+        return total
+    last = np.zeros(design.shape[1])
+    last[-1] = 1.0
+    weights = _solved(design.T, last)
+    return float(weights @ answers) if np.abs(design.T @ weights - last).max() < _ROUNDING else None
+
+
+def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) -> Any:
+    """The equations' matrix, or its products where it is large; with a column for N where that is free."""
+    from scipy.sparse.linalg import LinearOperator
+
+    if max(effects.size, rows.shape[0]) <= _DENSE:
+        design = clean(rows @ effects.margins(np.eye(effects.size)).T)
+        return np.column_stack([design, share]) if is_free else design
+    transposed, operator = rows.T.tocsr(), LinearOperator
+
+    def forward(x: FloatArray) -> FloatArray:
+        x = np.ravel(x)
+        own = rows @ effects.margins(x[: effects.size])
+        return own + x[-1] * share if is_free else own
+
+    def backward(y: FloatArray) -> FloatArray:
+        own = clean(effects.coordinates(transposed @ np.ravel(y)))
+        return np.append(own, share @ np.ravel(y)) if is_free else own
+
+    shape = (rows.shape[0], effects.size + is_free)
+    return operator(shape, matvec=forward, rmatvec=backward, dtype=float)  # pyright: ignore[reportCallIssue]
+
+
+def clean(values: FloatArray) -> FloatArray:
+    """Zeros in the place of their rounding: of an answer that tells the number of records, no effect changes it."""
+    return np.where(np.abs(values) < _NOTHING, 0.0, values)
+
+
+def _solved(design: Any, wanted: FloatArray) -> FloatArray:
+    """The solution of least norm."""
+    from scipy.sparse.linalg import lsqr
+
+    if isinstance(design, np.ndarray):
+        return np.linalg.lstsq(design, wanted, rcond=1e-10)[0]
+    return lsqr(design, wanted, atol=1e-12, btol=1e-12)[0]

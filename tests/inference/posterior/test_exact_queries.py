@@ -1,0 +1,122 @@
+"""Whole records given answers to queries: against sums over all data sets, for each kind and both engines."""
+
+import numpy as np
+import pytest
+from inference.conftest import simulated_counts, specification
+from inference.posterior.test_exact_effects import summed
+
+from bayesprivmrf import queries as q
+from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+TREE = specification({v: ["n", "y"] for v in "abc"}, [("a", "b"), ("b", "c")])
+CYCLE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+ODD = specification(  # integer names, labels that are not sorted, a variable of one state, one apart
+    {3: [1, 0], 1: ["x", "a"], 2: [1, 0], 7: ["only"], 5: [2, 0], 0: [1, 0]},
+    [(1, 3, 7), (3, 2), (2, 0), (0, 1), (5,)],
+)
+ZEROS = specification(
+    {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]},
+    [("a", "b"), ("b", "c")],
+    [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
+)
+
+
+def asked(model, kind):
+    """Queries of one kind."""
+    clique, (first, second) = model.cliques[0], model.cliques[0][:2]
+    states = model.domain.states_of(first)
+    cells = int(np.prod(model.shapes[0]))
+    like = model.domain.states_of(second)
+    alike = [c[:2] for c in model.cliques if all(model.domain.states_of(v) == like for v in c[:2])]
+    return {
+        "tables": [q.table(*reversed(clique)), q.table(second), q.table(second), q.table(*model.cliques[-1])],
+        "coarsened": [
+            q.coarsened(*clique, groups={first: {"one": [states[0]], "rest": states[1:]}}),
+            q.coarsened(second, groups={second: {"all": model.domain.states_of(second)}}),
+        ],
+        "weighted": [q.weighted(*clique, matrix=[np.arange(cells) - 1, 3 * np.eye(cells)[0]])],
+        "parities": [q.parities(2)],
+        "pooled": [q.pooled(alike), q.pooled([(v,) for v in dict.fromkeys(sum(alike, ()))])],
+    }[kind]
+
+
+KINDS = ("tables", "coarsened", "weighted", "parities", "pooled")
+
+
+def release(model, queries, law, seed, records):
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(model, records, rng)
+    given = []
+    for query in queries:
+        exact = query.bind(model).answers(counts)
+        given.append(Measurement(query, exact + law.draw(exact.shape, rng), law))
+    return NoisyStatistics.from_measurements(model, given, total=records)
+
+
+def agrees(formulation, totals, draws=8000):
+    """Means within .12 deviations of the sum, five standard errors of 16,000 draws worth a ninth each."""
+    mean, deviation = summed(formulation, totals, size=8000)
+    drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=1, time_limit=1e-9)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
+    found = found.reshape(2 * draws, -1)
+    moves = deviation > 1e-9
+    assert found[:, ~moves] == pytest.approx(np.tile(mean[~moves], (2 * draws, 1)))
+    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.12
+    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("law", [DiscreteLaplace(0.7), Gaussian(1.5)], ids=lambda law: law.name)
+def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(kind, law):
+    evidence = gather(release(TREE, asked(TREE, kind), law, 7, 4))
+    agrees(ExactRecords(evidence=evidence, concentration=0.7, total=4), [4])
+
+
+@pytest.mark.parametrize("kind", ["weighted", "parities", "pooled"])
+def test_an_unknown_number_of_records_too(kind):
+    evidence = gather(release(TREE, asked(TREE, kind), Laplace(1.5), 8, 4))
+    agrees(ExactRecords(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_a_cycle_too(kind):
+    evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))
+    agrees(ExactEffects(evidence=evidence, scale=1.0, total_range=(2, 3)), range(2, 4))
+
+
+def test_all_kinds_together_with_odd_names_a_variable_of_one_state_and_one_apart():
+    queries = [query for kind in KINDS for query in asked(ODD, kind)]
+    evidence = gather(release(ODD, queries, Gaussian(4.0), 10, 2))
+    agrees(ExactEffects(evidence=evidence, scale=1.2, total=2), [2])
+
+
+def test_impossible_cells_hold_no_record():
+    queries = [q.parities(2), q.pooled([("a",), ("c",)])]
+    evidence = gather(release(ZEROS, queries, DiscreteLaplace(1.0), 11, 3))
+    agrees(ExactEffects(evidence=evidence, scale=1.0, total=3), [3])
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+@pytest.mark.parametrize("model", [TREE, CYCLE], ids=["tree", "cycle"])
+def test_many_records_are_near_what_many_precise_answers_say(model):
+    """Of many answers; the bounded factors of the proposal would bend the law, if they entered it."""
+    counts, _ = simulated_counts(model, 4000, np.random.default_rng(12), scale=0.6)
+    queries = [q.parities(2)] * 4 + [q.table(*clique) for clique in model.cliques]
+    laws, rng = DiscreteLaplace(1.0), np.random.default_rng(13)
+    given = []
+    for query in queries:
+        exact = query.bind(model).answers(counts)
+        given.append(Measurement(query, exact + laws.draw(exact.shape, rng), laws))
+    made = NoisyStatistics.from_measurements(model, given, total=4000)
+    posterior = LatentCounts(formulation="exact").fit(made, rng=1, draws=200, tune=200, time_limit=10.0)
+    assert posterior.stats["formulation"] == "exact"
+    latent = posterior._draws.finished.counts.reshape(-1, model.size)
+    assert (latent == np.rint(latent)).all()
+    assert np.abs(latent.mean(axis=0) - counts).max() < 6
+    assert latent.std(axis=0).max() < 3

@@ -1,0 +1,143 @@
+"""Answers without noise: every estimator gives them back, and those that contradict each other are refused."""
+
+import numpy as np
+import pytest
+from inference.conftest import AWKWARD, simulated_counts, specification
+
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.least_squares import _by_equations, _by_products, _rows, least_squares
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+MODELS = {
+    name: specification(*AWKWARD[name])
+    for name in ("tree", "cycle", "disconnected", "one state", "three-way")
+}
+CYCLE = MODELS["cycle"]
+ZEROS = specification(
+    {"a": ["x", "y"], "b": [0, 1, 2], "c": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "a")],
+    [(("a", "x"), ("b", 1))],
+)
+
+
+def release(model, counts, exact, noisy, law, seed=1, total=None):
+    rng, given = np.random.default_rng(seed), []
+    for query, own in [(query, NoNoise()) for query in exact] + [(query, law) for query in noisy]:
+        answers = query.bind(model).answers(counts)
+        given.append(Measurement(query, answers + own.draw(answers.shape, rng), own))
+    return NoisyStatistics.from_measurements(model, given, total=total)
+
+
+def invariants(model, kind):
+    """Exact queries that tell something beside the total."""
+    first = model.domain.variables[0]
+    states = model.domain.states_of(first)
+    return {
+        "table": [q.table(first)],
+        "nested": [q.table(*model.cliques[0]), q.table(first)],
+        "weighted": [q.weighted(first, matrix=[np.arange(len(states)) + 1])],
+        "parities": [q.parities(1)],
+        "pooled": [q.pooled([(first,), (model.domain.variables[-1],)])],
+    }[kind]
+
+
+@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"])
+@pytest.mark.parametrize("kind", ["table", "nested", "weighted", "parities", "pooled"])
+@pytest.mark.parametrize("name", MODELS)
+def test_an_estimate_gives_answers_without_noise_back(name, kind, estimator):
+    model = MODELS[name]
+    first, last = model.domain.variables[0], model.domain.variables[-1]
+    if kind == "pooled" and model.domain.states_of(first) != model.domain.states_of(last):
+        pytest.skip("their states are not alike")
+    counts, _ = simulated_counts(model, 500, np.random.default_rng(3), scale=0.7)
+    noisy = [q.table(*clique) for clique in model.cliques]
+    made = release(model, counts, invariants(model, kind), noisy, Laplace(8.0))
+    evidence = gather(made)
+    solution = estimator.fit(made)
+    missed = evidence.noisy_counts - evidence.total * evidence.gathered(solution.marginals.flat)
+    assert np.abs(missed[evidence.is_exact]).max() < 1e-4
+    assert solution.status in ("converged", "stopped early", "iteration limit")
+
+
+@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"])
+def test_with_impossible_cells_and_another_law_too(estimator):
+    counts, _ = simulated_counts(ZEROS, 400, np.random.default_rng(4), scale=0.5)
+    made = release(ZEROS, counts, [q.table("b"), q.table("a", "c")], [q.parities(2)], Gaussian(9.0))
+    solution = estimator.fit(made)
+    evidence = gather(made)
+    missed = evidence.noisy_counts - 400 * evidence.gathered(solution.marginals.flat)
+    assert np.abs(missed[evidence.is_exact]).max() < 1e-4
+    assert not solution.marginals.flat[~ZEROS.possible].any()
+
+
+def test_least_squares_meets_constraints_and_is_the_limit_of_ever_less_noise():
+    counts, _ = simulated_counts(CYCLE, 400, np.random.default_rng(5))
+    exact = [q.table("a"), q.table("b", "c"), q.coarsened("b", b={"all": [0, 1, 2]})]
+    noisy = [q.parities(2), q.table("d", "a")]
+    made = release(CYCLE, counts, exact, noisy, Laplace(5.0))
+    found, evidence = least_squares(gather(made)), gather(made)
+    shown = evidence.gathered(found.counts)
+    assert np.abs(shown - evidence.noisy_counts)[evidence.is_exact].max() < 1e-8
+    values = made.measurements
+    near = [Measurement(each.query, each.values, Gaussian(1e-4)) for each in values[:3]] + list(values[3:])
+    limit = least_squares(gather(NoisyStatistics.from_measurements(CYCLE, near, total=400)))
+    assert np.allclose(found.counts, limit.counts, atol=1e-4)
+    assert np.allclose(found.variances, limit.variances, atol=1e-4)
+    given = Effects.of(CYCLE.cardinalities, CYCLE.scopes), *_rows(evidence)
+    one, other = _by_equations(*given), _by_products(*given)
+    assert np.allclose(one.counts, other.counts, atol=1e-5)
+    assert np.array_equal(one.undetermined, other.undetermined)
+
+
+def test_the_noise_aware_estimate_is_the_limit_of_ever_less_noise():
+    """With its intervals: of what is known they keep the sampling of the people alone."""
+    counts, _ = simulated_counts(CYCLE, 400, np.random.default_rng(6), scale=0.5)
+    noisy = [q.table(*clique) for clique in CYCLE.cliques]
+    made = release(CYCLE, counts, [q.table("a"), q.table("b")], noisy, Laplace(6.0))
+    near = [Measurement(each.query, each.values, Gaussian(0.3)) for each in made.measurements[:2]]
+    limit = NoisyStatistics.from_measurements(CYCLE, near + list(made.measurements[2:]), total=400)
+    exact, close = NoiseAwareMAP(scale=0.5).fit(made), NoiseAwareMAP(scale=0.5).fit(limit)
+    assert np.abs(exact.marginals.flat - close.marginals.flat).max() < 2e-3
+    for variables in (["a"], ["a", "b"]):
+        one, other = (each.interval(variables) for each in (exact, close))
+        assert np.allclose(one[["lower", "upper"]], other[["lower", "upper"]], atol=4e-3)
+
+
+def test_answers_without_noise_tell_the_number_of_records_together():
+    counts, _ = simulated_counts(CYCLE, 300, np.random.default_rng(7))
+    parts = [
+        q.weighted("a", matrix=[[1, 0]]),
+        q.weighted("b", matrix=[[1, 1, 0]]),
+        q.weighted("b", matrix=[[0, 0, 1]]),
+    ]
+    evidence = gather(release(CYCLE, counts, parts, [q.table("a", "b")], Laplace(5.0)))
+    assert (evidence.total, evidence.total_standard_error) == (300, 0)
+    alone = gather(release(CYCLE, counts, parts[:1], [q.table("a", "b")], Laplace(5.0)))
+    assert alone.total_standard_error > 0
+
+
+@pytest.mark.parametrize(
+    ("exact", "total"),
+    [
+        ([(q.table("a"), [123, 77]), (q.table("b"), [100, 50, 49])], None),
+        ([(q.table("a"), [123, 77]), (q.weighted("a", matrix=[[1, 2]]), [276])], None),
+        ([(q.weighted("a", matrix=[[1, 1]]), [123])], 200),
+        ([(q.table("a"), [223, -23])], None),
+        (
+            [(q.table("a", "b"), [1, 2, 3, 4, 5, 6]), (q.coarsened("b", b={"u": [2, 1], "v": [0]}), [13, 8])],
+            None,
+        ),
+    ],
+)
+def test_answers_that_contradict_each_other_are_refused_without_their_values(exact, total):
+    given = [Measurement(query, np.array(values), NoNoise()) for query, values in exact]
+    given.append(Measurement(q.table("c", "d"), np.full(4, 50), DiscreteLaplace(40.0)))
+    for estimator in (NaiveMLE(), CGM(), NoiseAwareMAP(), LatentCounts()):
+        with pytest.raises(ModelError, match="contradict each other") as caught:
+            estimator.fit(NoisyStatistics.from_measurements(CYCLE, given, total=total))
+        assert "23" not in str(caught.value)

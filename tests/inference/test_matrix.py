@@ -1,0 +1,68 @@
+"""Every estimator on every kind of query under every kind of law: it fits, or refuses as the docs say."""
+
+import numpy as np
+import pytest
+from inference.conftest import simulated_counts, specification
+
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.registry import estimator_names
+from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+CHAIN = specification({v: ["n", "y"] for v in "abc"}, [("a", "b"), ("b", "c")])
+QUERIES = {
+    "table": q.table("b", "a"),
+    "coarsened": q.coarsened("a", "b", b={"all": ["n", "y"]}),
+    "weighted": q.weighted("a", "b", matrix=[[0, 1, 2, 3], [-1, 0, 0, 2]]),
+    "parities": q.parities(2),
+    "pooled": q.pooled([("a", "b"), ("b", "c")]),
+}
+ESTIMATORS = {
+    "NaiveMLE()": NaiveMLE(),
+    "CGM()": CGM(),
+    "CGM(e_step='nlbp')": CGM(e_step="nlbp"),
+    "NoiseAwareMAP()": NoiseAwareMAP(),
+    "LatentCounts()": LatentCounts(formulation="hyper-dirichlet"),
+    "LatentCounts(formulation='log-linear')": LatentCounts(formulation="log-linear"),
+    "LatentCounts(formulation='exact')": LatentCounts(formulation="exact"),
+}
+
+
+def refused(name, law):
+    """What the docs say of a cell of the matrix that is empty."""
+    if name == "CGM(e_step='nlbp')":
+        return "use e_step='dual'"
+    return "use NaiveMLE, CGM, or NoiseAwareMAP" if "Latent" in name and isinstance(law, NoNoise) else None
+
+
+def test_the_matrix_holds_every_estimator():
+    kinds = {type(each) for each in ESTIMATORS.values()}
+    assert {"naive-mle", "cgm", "noise-aware", "posterior"} <= set(estimator_names())
+    assert kinds == {NaiveMLE, CGM, NoiseAwareMAP, LatentCounts}
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
+@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_fits_or_refuses(name, kind, law):
+    rng = np.random.default_rng(5)
+    counts, _ = simulated_counts(CHAIN, 200, rng)
+    given = []
+    for query, own in ((QUERIES[kind], law), (q.table("b", "c"), Laplace(4.0))):
+        answers = query.bind(CHAIN).answers(counts)
+        given.append(Measurement(query, answers + own.draw(answers.shape, rng), own))
+    made = NoisyStatistics.from_measurements(CHAIN, given)
+    settings = {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if "Latent" in name else {}
+    if (message := refused(name, law)) is not None:
+        with pytest.raises(ArgumentError, match=message):
+            ESTIMATORS[name].fit(made, **settings)
+        return
+    fitted = ESTIMATORS[name].fit(made, **settings)
+    assert np.isfinite(fitted.marginals.flat).all()
+    answers = QUERIES[kind].bind(CHAIN).answers(gather(made).total * fitted.marginals.flat)
+    near = 1e-3 if isinstance(law, NoNoise) else 60
+    assert np.abs(answers - given[0].values).max() < near
