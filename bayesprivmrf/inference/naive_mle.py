@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -61,7 +61,9 @@ class NaiveMLE:
     Notes
     -----
     Where potentials are tied, θ = Bβ, the ridge is that of β, a tied table's weight being the mean of its cliques',
-    and the estimate matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`).
+    and the estimate matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`). Tables are projected on the simplex only
+    where one of those sums is negative: the cells of a single one are not what the estimate rests on, and the
+    projection would move the sums.
 
     References
     ----------
@@ -107,13 +109,15 @@ class NaiveMLE:
             refuse_shared(evidence)
         pooled = pool(evidence)
         is_default = self.ridge is None
-        target = pseudo_marginals(evidence, self.projection, has_own_ridges=is_default, pooled=pooled)
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
         basis = tie_matrix(model) if model.ties else None
+        rows = TransitionRows(model=model) if model.shares_transitions else None
+        target = self._target(
+            evidence, pooled, is_default, basis.T.dot if basis is not None else rows and rows.sums
+        )
         cells = np.repeat(ridges, np.diff(model.offsets))
-        if model.shares_transitions:
+        if rows is not None:
             refuse_loopy_transitions(self.inference)
-            rows = TransitionRows(model=model)
             phi, status, stats = naive_transitions(
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
@@ -134,6 +138,20 @@ class NaiveMLE:
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
         return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
+
+    def _target(
+        self,
+        evidence: Evidence,
+        pooled: Pooled,
+        has_own_ridges: bool,
+        sums: Callable[[FloatArray], FloatArray] | None,
+    ) -> FloatArray:
+        """The tables to match. Where cliques share parameters only their sums matter, and cells may be negative."""
+        if sums is not None and self.projection == "simplex":
+            left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
+            if (sums(left) >= 0).all():
+                return left
+        return pseudo_marginals(evidence, self.projection, has_own_ridges=has_own_ridges, pooled=pooled)
 
     def _solution(
         self,

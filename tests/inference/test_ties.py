@@ -16,7 +16,7 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.ties import coordinates_of, tie_matrix
-from bayesprivmrf.privacy import Gaussian, Laplace
+from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 
@@ -199,6 +199,24 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     untied = bpm.declare(dict.fromkeys(["m0", "m1"], range(2)), [("m0", "m1")])
     plain = NoisyStatistics.from_tables(untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0))
     assert MeanCounts(evidence=gather(plain)).tells_all
+
+
+def test_cgm_reads_sums_over_tied_cliques():
+    """With little noise, run to its end, it is at the maximum of the likelihood of B'n."""
+    network = chain(4, 3)
+    _, _, counts = data_of(network, size=4000)
+    release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
+    fitted = bpm.CGM(stopping="none", steps=2000).fit(release)
+    expected = bpm.NaiveMLE(ridge=0.0).fit(release)
+    for pair in [("m0", "m1"), ("m2", "m3")]:
+        gap = fitted.marginal(list(pair)) - expected.marginal(list(pair))
+        assert abs(gap).max() < 0.01
+    exact = NoisyStatistics.from_measurements(
+        network, [Measurement(q.table("m0"), np.array([1333, 1333, 1334]), NoNoise()), *release.measurements]
+    )
+    for method in (bpm.CGM(), bpm.NaiveMLE(), bpm.NoiseAwareMAP()):
+        with pytest.raises(ModelError, match="without noise"):
+            method.fit(exact)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # R-hat about 1.01 is enough here

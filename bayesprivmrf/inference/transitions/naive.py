@@ -38,8 +38,8 @@ def naive_transitions(
     iterations, tolerance
         As `NaiveMLE` has them.
     """
-    windows = target[rows.cells].reshape(len(rows.cells), rows.rows, rows.states)
-    first, steps = windows[0].sum(axis=1), windows.sum(axis=0)
+    first, steps = np.split(rows.sums(target), [rows.rows])
+    steps = steps.reshape(rows.rows, rows.states)
     by_first, by_step = contrasts(rows.rows), contrasts(rows.states)
 
     def objective(phi: FloatArray) -> tuple[float, FloatArray]:

@@ -66,6 +66,11 @@ class TransitionRows:
         )
         return _softmax(first), _softmax(inner)
 
+    def sums(self, tables: FloatArray) -> FloatArray:
+        """The first states' table and the transitions added up over all steps, shape (K^m + K^(m+1),)."""
+        windows = tables[self.cells].reshape(len(self.cells), self.rows, self.states)
+        return np.concatenate([windows[0].sum(axis=1), windows.sum(axis=0).ravel()])
+
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
         """φ of positive probabilities."""
         own = np.log(first) @ contrasts(self.rows)
