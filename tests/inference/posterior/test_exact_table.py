@@ -93,13 +93,13 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
-    for _ in range(400):
+    for _ in range(200):
         drawn = ExactTable(evidence=gather(blank), **known).prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             chain = ExactTable(evidence=evidence, **known)
-        kept = chain.sample(draws=1, tune=400, chains=1, seed=int(rng.integers(2**32)))
+        kept = chain.sample(draws=1, tune=150, chains=1, seed=int(rng.integers(2**32)))
         finished = chain.finish(kept.draws, rng)
         first.append(
             [drawn.total[0, 0], drawn.counts[0, 0, 0], *drawn.marginals[0, 0].reshape(3, 3).sum(axis=1)]
