@@ -2,16 +2,16 @@
 
 Run: python benchmarks/rhode_island.py [--level Tract|Block_Group] [--draws 10] [--first 1]
 Truth: ../shared/data/pl94_ri beside the repository (or its path by --data): 29,225 people of Rhode Island by area,
-voting age (2), Hispanic (2) and race (63). Noise: normal, rounded, with the published variance of each query; `detailed`
-is summed over eight kinds of quarters. At the level of block groups those of their tracts are measured too. Every draw
-of the noise, with the seeds `first`, `first` + 1, ..., is fitted by
+voting age (2), Hispanic (2) and race (63). Noise: normal, rounded, with the published variance of each query;
+`detailed` is summed over eight kinds of quarters. At the level of block groups those of their tracts are measured
+too. Every draw of the noise, with the seeds `first`, `first` + 1, ..., is fitted by
 
 - `LatentCounts().fit(release, rng=seed, draws=400)`: 90 % intervals of the true counts (`of="records"`),
 - generalised least squares written afresh, tract by tract with dense solves, and its normal interval,
 - the normal law of least squares cut off at zero, cell by cell: a flat prior on counts that cannot be negative.
 
-Intervals are widened to whole counts. Cells are grouped by the size of the true count, and by that of each method's own
-estimate. Errors are root mean squares, widths medians. Writes Markdown to stdout.
+Intervals are widened to whole counts. Cells are grouped by the size of the true count, and by that of each method's
+own estimate. Errors are root mean squares, widths medians. Writes Markdown to stdout.
 """
 
 from __future__ import annotations
