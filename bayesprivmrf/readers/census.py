@@ -191,6 +191,12 @@ class _Asked:
         whole = answers.shape or ()
         if not summed:
             shape = [size for size in sizes if size is not None]
+            own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
+            if len(own) == len(file) and own != file:
+                raise DataError(
+                    f"the query {self.name!r} must have axes of {own} states, as declared, got {file} in the "
+                    "files; write its axes in the file's order."
+                )
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
         elif len(summed) == 1:

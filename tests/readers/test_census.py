@@ -364,3 +364,9 @@ def test_the_shared_files_have_the_published_shares():
         for row in csv.DictReader(file):
             shares = [int(a) / int(b) for a, b in (row[n].split("/") for n in ("level_share", "query_share"))]
             assert float(row["variance"]) == pytest.approx((339 / 542) ** 2 / np.prod(shares), rel=1e-5)
+
+
+def test_axes_in_another_order_than_the_files_are_refused(tmp_path):
+    name = "votingage * cenrace_dpq"
+    with pytest.raises(DataError, match="in the file's order"):
+        read(_rewritten(tmp_path, lambda rows: rows), queries={name: ("race", "votingage")})
