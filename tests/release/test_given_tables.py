@@ -46,7 +46,7 @@ def test_a_table_that_was_measured_twice_counts_twice():
         {("a", "b"): VARIANCES},
         VARIANCES,
         [[[Gaussian(variance**0.5) for variance in row] for row in VARIANCES]],
-        {("b", "a"): VARIANCES},
+        {("b", "a"): VARIANCES.T},
         {
             ("a", "b"): {
                 (a, b): Gaussian(VARIANCES[i, b] ** 0.5) for i, a in enumerate("xy") for b in (2, 0, 1)
