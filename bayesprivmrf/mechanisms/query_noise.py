@@ -273,11 +273,12 @@ class _Stack:
 
 
 def _normalised(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
-    total = math.fsum(weights)
-    found = tuple(weight / total for weight in weights)
+    largest = max(weights)  # the sum of the weights themselves may be no number
+    total = math.fsum(weight / largest for weight in weights)
+    found = tuple(weight / largest / total for weight in weights)
     if not min(found) > 1e-15:
         raise ArgumentError(
-            f"`weights` must leave every query a share above 1e-15, got {min(weights)!r} in a sum of {total!r}; "
+            f"`weights` must leave every query a share above 1e-15, got {min(weights)!r} beside {largest!r}; "
             "choose weights nearer to one."
         )
     return found

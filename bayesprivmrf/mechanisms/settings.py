@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from bayesprivmrf.checks import positive_finite
@@ -46,7 +46,7 @@ def checked_weights(
     if weights is None:
         return None
     if queries is not None:
-        if isinstance(weights, str | Mapping) or not isinstance(weights, Iterable):
+        if isinstance(weights, str | Mapping | Set) or not isinstance(weights, Iterable):
             raise ArgumentError(
                 f"`weights` must hold one positive number for each of `queries`, in their order, got a "
                 f"{type(weights).__name__}; write a list."

@@ -100,6 +100,8 @@ def markov_chain(
     if len(times) != length:
         raise ArgumentError(f"`names` must hold one name for each of {length} times, got {len(times)}.")
     labels = listed("`states`", states)
+    if len(labels) < 2:
+        raise ArgumentError(f"`states` must be at least two, for a chain to have steps, got {labels!r}.")
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
     own = (tuple(times[:order]),) if share == "potentials" else ()
     model = ModelSpecification(

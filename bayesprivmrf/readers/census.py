@@ -123,6 +123,10 @@ def read_census(
                 found += one.measurements(areas[level], files)
     _refuse_partial(model, area, {level: areas[level] for level in areas if given[level] is None}, known)
     kept, exact = _without_total(model, found)
+    if None not in (exact, total) and exact != total:
+        raise ModelError(
+            f"`total` must be the number of people that the constraints tell, {exact}, got {total!r}; leave it out."
+        )
     return released(model, kept, guarantee=guarantee, total=exact if total is None else total)
 
 
@@ -191,6 +195,12 @@ class _Asked:
         whole = answers.shape or ()
         if not summed:
             shape = [size for size in sizes if size is not None]
+            own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
+            if len(own) == len(file) and own != file and math.prod(own) == len(answers.values):
+                raise DataError(
+                    f"the query {self.name!r} must have axes of {own} states, as declared, got {file} in the "
+                    "files; write its axes in the file's order."
+                )
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
         elif len(summed) == 1:

@@ -169,8 +169,9 @@ def _fields(each: Any) -> Any:
     one = SimpleNamespace(
         stddev=deviation, query=None if is_matrix else query, matrix=query if is_matrix else None
     )
-    one.clique = (clique,) if isinstance(clique, str) else tuple(clique)
-    one.values = np.asarray(values, dtype=float).ravel()
+    is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
+    one.clique = (clique,) if is_one else tuple(clique)
+    one.values = np.asarray(values, dtype=float)
     return one
 
 
@@ -187,6 +188,12 @@ def _measured(
     # where each of the file's cells lies among the declared ones
     declared = np.ravel_multi_index(np.ix_(*codes), shape).ravel() if shape else np.zeros(1, dtype=int)
     matrix = _matrix(one, shape)
+    if one.values.ndim > 1 and (matrix is not None or one.values.shape != tuple(shape)):
+        raise DataError(
+            f"the measurement of {one.clique!r} must be a vector, or have shape {tuple(shape)} as its table, got "
+            f"shape {one.values.shape}."
+        )
+    one.values = one.values.ravel()
     if (len(one.values) != cells) if matrix is None else (matrix.shape != (len(one.values), cells)):
         raise DataError(
             f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +189,12 @@ def _places(
     everything: str,
 ) -> list[Any]:
     """Return the level and code of each entry of a column; None where the variable is summed over."""
+    meant = {"", everything} & set(map(str, chain(model.domain.states_of(variable), *levels)))
+    if meant:
+        raise ArgumentError(
+            f"`everything` and empty entries stand for all states of {variable!r}, which has {min(meant)!r} as a "
+            "state or group too; choose another `everything`, or rename the state."
+        )
     known: dict[Any, tuple[int, int]] = {}
     for number, labels in enumerate([model.domain.states_of(variable), *levels]):
         for code, label in enumerate(labels):

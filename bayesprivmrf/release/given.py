@@ -121,7 +121,7 @@ def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...
 
 
 def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return what was said of each table's noise."""
+    """Return what was said of each table's noise, arrays and cells with the axes of the table."""
     if isinstance(noise, Mapping):
         return [_entry(noise, scope) for scope in scopes]
     if isinstance(noise, list | tuple):
@@ -138,9 +138,23 @@ def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> Any:
     for exactly in (True, False):
         for key, law in noise.items():
             given = as_scope(key)
-            if given == scope if exactly else set(given) == set(scope):
-                return law
+            if given == scope if exactly else (len(given) == len(scope) and set(given) == set(scope)):
+                return law if exactly else _transposed(law, [given.index(variable) for variable in scope])
     raise ModelError(f"`noise` must have an entry for the table of {scope!r}, got none.")
+
+
+def _transposed(law: Any, axes: Sequence[int]) -> Any:
+    """Return an array of a table's cells, or a mapping from them, with its axes in another order."""
+    if isinstance(law, NoiseLaw):
+        return law
+    if isinstance(law, Mapping):
+        cells = {cell: as_scope(cell) for cell in law}
+        return {
+            tuple(cells[cell][axis] for axis in axes) if len(cells[cell]) == len(axes) else cell: each
+            for cell, each in law.items()
+        }
+    given = np.asarray(law, dtype=object if _holds_laws(law) else None)
+    return given.transpose(axes) if given.ndim == len(axes) else given
 
 
 def _cell_laws(

@@ -146,7 +146,8 @@ class NoisyStatistics(Released):
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
             A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's
-            states; or an array of variances, for normal noise, in which 0 is an exact number.
+            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes and states are in
+            the order of the key that they have in `noise`, if that is a mapping.
         guarantee
             What the publisher promised, if anything.
         total

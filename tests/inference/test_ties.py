@@ -9,6 +9,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import NoiseAwareMAP
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.transitions.mode import transition_mode
@@ -436,3 +437,23 @@ def test_what_has_no_estimator_refuses_with_a_remedy():
         sequences.stationary_law(bpm.uniform_solution(plain))
     with pytest.raises(ArgumentError, match="Solution or a Posterior"):
         sequences.stationary_law(plain)
+
+
+def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
+    network = bpm.markov_chain(["a", "b", "c"], 5, share="transitions")
+    windows = q.pooled([(f"x{t}", f"x{t + 1}") for t in range(1, 5)])
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        first = np.array([50, 0, 0]) + np.round(rng.laplace(0, 130, 3))
+        steps = np.array([200, *[0] * 8]) + np.round(rng.laplace(0, 130, 9))
+        given = [
+            Measurement(q.table("x1"), first, Laplace(130.0)),
+            Measurement(windows, steps, Laplace(130.0)),
+        ]
+        solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
+        assert np.isfinite(sequences.transition_matrix(solution).to_numpy()).all()
+
+
+def test_a_chain_of_one_state_is_refused():
+    with pytest.raises(ArgumentError, match="at least two"):
+        bpm.markov_chain(["a"], 4)

@@ -501,6 +501,7 @@ def test_what_a_public_number_of_records_fixes_is_not_measured():
         ({"queries": [q.table("a")], "weights": [1, 2]}, "one number for each of 1 queries"),
         ({"queries": [q.table("a")], "weights": {("a",): 1}}, "in their order"),
         ({"queries": [q.table("a")], "weights": 3}, "in their order"),
+        ({"queries": [q.table("a"), q.table(0)], "weights": {1.0, 2.0}}, "in their order"),
         ({"queries": [q.table("a")], "weights": [0]}, r"weights\[0\]"),
         ({"queries": [q.table("a")], "weights": [math.nan]}, r"weights\[0\]"),
         ({"weights": [1.0]}, "mapping"),
@@ -519,6 +520,13 @@ def test_a_budget_beyond_any_use_is_refused_before_the_data_is_read(kind, budget
         make(kind, [q.table("a"), q.table(0)], budget).release(CYCLE, Unread())
     with pytest.raises(ArgumentError, match="`weights` must leave"):
         make(kind, [q.table("a"), q.table(0)], 1.0, weights=[1e-300, 1e300]).release(CYCLE, Unread())
+
+
+@KINDS
+def test_weights_whose_sum_is_no_number_are_the_shares_that_they_are(kind):
+    queries = [q.table("a"), q.table(0)]
+    noise = [make(kind, queries, 1.0, weights=[w, w]).preview(CYCLE)["noise_sd"].tolist() for w in (1, 1e308)]
+    assert noise[0] == noise[1]
 
 
 def test_answers_beyond_64_bits_are_refused_before_anything_is_spent(monkeypatch):

@@ -364,3 +364,22 @@ def test_the_shared_files_have_the_published_shares():
         for row in csv.DictReader(file):
             shares = [int(a) / int(b) for a, b in (row[n].split("/") for n in ("level_share", "query_share"))]
             assert float(row["variance"]) == pytest.approx((339 / 542) ** 2 / np.prod(shares), rel=1e-5)
+
+
+def test_axes_in_another_order_than_the_files_are_refused(tmp_path):
+    name = "votingage * cenrace_dpq"
+    with pytest.raises(DataError, match="in the file's order"):
+        read(_rewritten(tmp_path, lambda rows: rows), queries={name: ("race", "votingage")})
+
+
+def test_a_total_that_contradicts_a_constraint_is_refused(folder):
+    network = bpm.declare({"votingage": ["under 18", "18+"], "race": [1, 2, 3]}, [("votingage", "race")])
+    truth = int(TRUTH["4402"].sum())
+    given = {"queries": {"detailed_dpq": (None, "votingage", "race")}, "constraints": {"total_con": ()}}
+
+    def total(number):
+        return read_census(network, folder, levels=["Tract"], geocode="4402", total=number, **given).total
+
+    assert total(truth) == truth
+    with pytest.raises(ModelError, match="that the constraints tell"):
+        total(truth + 5)

@@ -188,3 +188,14 @@ def test_opendps_own_collection_of_measurements_is_read():
     first, second, _ = release.measurements
     np.testing.assert_allclose(first.query.bind(NETWORK).answers(TRUTH.ravel()), first.values)
     np.testing.assert_array_equal(second.values, TRUTH.ravel())
+
+
+def test_numbers_in_another_shape_than_their_table_are_refused():
+    with pytest.raises(DataError, match=r"have shape \(2, 3\)"):
+        from_mbi(NETWORK, [Linear(TRUTH.T, ("a", "b"))])
+    assert from_mbi(NETWORK, [Linear(TRUTH, ("a", "b"))]).flat.tolist() == TRUTH.ravel().tolist()
+
+
+def test_a_clique_may_be_a_single_number():
+    network = bpm.declare({0: [1, 2]}, [(0,)])
+    assert from_mbi(network, [Linear([3, 4], 0)]).measurements[0].query == q.table(0)

@@ -200,3 +200,15 @@ def test_what_is_no_table_is_refused(tmp_path):
         read_counts(NETWORK, tmp_path / "nothing.csv", noise=Laplace(1))
     with pytest.raises(ArgumentError, match="CSV file or a data frame"):
         read_counts(NETWORK, np.ones(3), noise=Laplace(1))
+
+
+@pytest.mark.parametrize("label", ["*", ""])
+def test_a_state_called_as_the_entry_for_all_states_is_refused(label):
+    network = bpm.declare({"a": [label, "y"], "b": [0, 1]}, [("a", "b")])
+    with pytest.raises(ArgumentError, match="choose another `everything`"):
+        read_counts(network, {"a": [label], "value": [1.0]}, noise=Laplace(1.0))
+    if label:
+        release = read_counts(
+            network, {"a": [label, "y"], "value": [1.0, 2.0]}, noise=Laplace(1.0), everything="all"
+        )
+        assert release.measurements[0].query == q.table("a")

@@ -46,7 +46,7 @@ def test_a_table_that_was_measured_twice_counts_twice():
         {("a", "b"): VARIANCES},
         VARIANCES,
         [[[Gaussian(variance**0.5) for variance in row] for row in VARIANCES]],
-        {("b", "a"): VARIANCES},
+        {("b", "a"): VARIANCES.T},
         {
             ("a", "b"): {
                 (a, b): Gaussian(VARIANCES[i, b] ** 0.5) for i, a in enumerate("xy") for b in (2, 0, 1)
@@ -123,3 +123,16 @@ def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
 def test_what_does_not_fit_is_refused(tables, noise, error, message):
     with pytest.raises(error, match=message):
         NoisyStatistics.from_tables(MODEL, tables, noise=noise)
+
+
+def test_laws_of_cells_follow_the_axes_of_their_own_key():
+    """Here the array of variances is square, so that its shape does not tell the order of its axes."""
+    model = specification({"a": ["x", "y"], "b": [0, 1]}, [("a", "b")])
+    table, variances = np.array([[50.0, 20.0], [31.0, 7.0]]), np.array([[1.0, 4.0], [9.0, 16.0]])
+    states = {("x", 0): 1.0, ("x", 1): 4.0, ("y", 0): 9.0, ("y", 1): 16.0}
+    laws = {cell: Gaussian(variance**0.5) for cell, variance in states.items()}
+    for noise in (variances, [[Gaussian(v**0.5) for v in row] for row in variances], laws):
+        release = NoisyStatistics.from_tables(model, {("b", "a"): table.T}, noise={("a", "b"): noise})
+        evidence = gather(release)
+        found = evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise])
+        np.testing.assert_allclose(found, variances.ravel())

@@ -79,8 +79,11 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     status, renewals = Status.ITERATION_LIMIT, 0
     while renewals < _RENEWALS:
         renewals += 1
-        inverse = fit.inverse_covariance(point)
-        following, information = fit.minimised(point, inverse)
+        try:
+            following, information = fit.minimised(point, fit.inverse_covariance(point))
+        except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
+            status = Status.DIVERGED
+            break
         moved = (following - point)[fit.is_free]
         point = following
         if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < _SETTLED**2:
@@ -89,7 +92,11 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     if not np.isfinite(point).all():
         status = Status.DIVERGED
     return TransitionMode(
-        rows=fit.rows, point=point, covariance=fit.covariance(point), status=status, renewals=renewals
+        rows=fit.rows,
+        point=point,
+        covariance=fit.covariance_or_none_told(point),
+        status=status,
+        renewals=renewals,
     )
 
 
@@ -121,7 +128,8 @@ class _Fit:
         value, gradient, information = self._expanded(point, inverse)
         damping = 1e-6
         for _ in range(_STEPS):
-            scaled = information + damping * np.diag(np.diag(information))
+            sizes = np.diag(information)  # next to nothing where a probability is 0 but for rounding
+            scaled = information + damping * np.diag(np.maximum(sizes, 1e-9 * sizes.max()))
             step = np.zeros(len(point))
             free = np.ix_(self.is_free, self.is_free)
             step[self.is_free] = np.linalg.solve(scaled[free], gradient[self.is_free])
@@ -149,6 +157,15 @@ class _Fit:
         covariance = np.zeros_like(information)
         covariance[free] = np.linalg.inv(information[free])
         return covariance[:-1, :-1]
+
+    def covariance_or_none_told(self, point: FloatArray) -> FloatArray:
+        """C at the estimate, or what it would be if nothing were told, where C is no numbers."""
+        try:
+            with np.errstate(all="ignore"):
+                covariance = self.covariance(point)
+        except np.linalg.LinAlgError:
+            return np.eye(self.rows.size)
+        return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
 
     def _jacobian(self, point: FloatArray, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Derivative of the mean by coordinates with given slopes of the potentials, and by log N; the mean."""
