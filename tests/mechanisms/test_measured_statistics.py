@@ -89,14 +89,6 @@ def test_estimators_agree_with_the_mechanism_where_noise_is_tiny(kind, estimator
     np.testing.assert_allclose(found.marginal("far").values, own.marginal("far").values, atol=0.005)
 
 
-@pytest.mark.parametrize("kind", ["moments", "parities"])
-def test_a_posterior_reads_what_was_measured(kind):
-    statistics = released(kind, "replace-one").statistics
-    posterior = bpm.LatentCounts().fit(statistics, rng=1, draws=200, tune=200, chains=2)
-    truth = pd.crosstab(frame()["z"], frame()[0], normalize=True).loc[["c", "b"], ["c", "b"]].to_numpy()
-    np.testing.assert_allclose(posterior.marginal(["z", 0]).values, truth, atol=0.03)
-
-
 def test_sums_of_pairs_stand_in_the_order_of_the_chosen_pairs():
     learned = released("moments", "replace-one")
     singles, products = learned.statistics.measurements
