@@ -323,12 +323,12 @@ def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     remedy = "load_release(path) reads one from a file"
     if hasattr(
         releases, "statistics"
-    ):  # what was learned is a model, and may hold the tables it was fitted to
+    ):  # what was learned is a model, and may hold the numbers it was fitted to
         has_tables = getattr(releases, "statistics", None) is not None
         remedy = (
-            "give it the tables inside, `.statistics`"
+            "give it what was measured, `.statistics`"
             if has_tables
-            else "it is a model already; SelectMeasure(measure='tables') also releases noisy tables to fit"
+            else "it is a model already; SelectMeasure also releases what it measured, to fit"
         )
     raise ArgumentError(
         f"`fit` takes a release of noisy tables or a list of them, got {type(releases).__name__}; {remedy}."

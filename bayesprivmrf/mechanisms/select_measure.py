@@ -22,6 +22,7 @@ from bayesprivmrf.learning.select_measure import (
     all_pairs,
     details_of,
     noise_share,
+    pair_statistics,
     pairs_sensitivity,
     score_range,
     select_and_measure,
@@ -41,7 +42,6 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
-from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["SelectMeasure"]
 
@@ -80,8 +80,8 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         chosen in vain costs little, a coupling left out is lost.
     measure
         ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
-        ``"tables"`` whole tables of pairs, which the release then holds as `statistics`, for `LatentCounts` and
-        the other estimators. By default moments where all variables have two states, because that is more exact.
+        ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because that is
+        more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other estimators.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -224,7 +224,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
         # from here on, only what was let out is looked at
         fitted = plan.map.fit(measured, total)
-        release = _release(plan, fitted, stamp)
+        release = _release(plan, fitted, total, stamp)
         message = self._warning(plan, fitted)
         if message is not None:
             warn_without_raising(message, stacklevel=4)
@@ -232,7 +232,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
 
 def _release(
-    plan: SelectMeasurePlan, fitted: FittedCouplings, stamp: Stamp
+    plan: SelectMeasurePlan, fitted: FittedCouplings, total: float, stamp: Stamp
 ) -> LearnedIsing | LearnedPairwise:
     is_binary = all(k == 2 for k in plan.specification.cardinalities)
     common: dict[str, Any] = {
@@ -245,28 +245,17 @@ def _release(
         "coupling_matrix": fitted.coupling_matrix,
         "field_vector": fitted.field_vector,
         "map": plan.map,
+        "statistics": pair_statistics(
+            plan.specification.domain,
+            plan.map.plan,
+            fitted.measured,
+            total,
+            plan.budget.total,
+            stamp.guarantee,
+            stamp.provenance,
+        ),
     }
-    if plan.map.plan.form == "tables":
-        common["statistics"] = pair_statistics(plan, fitted, stamp)
     return LearnedIsing(**common) if is_binary else LearnedPairwise(**common)
-
-
-def pair_statistics(plan: SelectMeasurePlan, fitted: FittedCouplings, stamp: Stamp) -> NoisyStatistics:
-    """Return the noisy tables of the chosen pairs, and of the variables in none, as a release of their own."""
-    domain, measurement, measured = plan.specification.domain, plan.map.plan, fitted.measured
-    names, pairs = domain.variables, measured.pairs.tolist()
-    lonely = sorted(set(range(len(names))) - {v for pair in pairs for v in pair})
-    one_way = np.split(measured.one_way, np.cumsum(measurement.cardinalities)[:-1])
-    cliques = (*((names[i], names[j]) for i, j in pairs), *((names[v],) for v in lonely))
-    model = ModelSpecification(domain=domain, cliques=cliques)
-    return NoisyStatistics(
-        specification=model,
-        tables=model.tables(np.concatenate([measured.two_way, *(one_way[v] for v in lonely)])),
-        noise=(measurement.two_way,) * len(pairs) + (measurement.one_way,) * len(lonely),
-        guarantee=stamp.guarantee,
-        provenance=stamp.provenance,
-        total=round(fitted.total) if plan.is_total_public else None,
-    )
 
 
 def eligible_pairs(specification: ModelSpecification) -> IntArray:

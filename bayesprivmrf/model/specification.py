@@ -162,6 +162,15 @@ class ModelSpecification:
             raise ModelError(f"`variables` must name each variable once, got {names!r}.")
         return [self.domain.variables[v] for v in query], query
 
+    @cached_property
+    def _holders(self) -> list[list[int]]:
+        """Positions of the cliques that hold each variable, ascending."""
+        holders: list[list[int]] = [[] for _ in self.domain.variables]
+        for position, members in enumerate(self.scopes):
+            for v in members:
+                holders[v].append(position)
+        return holders
+
     def parent(self, scope: Sequence[int]) -> int:
         """Position of the first clique that holds variable positions.
 
@@ -170,7 +179,8 @@ class ModelSpecification:
         ModelError
             No clique holds them all.
         """
-        home = parent(self.scopes, scope)
+        near = min((self._holders[v] for v in scope), key=len, default=range(len(self.scopes)))
+        home = next((position for position in near if set(scope).issubset(self.scopes[position])), None)
         if home is None:
             names = tuple(self.domain.variables[v] for v in scope)
             raise ModelError(f"the variables {names!r} are together in no clique; add one over them.")

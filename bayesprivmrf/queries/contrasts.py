@@ -27,7 +27,7 @@ from bayesprivmrf.queries.query import BoundQuery, Query, Subset
 __all__ = ["parities"]
 
 
-def parities(order: int, *, with_empty: bool = True) -> Query:
+def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     r"""Sum signed products over the records, for each set of at most `order` variables inside a declared clique.
 
     A variable of two states counts -1 in the first and +1 in the second: these are the parities
@@ -42,6 +42,9 @@ def parities(order: int, *, with_empty: bool = True) -> Query:
         Largest number of variables in a product.
     with_empty
         Whether the empty product, the number of records, is among them.
+    least
+        Smallest number of variables in the other products, from 1 to `order`. With ``order=2, least=2`` they are
+        those of pairs alone.
 
     Examples
     --------
@@ -50,7 +53,10 @@ def parities(order: int, *, with_empty: bool = True) -> Query:
     >>> parities(2).bind(network).labels
     ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
     """
-    return ParityQuery(order=whole_number("order", order, 1), with_empty=truth("with_empty", with_empty))
+    order = whole_number("order", order, 1)
+    return ParityQuery(
+        order=order, with_empty=truth("with_empty", with_empty), least=whole_number("least", least, 1, order)
+    )
 
 
 @final
@@ -58,6 +64,11 @@ def parities(order: int, *, with_empty: bool = True) -> Query:
 class ParityQuery(Query):
     order: int
     with_empty: bool = True
+    least: int = 1
+
+    def _members(self, sets: Monomials) -> list[tuple[int, ...]]:
+        """Return the sets that are asked for, in their order."""
+        return [one for one in sets if (len(one) >= self.least if one else self.with_empty)]
 
     def _sets(self, model: ModelSpecification) -> Monomials:
         p = len(model.domain.variables)
@@ -72,7 +83,7 @@ class ParityQuery(Query):
         from scipy.sparse import csr_array
 
         sets, cards = self._sets(model), model.cardinalities
-        members = list(sets)[not self.with_empty :]
+        members = self._members(sets)
         widths = (math.prod(cards[v] - 1 for v in one) for one in members)
         *firsts, count = accumulate(widths, initial=0)
         if count > LARGEST_TABLE:
@@ -99,7 +110,7 @@ class ParityQuery(Query):
             [f"{v}"] if len(states) == 2 else [f"{v}={state}" for state in states[1:]]
             for v, states in zip(domain.variables, domain.states, strict=True)
         ]
-        members = list(self._sets(model))[not self.with_empty :]
+        members = self._members(self._sets(model))
         rows = chain.from_iterable(product(*(names[v] for v in one)) for one in members)
         return tuple(" * ".join(row) or "records" for row in rows)
 
@@ -110,11 +121,12 @@ class ParityQuery(Query):
         cards = model.cardinalities
         if max(cards) > 2:
             return None
-        members = list(self._sets(model))[not self.with_empty :]
+        members = self._members(self._sets(model))
         return {tuple(one): 2.0 ** len(one) for one in members if all(cards[v] == 2 for v in one)}
 
     def __repr__(self) -> str:
-        return f"parities({self.order}{'' if self.with_empty else ', with_empty=False'})"
+        empty = "" if self.with_empty else ", with_empty=False"
+        return f"parities({self.order}{empty}{'' if self.least == 1 else f', least={self.least}'})"
 
 
 def _subsets(members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -36,7 +36,8 @@ def query_content(query: Query, domain: Domain) -> dict[str, Any]:
         case PooledQuery():
             return {"query": "pooled", "scopes": [_scope(scope, domain) for scope in query.scopes]}
         case ParityQuery():
-            return {"query": "parities", "order": query.order, "with_empty": query.with_empty}
+            least = {"least": query.least} if query.least > 1 else {}
+            return {"query": "parities", "order": query.order, "with_empty": query.with_empty, **least}
         case WeightedQuery():
             entries = query.weights.tocoo()
             return {
@@ -55,7 +56,9 @@ def restored_query(written: Fields, domain: Domain) -> Query:
         case "pooled":
             return pooled([_named(scope, domain) for scope in written.items("scopes")])
         case "parities":
-            return parities(written.whole("order", 1), with_empty=written.truth("with_empty"))
+            order = written.whole("order", 1)
+            least = written.whole("least", 1, order) if "least" in written else 1
+            return parities(order, with_empty=written.truth("with_empty"), least=least)
         case "weighted":
             return _weighted(written, _named(written["scope"], domain))
         case _:

@@ -64,7 +64,7 @@ def released(release: Any) -> Found:
         flat = release.tables.flat
         found["tables"] = noted(np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat)
     tables = getattr(release, "statistics", None)
-    if tables is not None and tables is not release:
+    if tables is not None and tables is not release and tables.kind == "noisy-statistics":
         found["statistics"] = noted(release.statistics.tables.flat)
     for name in ("steps", "rounds", "method", "status"):
         if name in getattr(release, "details", {}):

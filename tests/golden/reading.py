@@ -92,7 +92,7 @@ def described(release: Any, path: Path) -> dict[str, Any]:
     if release.kind == "noisy-statistics":
         found |= _statistics(release)
     tables = getattr(release, "statistics", None)
-    if tables is not None and tables is not release:
+    if tables is not None and tables is not release and tables.kind == "noisy-statistics":
         found["statistics"] = _statistics(release.statistics) | _model(release.statistics.specification)
     if hasattr(release, "target"):
         found["target"] = repr(release.target)

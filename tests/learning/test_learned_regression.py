@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -111,12 +112,15 @@ def test_a_frame_of_records_in_place_of_one_row_is_refused_without_showing_them(
     assert "SECRET" not in str(raised.value)
 
 
-def test_a_learned_model_without_tables_says_how_to_have_some():
+def test_a_learned_model_in_place_of_its_measurements_says_where_they_are():
     variables = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
     data = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 1] * 50})
-    for measure, words in (("moments", "measure='tables'"), ("tables", r"`\.statistics`")):
-        learned = SelectMeasure(rho=1.0, degree=1, measure=measure).release(variables, data, rng=1)
+    learned = SelectMeasure(rho=1.0, degree=1).release(variables, data, rng=1)
+    for release, words in (
+        (learned, r"`\.statistics`"),
+        (replace(learned, statistics=None), "a model already"),
+    ):
         with pytest.raises(ArgumentError, match=words):
-            bpm.NaiveMLE().fit(learned)  # type: ignore[arg-type]
+            bpm.NaiveMLE().fit(release)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"0\.9 is for 90 %"):
         learned.interval(prob=90)

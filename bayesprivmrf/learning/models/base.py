@@ -55,8 +55,8 @@ class LearnedNetwork(Released, LearnedParameters):
         How records became parameters, as public settings: see `bayesprivmrf.learning.intervals.interval`. ``None``
         where that is not known, as for a release read from a file of another version.
     statistics
-        The noisy tables that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
-        measured tables.
+        What the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism measured tables
+        or sums.
     """
 
     domain: Domain

@@ -13,11 +13,10 @@ from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
-from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.privacy import noise_from_dict
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
@@ -163,7 +162,11 @@ class LearnedPairs(LearnedNetwork):
         )
 
     # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
-    # diagonal that is not zero, then the noisy tables.
+    # diagonal that is not zero, then the noisy tables or answers.
+
+    @property
+    def _version(self) -> int:
+        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
 
     def _content(self) -> dict[str, Any]:
         tables = self.statistics
@@ -173,28 +176,21 @@ class LearnedPairs(LearnedNetwork):
             "details": details_content(self.details),
             "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
             "map": map_content(self.map),
-            "statistics": None
-            if tables is None
-            else {
-                "cliques": [list(scope) for scope in tables.specification.scopes],
-                "noise": [law.as_dict() for law in tables.noise],
-                "total": tables.total,
-            },
+            "statistics": None if tables is None else _measured_content(tables),
             **domain_content(self.domain),
         }
 
     def _array(self) -> np.ndarray:
         matrix = self.coupling_matrix
         rows, columns = np.nonzero(np.triu(matrix, k=1))
-        tables = np.zeros(0) if self.statistics is None else self.statistics.tables.flat
+        tables = np.zeros(0) if self.statistics is None else self.statistics.flat
         return np.concatenate([self.field_vector, rows, columns, matrix[rows, columns], tables])
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         domain, count = restored_domain(content), content.whole("couplings", 0)
-        measured = None if content["statistics"] is None else Fields(content["statistics"])
-        model = None if measured is None else restored_model(measured, domain)
-        width = array.size - 3 * count - (0 if model is None else model.size)
+        measured = None if content["statistics"] is None else Fields(_whole_measured(content))
+        width = array.size - 3 * count - (0 if measured is None else _numbers_of(measured, domain))
         if width not in (len(domain.variables), sum(domain.cardinalities)):
             raise ReleaseFileError(
                 f"its array must hold fields, {count} couplings and tables, got {array.size}"
@@ -203,14 +199,9 @@ class LearnedPairs(LearnedNetwork):
         matrix = np.zeros((width, width))
         matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
         statistics = None
-        if measured is not None and model is not None:
-            statistics = NoisyStatistics(
-                specification=model,
-                tables=model.tables(parts[4]),
-                noise=tuple(noise_from_dict(law) for law in measured.items("noise")),
-                total=measured["total"],
-                **stamp,
-            )
+        if measured is not None:
+            made = NoisyMeasurements if "queries" in measured else NoisyStatistics
+            statistics = made._restored(measured, parts[4], **stamp)
         return cls(
             domain=domain,
             total=content.number("total", optional=True),
@@ -222,6 +213,26 @@ class LearnedPairs(LearnedNetwork):
             field_vector=parts[0],
             **stamp,
         )
+
+
+def _measured_content(statistics: NoisyStatistics) -> dict[str, Any]:
+    """Return what was measured, but for the domain, which is the model's."""
+    content = statistics._content()
+    known = {name: content[name] for name in ("cliques", "noise", "total")}
+    if "queries" not in content:
+        return known
+    return known | {"queries": content["queries"], "numbers": statistics.flat.size}
+
+
+def _whole_measured(content: Fields) -> dict[str, Any]:
+    """Return the inverse of `_measured_content`, the domain with it."""
+    shared = {name: content[name] for name in ("variables", "states")}
+    return {"cliques_declared": True, **shared, **content.mapping("statistics")}
+
+
+def _numbers_of(measured: Fields, domain: Domain) -> int:
+    """Return how many numbers of the array are noisy tables, or answers to queries."""
+    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
 
 
 def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -19,12 +19,15 @@ from bayesprivmrf.learning.models.monomials import (
     sets_content,
 )
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
-from bayesprivmrf.model import Domain
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw, NoNoise, PrivacyGuarantee
+from bayesprivmrf.queries import parities, weighted
+from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain
+from bayesprivmrf.release.measured import of_measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +109,31 @@ class ReleasedParities(Released):
     def standard_deviation(self) -> float:
         """Standard deviation of each value's noise, given the total; NaN where the noise has no closed form."""
         return math.nan if self.law is None else self.law.standard_deviation / self.total
+
+    @cached_property
+    def statistics(self) -> NoisyStatistics | None:  # type: ignore[override]
+        """The noisy sums as measurements, for the estimators of `bayesprivmrf`; ``None`` where the noise has no law.
+
+        The sets that lie in no other are the cliques. The sums are answers to `bayesprivmrf.queries.parities`. A
+        number of records that was bought by itself is a measurement of its own, and a public one is the ``total``.
+        """
+        if self.law is None:
+            return None
+        names, together = self.domain.variables, not self.has_total
+        cliques = tuple(tuple(names[v] for v in members) for members in self.sets.largest())
+        asked = parities(self.sets.order, with_empty=together)
+        found = [Measurement(asked, self.sums[not together :], self.law)]
+        is_public = not self.total_law.variance > 0
+        if not together and not is_public:
+            records = weighted(names[0], matrix=[[1, 1]], labels=["records"])
+            found.append(Measurement(records, self.sums[:1], self.total_law))
+        return of_measurements(
+            ModelSpecification(domain=self.domain, cliques=cliques),
+            found,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            total=round(self.sums[0]) if is_public else None,
+        )
 
     def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
         """Fit a t-wise model; post-processing, it spends no budget.

@@ -19,6 +19,7 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
+from .statistics import pair_statistics
 from .targets import PairTargets
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "details_of",
     "is_narrow",
     "noise_share",
+    "pair_statistics",
     "pair_sums",
     "pairs_sensitivity",
     "public_shares",
