@@ -26,6 +26,7 @@ import numpy as np
 from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
+from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
@@ -61,7 +62,9 @@ def transition_matrix(
     -------
     pandas.DataFrame
         Columns ``estimate``, ``lower``, ``upper``; one row for each ``from`` and ``to``. A `NaiveMLE` or `CGM` has no
-        bounds: they are NaN. ``attrs["model"]`` says what the steps share.
+        bounds: they are NaN. ``attrs["model"]`` says what the steps share. ``attrs["doubtful"]`` names the rows of a
+        `NoiseAwareMAP` whose interval was cut off at 0 or 1: the normal approximation, and the noise, reach beyond
+        what a probability may be, and such intervals hold the truth too seldom. {doc}`/chains` has a posterior.
 
     Examples
     --------
@@ -166,6 +169,10 @@ def _table(
         "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
     )
     frame.attrs["status"] = "no intervals" if np.isnan(lower).any() else str(fit.status)
+    if is_share and isinstance(
+        fit, Solution
+    ):  # a normal law that reaches beyond a probability is no good one there
+        return mark_rows(frame, (lower <= 0) | (upper >= 1), "doubtful", "doubtful")
     return frame
 
 

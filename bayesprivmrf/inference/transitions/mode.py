@@ -195,7 +195,10 @@ class _Fit:
         for law in (first, *matrix):
             basis, count = contrasts(len(law)), _PRIOR_COUNT * len(law)
             own = slice(start, start + len(law) - 1)
-            value -= _PRIOR_COUNT * float(np.log(law).sum())
+            with np.errstate(
+                divide="ignore"
+            ):  # a probability that has become zero has no density: such steps are refused
+                value -= _PRIOR_COUNT * float(np.log(law).sum())
             gradient[own] = count * (law @ basis)
             curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
             start += len(law) - 1

@@ -80,8 +80,9 @@ class TransitionRows:
         """Potentials of the cliques, shape (size of the model,), nats; they are normalised."""
         first, matrix = self.probabilities(phi)
         flat = np.zeros(self.model.size)
-        flat[self.cells] = np.log(matrix).ravel()
-        flat[self.cells[0]] += np.repeat(np.log(first), self.states)
+        with np.errstate(divide="ignore"):  # far out a probability may be zero
+            flat[self.cells] = np.log(matrix).ravel()
+            flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
 
     def derivatives(self, phi: FloatArray) -> FloatArray:
