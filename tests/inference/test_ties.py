@@ -8,8 +8,8 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
-from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import NoiseAwareMAP
+from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.inference import NoiseAwareMAP, Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.transitions.mode import transition_mode
@@ -450,8 +450,12 @@ def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
             Measurement(q.table("x1"), first, Laplace(130.0)),
             Measurement(windows, steps, Laplace(130.0)),
         ]
-        solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
-        assert np.isfinite(sequences.transition_matrix(solution).to_numpy()).all()
+        with pytest.warns(NoiseWarning, match="drowns"):
+            solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
+        assert solution.status is Status.NOT_TRUSTED
+        table = sequences.transition_matrix(solution)
+        assert np.isfinite(table.to_numpy()).all()
+        assert table.attrs["doubtful"]
 
 
 def test_a_chain_of_one_state_is_refused():

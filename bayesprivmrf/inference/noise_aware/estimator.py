@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
+
+_MOST_DROWNED = 0.1
+"""Share of the transitions that noise may drown: with half of them drowned, intervals of the others held .4 to .7."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -222,14 +226,25 @@ class NoiseAwareMAP:
         ridge = float(default_ridge(evidence, pooled).mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
+        drowned = mode.drowned
+        is_drowned = drowned.mean() > _MOST_DROWNED
+        if is_drowned:
+            warnings.warn(
+                f"the noise drowns {drowned.sum()} of {drowned.size} transitions, whose intervals reach beyond 0 or "
+                "1, and those of the other transitions may then be too narrow; take the posterior of the sums over the "
+                "steps (the guide to chains shows it), or merge rare states.",
+                NoiseWarning,
+                stacklevel=3,
+            )
         return TransitionSolution(
             specification=model,
             potentials=model.tables(rows.potentials(mode.coordinates)),
             method=f"{self.method}, shared transitions",
             references=("cgm",),
-            status=mode.status if evidence.has_total else Status.NOT_TRUSTED,
+            status=mode.status if evidence.has_total and not is_drowned else Status.NOT_TRUSTED,
             stats={
                 "rounds": mode.renewals,
+                "drowned_transitions": int(drowned.sum()),
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
                 "fitted_total": float(np.exp(mode.point[-1])),

@@ -70,6 +70,14 @@ class TransitionMode:
         """φ, shape (size,)."""
         return self.point[:-1]
 
+    @property
+    def drowned(self) -> FloatArray:
+        """Transitions whose normal 90 % interval reaches beyond 0 or 1, shape of the matrix."""
+        center = self.rows.probabilities(self.coordinates)[1]
+        slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size)) - center
+        reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, self.covariance, slopes))
+        return (center <= reach) | (center + reach >= 1)
+
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
