@@ -230,9 +230,9 @@ class NoiseAwareMAP:
         is_drowned = drowned.mean() > _MOST_DROWNED
         if is_drowned:
             warnings.warn(
-                f"the noise drowns {drowned.sum()} of {drowned.size} transitions, whose intervals reach beyond 0 or "
-                "1, and those of the other transitions may then be too narrow; take the posterior of the sums over the "
-                "steps (the guide to chains shows it), or merge rare states.",
+                f"the noise drowns {drowned.sum()} of {drowned.size} transitions: their intervals reach beyond 0 or 1, "
+                "and those of the others may be too narrow; take the posterior of the sums over the steps, as the "
+                "guide to chains shows, or merge rare states.",
                 NoiseWarning,
                 stacklevel=3,
             )
