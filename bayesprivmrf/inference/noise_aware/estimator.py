@@ -230,7 +230,7 @@ class NoiseAwareMAP:
         is_drowned = drowned.mean() > _MOST_DROWNED
         if is_drowned:
             warnings.warn(
-                f"the noise drowns {drowned.sum()} of {drowned.size} transitions: their intervals reach beyond 0 or 1, "
+                f"the noise drowns {drowned.sum()} of {drowned.size} transitions: intervals reach beyond 0 or 1, "
                 "and those of the others may be too narrow; take the posterior of the sums over the steps, as the "
                 "guide to chains shows, or merge rare states.",
                 NoiseWarning,
