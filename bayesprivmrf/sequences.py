@@ -134,7 +134,9 @@ def sojourn_times(fit: Solution | Posterior, prob: float = 0.9, *, step: int | N
         _require_order_one(matrix)
         return 1 / (1 - np.diagonal(matrix, axis1=-2, axis2=-1))
 
-    return _table(fit, prob, step, stay, ["state"])
+    table = _table(fit, prob, step, stay, ["state"])
+    table["lower"] = table["lower"].clip(lower=1.0)  # a stay is of one step at least
+    return table
 
 
 def _table(

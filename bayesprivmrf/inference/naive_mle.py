@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
+from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
 from bayesprivmrf.inference.judgement import final_status, totals
@@ -122,6 +124,17 @@ class NaiveMLE:
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
             return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
+        is_spoilt = (
+            bool(pooled.undetermined) and basis is None and self._spoils(evidence, pooled, is_default, target)
+        )
+        if is_spoilt:
+            warnings.warn(
+                "the answers leave cells of a clique open, and the projection on the simplex changed answers by "
+                "more than their noise; use CGM or NoiseAwareMAP, which match the answers alone, or declare the "
+                "cliques that were measured.",
+                ConsistencyWarning,
+                stacklevel=2,
+            )
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
@@ -137,7 +150,19 @@ class NaiveMLE:
             engine = evidence.engine(self.inference)
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
+        return self._solution(
+            evidence, pooled, potentials, Status.NOT_TRUSTED if is_spoilt else status, stats, ridges, begin
+        )
+
+    def _spoils(self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, target: FloatArray) -> bool:
+        """Whether the projection moved an answer by more than three deviations of its noise, and a record."""
+        rows = evidence.possible_rows()
+        if rows is None:
+            return False
+        left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
+        deviations = np.sqrt(evidence.spread([law.variance for law in evidence.noise])[evidence.possible])
+        off = np.abs(evidence.total * (rows @ (target - left)))
+        return bool((off > 3 * deviations + 1).any())
 
     def _target(
         self,

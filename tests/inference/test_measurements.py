@@ -5,8 +5,8 @@ import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.least_squares import _by_equations, _by_products, _rows, least_squares
 from bayesprivmrf.model.effects import Effects
@@ -235,6 +235,24 @@ def test_a_posterior_of_queries_speaks_of_what_was_measured(tmp_path):
     assert abs(float(replicated[..., 0].mean()) - 300) < 20
     assert (replicated.values < 0).any()  # a parity is no count
     posterior.save(tmp_path / "posterior.nc")
+
+
+def test_a_naive_fit_that_the_projection_spoils_says_so():
+    """All pairs of a clique of three, in which most people are alike: the open effect makes negative cells."""
+    model = specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")])
+    counts = np.array([5000.0, 20, 20, 20, 20, 20, 20, 3000])
+    made = release(
+        model,
+        counts,
+        [q.table(*pair) for pair in ("ab", "ac", "bc")],
+        Gaussian(2.0),
+        np.random.default_rng(0),
+    )
+    with pytest.warns(ConsistencyWarning, match="leave cells of a clique open"):
+        naive = NaiveMLE().fit(made)
+    assert naive.status is Status.NOT_TRUSTED
+    truth = counts.reshape(2, 2, 2).sum(axis=2) / counts.sum()
+    assert abs(CGM(stopping="none").fit(made).marginal(["a", "b"]).values - truth).max() < 0.002
 
 
 def test_an_exact_query_has_no_posterior():

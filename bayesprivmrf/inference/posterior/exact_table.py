@@ -17,7 +17,7 @@ import numpy as np
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.record_tape import grouped
-from bayesprivmrf.inference.posterior.table_moves import TableState, TableTape, advance_table
+from bayesprivmrf.inference.posterior.table_moves import TableState, TableTape, advance_table, rounds_of
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactTable"]
@@ -63,7 +63,7 @@ class ExactTable(ExactRecords):
     def seconds_a_sweep(self) -> float:
         """Forecast of one sweep of one chain on a core of its own."""
         moved = 4.0 * self._measured.entries.size + self.prior.size * self.forest.cells.size / 4
-        return 1e-9 * _NANOSECONDS * moved
+        return 1e-9 * _NANOSECONDS * moved * rounds_of(self.forest.cells.size)
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Whole counts near the finest noisy numbers, the small ones empty; shapes drawn from their prior."""

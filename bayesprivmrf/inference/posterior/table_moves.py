@@ -33,9 +33,10 @@ from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["TableState", "TableTape", "advance_table"]
+__all__ = ["TableState", "TableTape", "advance_table", "rounds_of"]
 
 _SWEEPS_BETWEEN_SHAPES = 4
+_MOVES = 1000
 
 
 class TableTape(NamedTuple):
@@ -199,15 +200,22 @@ def _draw_row(log_row, state, rng):
 
 
 @njit(nogil=True)
+def rounds_of(cells):
+    """Rounds over the cells that make a sweep: more than one where they are few, and cost next to nothing."""
+    return 1 + _MOVES // max(cells, 1)
+
+
+@njit(nogil=True)
 def _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
     counts, rows, totals, positions = out
+    rounds = thin * rounds_of(counts.shape[1])
     for draw in range(totals.size):
-        for sweep in range(thin):
+        for sweep in range(rounds):
             if not is_fixed:
                 whole = state.shapes.sum()
                 total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
             _move_between(2 * counts.shape[1], state, tape, rng)
-            if position.size and (sweep + draw * thin) % _SWEEPS_BETWEEN_SHAPES == 0:
+            if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
                 move_shapes(position, state, tape, prior, rng)
         _draw_row(rows[draw], state, rng)
         counts[draw], totals[draw], positions[draw] = state.counts, total, position
