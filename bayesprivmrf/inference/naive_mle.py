@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
-from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
 from bayesprivmrf.inference.judgement import final_status, totals
@@ -65,7 +63,9 @@ class NaiveMLE:
     Where potentials are tied, θ = Bβ, the ridge is that of β, a tied table's weight being the mean of its cliques',
     and the estimate matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`). Tables are projected on the simplex only
     where one of those sums is negative: the cells of a single one are not what the estimate rests on, and the
-    projection would move the sums.
+    projection would move the sums. Where answers to queries leave cells of a clique open, B is A': of all
+    distributions that give the fitted answers, the estimate is that of largest entropy, but for the ridge, and no
+    table is projected, for what is open has no cells to speak of.
 
     References
     ----------
@@ -104,43 +104,28 @@ class NaiveMLE:
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False)
         model = evidence.specification
-        is_noisy = not evidence.is_exact[
-            evidence.possible
-        ].all()  # without any noise, the ridge alone is wanted
+        is_noisy = not evidence.is_exact[evidence.possible].all()  # else the ridge alone is wanted
         if is_noisy:
             refuse_shared(evidence)
         pooled = pool(evidence)
         is_default = self.ridge is None
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
-        basis = tie_matrix(model) if model.ties else None
-        rows = TransitionRows(model=model) if model.shares_transitions else None
-        target = self._target(
-            evidence, pooled, is_default, basis.T.dot if basis is not None else rows and rows.sums
-        )
+        basis = _basis(evidence, pooled)
+        target = self._target(evidence, pooled, is_default, basis)
         cells = np.repeat(ridges, np.diff(model.offsets))
-        if rows is not None:
+        if model.shares_transitions:
+            rows = TransitionRows(model=model)
             refuse_loopy_transitions(self.inference)
             phi, status, stats = naive_transitions(
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
             return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
-        is_spoilt = (
-            bool(pooled.undetermined) and basis is None and self._spoils(evidence, pooled, is_default, target)
-        )
-        if is_spoilt:
-            warnings.warn(
-                "the answers leave cells of a clique open, and the projection on the simplex changed answers by "
-                "more than their noise; use CGM or NoiseAwareMAP, which match the answers alone, or declare the "
-                "cliques that were measured.",
-                ConsistencyWarning,
-                stacklevel=2,
-            )
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
             target,
             possible=evidence.supported,
-            ridge=cells if basis is None else basis.T @ cells / (basis.T @ np.ones(model.size)),
+            ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
             basis=basis,
             inference=self.inference,
             iterations=self.iterations,
@@ -150,31 +135,15 @@ class NaiveMLE:
             engine = evidence.engine(self.inference)
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
-        return self._solution(
-            evidence, pooled, potentials, Status.NOT_TRUSTED if is_spoilt else status, stats, ridges, begin
-        )
-
-    def _spoils(self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, target: FloatArray) -> bool:
-        """Whether the projection moved an answer by more than three deviations of its noise, and a record."""
-        rows = evidence.possible_rows()
-        if rows is None:
-            return False
-        left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
-        deviations = np.sqrt(evidence.spread([law.variance for law in evidence.noise])[evidence.possible])
-        off = np.abs(evidence.total * (rows @ (target - left)))
-        return bool((off > 3 * deviations + 1).any())
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
 
     def _target(
-        self,
-        evidence: Evidence,
-        pooled: Pooled,
-        has_own_ridges: bool,
-        sums: Callable[[FloatArray], FloatArray] | None,
+        self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
     ) -> FloatArray:
-        """The tables to match. Where cliques share parameters only their sums matter, and cells may be negative."""
-        if sums is not None and self.projection == "simplex":
+        """The tables to match. Where only sums of them matter, cells may be negative."""
+        if basis is not None and self.projection == "simplex":
             left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
-            if (sums(left) >= 0).all():
+            if not evidence.specification.ties or (basis.T @ left >= 0).all():
                 return left
         return pseudo_marginals(evidence, self.projection, has_own_ridges=has_own_ridges, pooled=pooled)
 
@@ -207,6 +176,14 @@ class NaiveMLE:
             inference=self.inference,
             is_simulated=evidence.is_simulated,
         )
+
+
+def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
+    """B of θ = Bβ, sparse: the ties'; or A' where answers leave cells open, which then are as even as may be."""
+    if evidence.specification.ties:
+        return tie_matrix(evidence.specification)
+    rows = evidence.possible_rows() if pooled.undetermined else None
+    return None if rows is None else rows.T.tocsr().astype(float)
 
 
 def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArray:
@@ -280,7 +257,9 @@ def match_marginals(
     potentials = np.full(engine.size, -np.inf)
     potentials[free] = optimum.point if rows is None else rows @ optimum.point
     status = optimum.status
-    counted = np.ones(len(wanted), bool) if columns is None else columns @ np.ones(int(free.sum())) > 0
+    counted = np.ones(len(wanted), bool)
+    if columns is not None:  # sums of cells alone: of signed ones zero is no edge
+        counted = (columns @ np.ones(int(free.sum())) > 0) & (columns.min(axis=1).toarray().ravel() >= 0)
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
     if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
         status = Status.DIVERGED

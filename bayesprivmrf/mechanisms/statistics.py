@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StatisticsMechanism", "StatisticsPlan"]
 
+LARGEST_WEIGHT = 2**26
+"""By which one record may change an answer: a limit that sees no data. 64 bits then hold sums over 2^35 records."""
 LARGEST_ANSWER = 2**61
 """Of 64 bits, leaving room for noise."""
 
@@ -357,6 +359,12 @@ def _bound(queries: Sequence[Query], specification: ModelSpecification) -> tuple
             raise type(error)(
                 f"`queries[{position}]`, {query!r}, must be of the declared model: {error}"
             ) from None
+    for position, one in enumerate(bound):
+        if _largest_weight(one) > LARGEST_WEIGHT:
+            raise ArgumentError(
+                f"`queries[{position}]` must have weights of at most {LARGEST_WEIGHT:,}, got "
+                f"{_largest_weight(one):,}; take smaller weights, and read the answers in the coarser unit."
+            )
     if sum(map(len, bound)) > LARGEST_TABLE:
         raise ModelTooLargeError(
             f"`queries` must have at most {LARGEST_TABLE:,} numbers together, got {sum(map(len, bound)):,}; ask for "

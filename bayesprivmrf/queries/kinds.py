@@ -324,4 +324,6 @@ def _whole_matrix(matrix: Any) -> Sparse:
     rows = rows.astype(np.int64)
     rows.eliminate_zeros()
     rows.sort_indices()
+    for part in (rows.data, rows.indices, rows.indptr):  # what a mechanism was calibrated for stays as it was
+        part.flags.writeable = False
     return rows

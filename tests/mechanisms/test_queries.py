@@ -674,3 +674,27 @@ def test_a_saved_release_of_queries_is_audited_by_the_command_line(tmp_path, cap
 def test_moves_that_are_not_one_for_each_law_are_refused():
     with pytest.raises(ArgumentError, match="`moves` must hold"):
         audit_noise(lambda counts, _: counts, [DiscreteLaplace(1.0)], "replace-one", moves=[])
+
+
+def test_weights_so_large_that_an_overflow_would_tell_of_the_data_are_refused_before_it_is_read():
+    class Heavy(q.Query):
+        def _bind(self, model):
+            rows = q.table("a").bind(model).matrix * 2**40
+            return q.BoundQuery(query=self, model=model, scopes=(("a",),), matrix=rows)
+
+        def _labels(self, model):
+            return ("0", "1")
+
+        def _total_weights(self, bound):
+            return None
+
+    with pytest.raises(ArgumentError, match="weights of at most"):
+        LaplaceStatistics(epsilon=1.0, queries=[Heavy()]).release(
+            bpm.declare({"a": [0, 1]}, [("a",)]), Unread()
+        )
+
+
+def test_a_query_cannot_be_changed_after_its_noise_was_calibrated():
+    bound = q.weighted("a", matrix=[[2, -1]]).bind(bpm.declare({"a": [0, 1]}, [("a",)]))
+    with pytest.raises(ValueError, match="read-only"):
+        bound.matrix.data[:] = 7
