@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
 
 _MOST_DROWNED = 0.1
-"""Share of the transitions that noise may drown: with most of them drowned, intervals of the others held .47 to .75."""
+"""Share of the transitions that noise may drown: with most drowned, intervals of the others held .47 to .75."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
