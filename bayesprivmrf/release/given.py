@@ -153,7 +153,7 @@ def _transposed(law: Any, axes: Sequence[int]) -> Any:
             tuple(cells[cell][axis] for axis in axes) if len(cells[cell]) == len(axes) else cell: each
             for cell, each in law.items()
         }
-    given = np.asarray(law, dtype=object if _holds_laws(law) else None)
+    given = _array(law)
     return given.transpose(axes) if given.ndim == len(axes) else given
 
 
@@ -165,7 +165,7 @@ def _cell_laws(
         return law
     if isinstance(law, Mapping):
         return _mapped_laws(model, scope, law)
-    given = np.asarray(law, dtype=object if _holds_laws(law) else None)
+    given = _array(law)
     if given.dtype.kind not in "iufO" or given.ndim == 0:
         raise ArgumentError(
             f"`noise` must be a noise law, such as Laplace(scale=2.0), or an array of laws or of variances, got "
@@ -186,10 +186,17 @@ def _cell_laws(
     return [laws[variance] for variance in variances.tolist()]
 
 
-def _holds_laws(law: Any) -> bool:
-    while isinstance(law, list | tuple | np.ndarray) and len(law):
-        law = law[0]
-    return isinstance(law, NoiseLaw)
+def _array(laws: Any) -> np.ndarray:
+    """Return an array of laws or of variances."""
+    first = laws
+    while isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim):
+        first = first[0] if len(first) else None
+    try:
+        return np.asarray(laws, dtype=object if isinstance(first, NoiseLaw) else None)
+    except ValueError:
+        raise ArgumentError(
+            "`noise` must be a noise law, or an array of laws or of variances, got lists of unequal lengths."
+        ) from None
 
 
 def _mapped_laws(

@@ -136,3 +136,12 @@ def test_laws_of_cells_follow_the_axes_of_their_own_key():
         evidence = gather(release)
         found = evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise])
         np.testing.assert_allclose(found, variances.ravel())
+
+
+@pytest.mark.parametrize(
+    "noise", [np.array(None), np.array(2.0), [np.array(None)], [[[1, 2], [3]]], [[]]], ids=repr
+)
+def test_what_is_neither_a_law_nor_an_array_of_them_is_refused(noise):
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    with pytest.raises((ArgumentError, ModelError), match="laws or"):
+        NoisyStatistics.from_tables(model, {("a", "b"): np.ones((2, 2))}, noise=noise)
