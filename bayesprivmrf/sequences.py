@@ -19,7 +19,7 @@ and of logarithms for times.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -106,6 +106,7 @@ def hitting_times(
     pandas.DataFrame
         One row for each state to begin from, steps; 0 from the target itself.
     """
+    _require_fit(fit)
     model = fit.specification
     code = model.domain.code(model.domain.variables[chain_of(model).positions[0]], target)
 
@@ -151,10 +152,7 @@ def _table(
     import pandas as pd
 
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    if not isinstance(fit, Solution | Posterior):
-        raise ArgumentError(
-            f"`fit` must be what an estimator's fit gave, got {type(fit).__name__}; pass a Solution or a Posterior."
-        )
+    _require_fit(fit)
     model = fit.specification
     chain = chain_of(model)
     window = _window(model.shares_transitions, chain, step)
@@ -176,6 +174,13 @@ def _table(
     ):  # a normal law that reaches beyond a probability is no good one there
         return mark_rows(frame, (lower <= 0) | (upper >= 1), "doubtful", "doubtful")
     return frame
+
+
+def _require_fit(fit: Any) -> None:
+    if not isinstance(fit, Solution | Posterior):
+        raise ArgumentError(
+            f"`fit` must be what an estimator's fit gave, got {type(fit).__name__}; pass a Solution or a Posterior."
+        )
 
 
 def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:

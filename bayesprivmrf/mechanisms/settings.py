@@ -8,7 +8,7 @@ from typing import Any
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.queries import Query
 
@@ -51,13 +51,14 @@ def checked_weights(
                 f"`weights` must hold one positive number for each of `queries`, in their order, got a "
                 f"{type(weights).__name__}; write a list."
             )
-        listed = tuple(positive_finite(f"weights[{at}]", weight) for at, weight in enumerate(weights))
-        if len(listed) != len(queries):
+        given = listed("`weights`", weights)
+        checked = tuple(positive_finite(f"weights[{at}]", weight) for at, weight in enumerate(given))
+        if len(checked) != len(queries):
             raise ArgumentError(
-                f"`weights` must hold one number for each of {len(queries)} queries, got {len(listed)}; leave it "
+                f"`weights` must hold one number for each of {len(queries)} queries, got {len(checked)}; leave it "
                 "out for the split of least forecast variance."
             )
-        return listed
+        return checked
     if not isinstance(weights, Mapping):
         raise ArgumentError(
             f"`weights` must be a mapping from clique to a positive share, got {type(weights).__name__}; "

@@ -10,6 +10,7 @@ from typing import Any
 
 from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, DataError
+from bayesprivmrf.model.domain import listed
 
 __all__ = ["columns_of", "csv_columns", "near", "number_of", "or_near"]
 
@@ -29,7 +30,7 @@ def columns_of(source: Any) -> Columns:
     if isinstance(source, str | os.PathLike):
         return csv_columns(source)
     if isinstance(source, Mapping):
-        return {str(name): list(column) for name, column in source.items()}
+        return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
     import narwhals as nw
 
     try:
@@ -39,7 +40,14 @@ def columns_of(source: Any) -> Columns:
             f"the noisy counts must be the path of a CSV file or a data frame, got a {type(source).__name__}."
         ) from None
     eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    return {str(name): eager[name].to_list() for name in eager.columns}
+    names = [str(name) for name in eager.columns]
+    if len(set(names)) != len(names):
+        raise DataError(
+            "the columns of the noisy counts must have names of their own, got two alike; rename one."
+        )
+    return {
+        name: eager.get_column(column).to_list() for name, column in zip(names, eager.columns, strict=True)
+    }
 
 
 def csv_columns(path: str | os.PathLike[str]) -> Columns:
@@ -48,7 +56,7 @@ def csv_columns(path: str | os.PathLike[str]) -> Columns:
     try:
         with place.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # undecodable text, or a name that no file can have
         raise DataError(
             f"{place.name!r} cannot be read as a CSV file in UTF-8: {type(error).__name__}."
         ) from None

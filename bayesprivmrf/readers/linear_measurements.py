@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
@@ -139,7 +140,7 @@ def _listed(measurements: Any) -> list[Any]:
         raise ArgumentError(
             f"`measurements` must be a list of mbi's LinearMeasurement, got a {type(measurements).__name__}."
         )
-    return list(measurements)
+    return listed("`measurements`", measurements)
 
 
 def _flat(marginals: Any) -> list[Any]:
@@ -171,7 +172,7 @@ def _fields(each: Any) -> Any:
     )
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
     one.clique = (clique,) if is_one else tuple(clique)
-    one.values = np.asarray(values, dtype=float)
+    one.values = number_array("noisy_measurement", values, float)
     return one
 
 

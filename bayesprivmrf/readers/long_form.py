@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import columns_of, near, number_of, or_near
@@ -90,6 +90,11 @@ def read_counts(
     [table('smokes'), table('smokes', 'ill')]
     """
     model = ModelSpecification.from_pgmpy(network)
+    if not isinstance(everything, str):
+        raise ArgumentError(
+            f"`everything` must be the text that stands for all states, got a {type(everything).__name__}; leave it "
+            "out for '*'."
+        )
     held = _named(model, columns_of(source), columns)
     count = len(held["value"])
     if not count:
@@ -125,6 +130,10 @@ def _named(
     model: ModelSpecification, found: Mapping[str, Sequence[Any]], columns: Mapping[Any, str] | None
 ) -> dict[Any, Sequence[Any]]:
     """Return the columns by variable and role; a file need not have all of them, but must have the values."""
+    if columns is not None and not isinstance(columns, Mapping):
+        raise ArgumentError(
+            f"`columns` must map variables, or {', '.join(_ROLES)}, to columns, got a {type(columns).__name__}."
+        )
     called = dict(columns or {})
     wanted: list[Any] = [*model.domain.variables, *_ROLES]
     for name in called:
@@ -167,12 +176,12 @@ def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Leve
         raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
     found = {}
     for variable, given in groups.items():
-        listed = [given] if isinstance(given, Mapping) else list(given)
-        for level in listed:
+        partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
+        for level in partitions:
             query_of(model, [variable], {variable: level}).bind(
                 _alone(model, variable)
             )  # refuses what is none
-        found[variable] = listed
+        found[variable] = partitions
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
@@ -220,7 +221,7 @@ def _checked(measurements: Any) -> list[Measurement]:
         raise ArgumentError(
             f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
         )
-    given = list(measurements)
+    given = listed("`measurements`", measurements)
     for each in given:
         if not isinstance(each, Measurement):
             raise ArgumentError(

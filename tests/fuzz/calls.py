@@ -160,6 +160,8 @@ def frame() -> pd.DataFrame:
 @functools.cache
 def targets() -> list[Target]:
     """Return the valid calls."""
+    from .measured_calls import measured_targets
+
     network = bpm.declare(STATES, cliques=CLIQUES)
     model = bpm.ModelSpecification.from_pgmpy(network)
     released = mechanisms.LaplaceStatistics(epsilon=1.0).release(network, frame(), rng=1)
@@ -174,6 +176,7 @@ def targets() -> list[Target]:
         *_learned(network),
         *_files(released),
         *_plots(solution),
+        *measured_targets(network),
     ]
 
 
