@@ -66,9 +66,9 @@ class CGM(EMSettings):
                 "CGM fits potentials, and a chain with shared transitions has none that are free; use NaiveMLE or "
                 "NoiseAwareMAP, or declare markov_chain(..., share='potentials')."
             )
-        if model.ties and self.e_step != "dual":
+        if model.is_restricted and self.e_step != "dual":
             raise ModelError(
-                "CGM fits tied potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, NoiseAwareMAP "
+                "CGM fits tied or scored potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, NoiseAwareMAP "
                 "or LatentCounts."
             )
         if self.e_step != "nlbp":

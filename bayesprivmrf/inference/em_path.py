@@ -18,7 +18,7 @@ from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import tie_matrix
+from bayesprivmrf.model.ties import shared_basis
 
 __all__ = ["EMPath", "EMSettings", "Point"]
 
@@ -86,7 +86,7 @@ class EMPath:
         self.settings = settings
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
-        self.basis = tie_matrix(evidence.specification) if evidence.specification.ties else None
+        self.basis = shared_basis(evidence.specification)
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
         self.slack = _SLACK if self.acceleration > 1 else 0.0

@@ -382,10 +382,10 @@ def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificat
         return first
     for release in releases[1:]:
         _refuse_other_domain(first.domain, release.specification.domain)
-        if release.specification._sharing != first._sharing:
+        if release.specification.sharing != first.sharing:
             raise ModelError(
                 "releases that are fitted jointly must share the same potentials or transitions; declare the same "
-                "ties for every release."
+                "ties, scores and levels for every release."
             )
     return ModelSpecification(
         domain=first.domain,
@@ -393,6 +393,8 @@ def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificat
         impossible=tuple(zero for release in releases for zero in release.specification.impossible),
         ties=first.ties,
         shares_transitions=first.shares_transitions,
+        ordinal=first.ordinal,
+        levels=first.levels,
     )
 
 

@@ -43,11 +43,11 @@ _NEWTON_ROWS = 400
 def refuse_shared(evidence: Evidence) -> None:
     """Raise where an estimate that honours answers without noise would leave a model of shared parameters."""
     model = evidence.specification
-    if evidence.exact is not None and (model.ties or model.shares_transitions):
+    if evidence.exact is not None and (model.is_restricted or model.shares_transitions):
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "
-            "declare the network without `tied`."
+            "declare the network without `tied` and `ordinal`."
         )
 
 

@@ -45,6 +45,9 @@ def totals(evidence: Evidence) -> dict[str, Any]:
         "total_standard_error": evidence.total_standard_error,
     }
     model = evidence.specification
-    if model.ties:
-        found["model"] = "shared transitions" if model.shares_transitions else "tied potentials"
+    told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
+    told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
+    told += [f"level {one.name} of {one.variable}" for one in model.levels]
+    if told:
+        found["model"] = "; ".join(told)
     return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})

@@ -108,17 +108,17 @@ class MeanCounts:
     def tells_all(self) -> bool:
         """Whether what is measured depends on the records only through the statistics of the model.
 
-        So it is without ties: the tables of the cliques are the statistics. With ties the statistics are sums of
-        tables, and a table of one step tells more.
+        So it is where potentials are free: the tables of the cliques are the statistics. With ties the statistics
+        are sums of tables, and a table of one step tells more; with scores of ordered states they are sums of scores.
         """
-        if isinstance(self.effects, Effects):
+        if isinstance(self.effects, Effects) or self.effects.size == self.effects.full.size:
             return True
         rows = self.evidence.possible_rows()
         if rows is None:
             return False
         if rows.shape[0] > _MOST_ROWS:
             raise ModelTooLargeError(
-                f"{rows.shape[0]:,} noisy numbers of a model with ties are more than {_MOST_ROWS:,}; measure sums "
+                f"{rows.shape[0]:,} noisy numbers of a model with ties or scores are more than {_MOST_ROWS:,}; measure sums "
                 "over the tied scopes (queries.pooled)."
             )
         missed = (self.effects.missed(row) for row in rows.toarray().astype(float))

@@ -20,7 +20,7 @@ from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_l
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import tie_matrix
+from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -143,7 +143,8 @@ class NaiveMLE:
         """The tables to match. Where only sums of them matter, cells may be negative."""
         if basis is not None and self.projection == "simplex":
             left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
-            if not evidence.specification.ties or (basis.T @ left >= 0).all():
+            model = evidence.specification
+            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
                 return left
         return pseudo_marginals(evidence, self.projection, has_own_ridges=has_own_ridges, pooled=pooled)
 
@@ -180,8 +181,8 @@ class NaiveMLE:
 
 def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
     """B of θ = Bβ, sparse: the ties'; or A' where answers leave cells open, which then are as even as may be."""
-    if evidence.specification.ties:
-        return tie_matrix(evidence.specification)
+    if evidence.specification.is_restricted:
+        return shared_basis(evidence.specification)
     rows = evidence.possible_rows() if pooled.undetermined else None
     return None if rows is None else rows.T.tocsr().astype(float)
 

@@ -154,10 +154,10 @@ class AscentMechanism[ReleaseT](
                 f"{type(self).__name__} must know the model's cliques, but the network declares none; "
                 "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
             )
-        if specification.ties:
+        if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} fits each clique's potentials by themselves, and the network ties some; "
-                "declare it without `tied`, or release sums over the tied cliques and fit those."
+                f"{type(self).__name__} fits each clique's potentials by themselves, and the network relates some; "
+                "declare it without `tied`, `ordinal` and `levels`, or release sums over the tied cliques and fit those."
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")

@@ -206,9 +206,9 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 f"{type(self).__name__} must be given no impossible cells, got {len(specification.impossible)}; "
                 "declare the variables without them."
             )
-        if specification.ties:
+        if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} must be given no ties, for it learns each coupling by itself; declare the "
+                f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by itself; declare the "
                 "variables without them, or release sums over the tied cliques and fit those."
             )
         return self._plan(

@@ -90,6 +90,11 @@ class Effects:
         return _built(tuple(map(int, cardinalities)), tuple(tuple(map(int, scope)) for scope in scopes))
 
     @property
+    def kinds(self) -> IntArray:
+        """Which coordinates have one prior scale, shape (d,): those of effects of one order."""
+        return self.orders
+
+    @property
     def size(self) -> int:
         """Number of coordinates d: the free parameters of the model."""
         return self.offsets[-1]

@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.contrast_parts import checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, parent
@@ -25,6 +26,8 @@ _DECLARED = "bayesprivmrf_cliques_declared"
 _IMPOSSIBLE = "bayesprivmrf_impossible"
 _TIES = "bayesprivmrf_ties"
 _TRANSITIONS = "bayesprivmrf_shares_transitions"
+_ORDINAL = "bayesprivmrf_ordinal"
+_LEVELS = "bayesprivmrf_levels"
 _LARGEST_EXPONENT = 600.0
 
 
@@ -34,6 +37,8 @@ def declare(
     *,
     impossible: Iterable[Mapping[Variable, Label]] = (),
     tied: Iterable[Iterable[Sequence[Variable]]] = (),
+    ordinal: Iterable[Variable] | Mapping[Variable, str | Sequence[float]] = (),
+    levels: Mapping[Variable, Mapping[str, Mapping[Label, Iterable[Label]]]] | None = None,
 ) -> DiscreteMarkovNetwork:
     """Declare a Markov random field, before any data is read.
 
@@ -51,6 +56,14 @@ def declare(
         Groups of cliques that share one table of potentials, such as ``[[("m1", "m2"), ("m2", "m3")]]``: axis by
         axis as written, over the same states in the same order. A clique that lies inside a tied one keeps a
         potential of its own.
+    ordinal
+        Variables whose states are ordered: their interactions are linear in scores, 0, 1, 2, ... or the numbers
+        given for a variable, such as ``{"age": [25, 45, 70]}``, so that two ordered variables have one parameter.
+        ``{"age": "smooth"}`` keeps the rest of the interaction, with a learned scale of its own.
+    levels
+        Larger areas that the states of a variable make up, from the coarsest level to the finest:
+        ``{"block": {"tract": {"T1": ["B1", "B2"], "T2": ["B3"]}}}``. The effects of each level have a learned scale of
+        their own.
 
     Warns
     -----
@@ -87,6 +100,8 @@ def declare(
         impossible=tuple(assignments),
         cliques_declared=cliques is not None,
         ties=tuple(listed("`tied`", tied)),
+        ordinal=checked_scores(domain, ordinal),
+        levels=checked_levels(domain, {} if levels is None else levels),
     )
     warn_of_dropped(model, given, stacklevel=2)
     return model.to_pgmpy()
@@ -131,6 +146,8 @@ def read_network(
         cliques_declared=declared,
         ties=tuple(network.graph.get(_TIES, ())),
         shares_transitions=bool(network.graph.get(_TRANSITIONS, False)),
+        ordinal=tuple(network.graph.get(_ORDINAL, ())),
+        levels=tuple(network.graph.get(_LEVELS, ())),
     )
     if warns:
         warn_of_dropped(model, scopes, stacklevel=3)
@@ -162,6 +179,8 @@ def write_network(
     if model.ties:
         network.graph[_TIES] = model.ties
         network.graph[_TRANSITIONS] = model.shares_transitions
+    network.graph.update({_ORDINAL: model.ordinal} if model.ordinal else {})
+    network.graph.update({_LEVELS: model.levels} if model.levels else {})
     return network
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import finite, number_array
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 from bayesprivmrf.model.tied_scopes import checked_ties
@@ -51,6 +52,10 @@ class ModelSpecification:
     shares_transitions
         Whether what consecutive cliques of a chain share are not potentials but the probabilities of each step
         (`markov_chain`).
+    ordinal
+        Variables whose interactions rest on scores of their states (`bayesprivmrf.model.contrast_parts`).
+    levels
+        Partitions of a variable's states into nested areas, whose effects have a scale of their own each.
 
     Raises
     ------
@@ -68,6 +73,8 @@ class ModelSpecification:
     cliques_declared: bool = True
     ties: tuple[tuple[Clique, ...], ...] = ()
     shares_transitions: bool = False
+    ordinal: tuple[Scores, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
@@ -90,6 +97,9 @@ class ModelSpecification:
         assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
         object.__setattr__(self, "ties", checked_ties(domain, self.cliques, given, self.ties))
+        object.__setattr__(self, "ordinal", checked_scores(domain, self.ordinal))
+        object.__setattr__(self, "levels", checked_levels(domain, self.levels))
+        self._refuse_mixed_parts()
         possible = self.possible
         if possible is not None:
             for position, clique in enumerate(self.cliques):
@@ -264,16 +274,52 @@ class ModelSpecification:
     def _identity(self) -> tuple[Any, ...]:
         possible = self.possible
         zeros = None if possible is None else possible.tobytes()
-        return self.domain, self.cliques, zeros, self.cliques_declared, self._sharing
+        return self.domain, self.cliques, zeros, self.cliques_declared, self.sharing
 
     @property
-    def _sharing(self) -> tuple[Any, ...]:
-        return self.ties, self.shares_transitions
+    def sharing(self) -> tuple[Any, ...]:
+        """What relates the potentials to each other: ties, scores and levels."""
+        return self.ties, self.shares_transitions, self.ordinal, self.levels
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the cliques' potentials are not free: tied, or restricted to scores."""
+        return bool(self.ties) or any(not one.is_smooth for one in self.ordinal)
+
+    def _refuse_mixed_parts(self) -> None:
+        """Raise where scores or levels meet what they cannot be combined with."""
+        scores = {one.variable: (one.values, one.is_smooth) for one in self.ordinal}
+        for level in self.levels:
+            if level.variable in scores:
+                raise ModelError(
+                    f"{level.variable!r} must have either scores or levels, and is in `ordinal` and in `levels`."
+                )
+        if self.ties and self.levels:
+            raise ModelError("a model must have either ties or levels, got both `tied` and `levels`.")
+        if self.shares_transitions and self.ordinal:
+            raise ModelError(
+                "shared transitions are probabilities without potentials, which scores could restrict; declare "
+                "the chain with share='potentials', or without `ordinal`."
+            )
+        for group in self.ties:
+            if scores and len(set(map(frozenset, group))) < len(group):
+                raise ModelError(
+                    f"the tied scopes {group!r} use one table both ways, which cannot be combined with `ordinal`; "
+                    "leave one of them out."
+                )
+            for axis in zip(*group, strict=True):
+                if len({scores.get(variable) for variable in axis}) > 1:
+                    raise ModelError(
+                        f"the variables {axis!r} share an axis of a tied table, so all of them or none must be in "
+                        "`ordinal`, with the same scores."
+                    )
 
     def __repr__(self) -> str:
         zeros = f", {len(self.impossible)} structural zeros" if self.impossible else ""
         if self.ties:
             zeros += ", shared transitions" if self.shares_transitions else ", tied potentials"
+        zeros += ", ordinal scores" if self.ordinal else ""
+        zeros += ", levels of areas" if self.levels else ""
         return (
             f"ModelSpecification({len(self.domain.variables)} variables, {len(self.cliques)} cliques, "
             f"{self.size} cells{zeros})"

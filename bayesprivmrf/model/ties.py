@@ -1,4 +1,4 @@
-r"""Potentials that several cliques share: :math:`θ = B β`.
+r"""Potentials that several cliques share, or that scores restrict: :math:`θ = B β`.
 
 A model's potentials are one table β_g for each clique that is free, one for each group of tied scopes, and one for
 each scope that was declared inside a tied one. The potential of a joint state adds up what they say,
@@ -17,6 +17,9 @@ all inner states, of the last state, and the interaction of neighbours. Where th
 other (a chain without a potential of the first state's own: first + last = inner), γ are coordinates in an
 orthonormal basis of what the distinct rows span. Thus γ are as many as the model has parameters. A standard normal
 prior of γ is one of the distinct coordinates, given the relations between them.
+
+**Scores and levels** (`bayesprivmrf.model.contrast_parts`) are orthonormal bases of an effect's parts: γ = R δ, R with
+a block for each effect, and b = M R δ.
 """
 
 from __future__ import annotations
@@ -24,17 +27,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import combinations
+from functools import cached_property, lru_cache, reduce
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.contrast_parts import parts_of
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
-__all__ = ["TiedEffects", "coordinates_of", "potential_groups", "tie_matrix"]
+__all__ = ["TiedEffects", "coordinates_of", "potential_groups", "shared_basis", "tie_matrix"]
 
 type Scope = tuple[int, ...]
 
@@ -74,11 +80,25 @@ def tie_matrix(model: ModelSpecification) -> Any:
     return csr_array((np.ones(len(row)), (row, column)), shape=(model.size, start))
 
 
+def shared_basis(model: ModelSpecification) -> Any | None:
+    """B of θ = B β, sparse, where potentials are not free, by cells of shared tables or by coordinates; else None."""
+    from scipy.sparse import csr_array
+
+    if not model.is_restricted:
+        return None
+    if not model.ordinal:
+        return tie_matrix(model)
+    coordinates = coordinates_of(model)
+    return csr_array(coordinates.potentials(np.eye(coordinates.size)).T)
+
+
 def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
     """Zero-sum coordinates of a model's potentials: those of its cliques, or of what ties leave free."""
-    if not model.ties:
-        return Effects.of(model.cardinalities, model.scopes)
-    return _tied(model.cardinalities, model.scopes, potential_groups(model))
+    full = Effects.of(model.cardinalities, model.scopes)
+    tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
+    if not (model.ordinal or model.levels):
+        return full if tied is None else tied
+    return _in_parts(model, full if tied is None else tied)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -99,6 +119,8 @@ class TiedEffects:
         A subset of variables whose effect stands for γ's ``offsets[k]:offsets[k + 1]``.
     orders
         Number of variables of each coordinate's effect, shape (d,).
+    kinds
+        Which coordinates have one prior scale, shape (d,): their order, or order and part as text.
     """
 
     full: Effects
@@ -107,6 +129,7 @@ class TiedEffects:
     subsets: tuple[Scope, ...]
     offsets: tuple[int, ...]
     orders: IntArray
+    kinds: NDArray[Any]
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -206,7 +229,47 @@ def _tied(
         matrix=matrix.tocsc()[:, order].tocsr(),
         subsets=tuple(full.subsets[owners[end - 1]] for end in ends),
         offsets=(0, *ends.tolist()),
-        orders=full.orders[np.array(stands, dtype=int)[order]],
+        orders=(orders := full.orders[np.array(stands, dtype=int)[order]]),
+        kinds=orders,
+    )
+
+
+@lru_cache(maxsize=32)
+def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> TiedEffects:
+    """The coordinates of each part of the effects that a model's scores and levels keep."""
+    from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
+
+    full = effects if isinstance(effects, Effects) else effects.full
+    parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
+    blocks, kinds, ends = [], [], [0]
+    for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
+        held = [parts[v][len(subset) > 1] for v in subset]
+        if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in held):
+            block, names = eye_array(stop - start), [""] * (stop - start)  # whatever ties have made of the effect
+        elif stop - start != math.prod(model.cardinalities[v] - 1 for v in subset):
+            raise ModelError(
+                "scores of ordered states need an interaction of their own for each tied table; declare the scopes "
+                "inside the first tied one as cliques too (markov_chain does), or leave `ordinal` out."
+            )
+        else:
+            columns, names = [], []
+            for chosen in product(*(one.items() for one in held)):
+                columns.append(reduce(kron, [csr_array(basis) for _, basis in chosen]))
+                names += [", ".join(dict.fromkeys(name for name, _ in chosen if name))] * columns[-1].shape[1]
+            block = hstack(columns)
+        blocks.append(csr_array(block))
+        kinds += [f"{len(subset)}, {name}" if name else str(len(subset)) for name in names]
+        ends.append(ends[-1] + len(names))
+    rotation = csr_array(block_diag(blocks)) if blocks else csr_array((0, 0))
+    widths = np.diff(ends)
+    return TiedEffects(
+        full=full,
+        groups=tuple((scope,) for scope in full.scopes) if isinstance(effects, Effects) else effects.groups,
+        matrix=rotation if isinstance(effects, Effects) else csr_array(effects.matrix @ rotation),
+        subsets=effects.subsets,
+        offsets=tuple(ends),
+        orders=np.repeat(np.array([len(subset) for subset in effects.subsets], dtype=int), widths),
+        kinds=np.array(kinds, dtype=str),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.contrast_parts import Level, Scores
 from bayesprivmrf.privacy import noise_from_dict
 
 __all__ = [
@@ -175,6 +176,15 @@ def model_content(model: ModelSpecification) -> dict[str, Any]:
     domain = model.domain
     tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
     shared = {"ties": tied, "shares_transitions": model.shares_transitions} if tied else {}
+    if model.ordinal:
+        shared["ordinal"] = [
+            [domain.index(one.variable), list(one.values), one.is_smooth] for one in model.ordinal
+        ]
+    if model.levels:
+        shared["levels"] = [
+            [domain.index(one.variable), one.name, [[domain.code(one.variable, s) for s in a] for a in one.areas]]
+            for one in model.levels
+        ]
     return shared | {
         "cliques": [list(scope) for scope in model.scopes],
         "impossible": [
@@ -198,8 +208,26 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
             tuple(tuple(names[v] for v in positions(scope, len(names))) for scope in group) for group in ties
         ),
         shares_transitions=bool(ties) and content.truth("shares_transitions"),
+        ordinal=tuple(_scores(one, domain) for one in content.items("ordinal")) if "ordinal" in content else (),
+        levels=tuple(_level(one, domain) for one in content.items("levels")) if "levels" in content else (),
         **declared,
     )
+
+
+def _scores(item: Any, domain: Domain) -> Scores:
+    """Return the scores of an ordered variable."""
+    place, values, is_smooth = item
+    (variable,) = positions([place], len(domain.variables))
+    return Scores(variable=domain.variables[variable], values=tuple(values), is_smooth=bool(is_smooth))
+
+
+def _level(item: Any, domain: Domain) -> Level:
+    """Return one level of a variable's areas."""
+    place, name, areas = item
+    (variable,) = positions([place], len(domain.variables))
+    states = domain.states[variable]
+    groups = tuple(tuple(states[s] for s in positions(area, len(states))) for area in areas)
+    return Level(variable=domain.variables[variable], name=str(name), areas=groups)
 
 
 def _assigned(pair: list[Any], domain: Domain) -> tuple[Any, Any]:

@@ -67,14 +67,14 @@ class EffectsPrior:
     spread_between_orders: float = SPREAD_BETWEEN_ORDERS
 
     @cached_property
-    def orders(self) -> tuple[int, ...]:
-        """Orders that occur, ascending; scale k is that of order ``orders[k]``."""
-        return tuple(np.unique(self.effects.orders).tolist())
+    def orders(self) -> tuple[int | str, ...]:
+        """Orders that occur, ascending, or orders and parts; scale k is that of ``orders[k]``."""
+        return tuple(np.unique(self.effects.kinds).tolist())
 
     @cached_property
     def levels(self) -> IntArray:
         """Position in `orders` of each coordinate's order, shape (d,)."""
-        return np.searchsorted(np.array(self.orders, dtype=int), self.effects.orders)
+        return np.unique(self.effects.kinds, return_inverse=True)[1]
 
     @property
     def expected_log_scales(self) -> FloatArray:

@@ -130,8 +130,8 @@ class Mode:
         return float(self.point[-1])
 
     @property
-    def scales(self) -> dict[int, float]:
-        """τ of each order."""
+    def scales(self) -> dict[int | str, float]:
+        """τ of each order, or of each order and part."""
         return dict(zip(self.prior.orders, np.exp(self.log_scales).tolist(), strict=True))
 
     def noise_weights(self) -> FloatArray:

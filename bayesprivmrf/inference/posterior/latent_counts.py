@@ -244,12 +244,17 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
-        if model.ties:
+        if model.is_restricted:
             return self._tied(evidence, draws)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
         name = self.formulation
         if name == "auto":
-            name = "hyper-dirichlet" if is_decomposable else "log-linear"
+            name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
+        if model.levels and name != "log-linear":
+            raise ModelError(
+                f"the {name} formulation has no effects that levels of areas could scale; use "
+                "formulation='log-linear' or 'auto', or declare the network without `levels`."
+            )
         if name == "hyper-dirichlet" and not is_decomposable:
             raise ModelError(
                 f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "

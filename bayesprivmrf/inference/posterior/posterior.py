@@ -192,7 +192,7 @@ class Posterior(Card):
             variables together, or a draw has no record with what is given.
         """
         one_of("of", of, ("population", "records"))
-        if of == "records" and self.specification.ties:
+        if of == "records" and self.specification.is_restricted:
             raise ModelError(
                 "`of='records'` needs each table's own counts, and with ties the posterior is of sums of tables; ask "
                 "of='population'."

@@ -1,0 +1,237 @@
+r"""Contrasts of a variable in parts: scores of ordered states, and levels of nested areas.
+
+The interaction of variables S in a log-linear model is :math:`e_S = (\bigotimes_{v ∈ S} Q_v) β_S` with an orthonormal
+basis :math:`Q_v` of each variable's contrasts (`bayesprivmrf.model.effects`). Whoever knows more about a variable
+than its states splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, and so splits the effect into parts
+:math:`\bigotimes_v Q_v^{k_v}`, orthogonal to each other:
+
+- **Ordered states** with scores s: the first part of an interaction is the line through the scores,
+  :math:`(s - \bar s) / \lVert s - \bar s \rVert`. Alone it is the linear-by-linear association model (Goodman 1979;
+  Agresti 2013, section 10.5): the log odds ratio of two rows and two columns is :math:`φ (s_i - s_j)(t_k - t_l)`, one
+  parameter for a pair of ordered variables, and one for each free state of the other where only one is ordered.
+  The main effect stays free. With ``"smooth"`` the rest of the basis is kept, as a second part.
+- **Levels of areas**: a partition of the states for each level, each inside the one before. The part of a level
+  holds what is constant within its areas and sums to zero within those of the level before: differences between
+  tracts, then between the block groups of a tract. Main effects are split as well.
+
+Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.effects_prior`), so that how
+much areas of a level differ is learned level by level. Parts that are left out restrict the model:
+:math:`θ = Bβ` with fewer coordinates.
+
+References
+----------
+Goodman (1979). Simple models for the analysis of association in cross-classifications having ordered categories.
+Journal of the American Statistical Association 74, 537-552.
+Agresti (2013). Categorical Data Analysis, third edition. Wiley.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.model.specification import ModelSpecification
+
+__all__ = ["Level", "Scores", "checked_levels", "checked_scores", "parts_of"]
+
+_REST = "rest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Numbers that stand for a variable's ordered states in its interactions.
+
+    Parameters
+    ----------
+    variable
+        The variable.
+    values
+        One number a state, ascending.
+    is_smooth
+        Whether what is not linear in the scores is kept, with a scale of its own.
+    """
+
+    variable: Variable
+    values: tuple[float, ...]
+    is_smooth: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A partition of a variable's states into larger areas.
+
+    Parameters
+    ----------
+    variable
+        The variable.
+    name
+        Name of the level, such as ``"tract"``.
+    areas
+        States of each area.
+    """
+
+    variable: Variable
+    name: str
+    areas: tuple[tuple[Label, ...], ...]
+
+
+def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
+    """Scores of ordered variables as `declare` takes them: a list of variables, or a mapping to what each has."""
+    if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
+        given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
+    items = given.items() if isinstance(given, Mapping) else [(v, "linear") for v in listed("`ordinal`", given)]
+    found: dict[Variable, Scores] = {}
+    for name, form in items:
+        variable = domain.variables[domain.index(name)]
+        count = len(domain.states_of(variable))
+        kind, values = form if isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)} else (form, None)
+        if not isinstance(kind, str):
+            kind, values = "linear", kind
+        if kind not in ("linear", "smooth"):
+            raise ModelError(
+                f"`ordinal` of {variable!r} must be 'linear', 'smooth' or one number a state, got {kind!r}."
+            )
+        numbers = range(count) if values is None else listed(f"the scores of {variable!r}", values)
+        scores = _numbers(variable, numbers, count)
+        if variable in found:
+            raise ModelError(f"`ordinal` must name each variable once, got {variable!r} twice.")
+        found[variable] = Scores(variable=variable, values=scores, is_smooth=kind == "smooth")
+    return tuple(found[v] for v in domain.variables if v in found)
+
+
+def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
+    try:
+        scores = np.array(list(given), dtype=float)
+    except (TypeError, ValueError):
+        scores = np.full(1, np.nan)
+    if scores.shape != (count,) or not np.isfinite(scores).all() or (np.diff(scores) <= 0).any():
+        raise ModelError(
+            f"the scores of {variable!r} must be {count} finite numbers, one a state, ascending; leave them out for "
+            "0, 1, 2, ..., or declare the states in their order."
+        )
+    return tuple(scores.tolist())
+
+
+def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
+    """Levels as `declare` takes them: ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
+    if isinstance(given, tuple) and all(isinstance(one, Level) for one in given):
+        nested: dict[Variable, dict[str, Any]] = {}
+        for one in given:
+            nested.setdefault(one.variable, {})[one.name] = dict(enumerate(one.areas))
+        given = nested
+    if not isinstance(given, Mapping):
+        raise ModelError(
+            f"`levels` must be a mapping such as {{'block': {{'tract': {{'T1': ['B1', 'B2']}}}}}}, got "
+            f"{type(given).__name__}."
+        )
+    found = []
+    for name, levels in given.items():
+        variable = domain.variables[domain.index(name)]
+        if not isinstance(levels, Mapping):
+            raise ModelError(
+                f"`levels` of {variable!r} must map the name of a level to its areas, got {type(levels).__name__}."
+            )
+        coarser = np.zeros(len(domain.states_of(variable)), int)
+        for level, areas in levels.items():
+            codes = _partition(domain, variable, level, areas)
+            if len({*zip(coarser, codes, strict=True)}) > len(set(codes.tolist())):
+                raise ModelError(
+                    f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before "
+                    "it; give levels from the coarsest to the finest."
+                )
+            coarser = codes
+            states = domain.states_of(variable)
+            groups = tuple(
+                tuple(states[s] for s in np.flatnonzero(codes == k)) for k in range(int(codes.max()) + 1)
+            )
+            found.append(Level(variable=variable, name=str(level), areas=groups))
+    return tuple(found)
+
+
+def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
+    """Area of each state."""
+    if not isinstance(areas, Mapping) or not areas:
+        raise ModelError(
+            f"the level {level!r} of {variable!r} must map each area to its states, got {type(areas).__name__}."
+        )
+    codes = np.full(len(domain.states_of(variable)), -1)
+    for place, (area, states) in enumerate(areas.items()):
+        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states)]
+        if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
+            raise ModelError(
+                f"the level {level!r} of {variable!r} must hold every state in one area, and none in two; area "
+                f"{area!r} is empty or holds a state again."
+            )
+        codes[members] = place
+    if (codes < 0).any():
+        missing = domain.states_of(variable)[int(np.flatnonzero(codes < 0)[0])]
+        raise ModelError(
+            f"the level {level!r} of {variable!r} must hold every state in one area, and {missing!r} is in none."
+        )
+    return codes
+
+
+def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+    """Parts of a variable's contrasts in its main effect and in its interactions.
+
+    Parameters
+    ----------
+    model
+        The model.
+    variable
+        Position of the variable.
+
+    Returns
+    -------
+    main, joint : dict
+        A part's name and its orthonormal basis in Helmert's coordinates, shape (K - 1, d); "" where there is one part
+        and nothing to tell apart.
+    """
+    name, count = model.domain.variables[variable], model.cardinalities[variable]
+    whole = {"": np.eye(count - 1)}
+    levels = [level for level in model.levels if level.variable == name]
+    if levels:
+        parts = _nested(model.domain, levels)
+        return parts, parts
+    scores = next((one for one in model.ordinal if one.variable == name), None)
+    if scores is None or count < 2:
+        return whole, whole
+    line = contrasts(count).T @ np.array(scores.values)  # of sum zero: contrasts do not see the mean
+    line /= np.linalg.norm(line)
+    if not scores.is_smooth:
+        return whole, {"": line[:, np.newaxis]}
+    basis = np.linalg.qr(np.column_stack([line, np.eye(count - 1)]))[0]
+    rest = {_REST: basis[:, 1 : count - 1]} if count > 2 else {}
+    return whole, {"linear": line[:, np.newaxis]} | rest
+
+
+def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
+    """Orthonormal bases of what each level adds, the variable's own states last."""
+    variable = levels[0].variable
+    count = len(domain.states_of(variable))
+    known, parts = np.ones((count, 1)), {}
+    indicators = {level.name: _indicators(domain, level) for level in levels}
+    for name, columns in (indicators | {str(variable): np.eye(count)}).items():
+        held = np.linalg.qr(known)[0]
+        left, sizes, _ = np.linalg.svd(columns - held @ (held.T @ columns), full_matrices=False)
+        new = left[:, sizes > 1e-9]
+        if new.shape[1]:
+            parts[name] = contrasts(count).T @ new
+        known = np.column_stack([held, new])
+    return parts or {"": np.zeros((count - 1, 0))}
+
+
+def _indicators(domain: Domain, level: Level) -> FloatArray:
+    columns = np.zeros((len(domain.states_of(level.variable)), len(level.areas)))
+    for place, area in enumerate(level.areas):
+        columns[[domain.code(level.variable, label) for label in area], place] = 1.0
+    return columns
