@@ -68,8 +68,8 @@ class CGM(EMSettings):
             )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(
-                "CGM fits tied or scored potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, NoiseAwareMAP "
-                "or LatentCounts."
+                "CGM fits tied or scored potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, "
+                "NoiseAwareMAP or LatentCounts."
             )
         if self.e_step != "nlbp":
             return

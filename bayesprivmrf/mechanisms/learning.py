@@ -208,8 +208,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             )
         if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by itself; declare the "
-                "variables without them, or release sums over the tied cliques and fit those."
+                f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by "
+                "itself; declare the variables without them, or release sums over the tied cliques and fit those."
             )
         return self._plan(
             LearningPlan(

@@ -88,12 +88,16 @@ def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
     """Scores of ordered variables as `declare` takes them: a list of variables, or a mapping to what each has."""
     if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
         given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
-    items = given.items() if isinstance(given, Mapping) else [(v, "linear") for v in listed("`ordinal`", given)]
+    items = (
+        given.items() if isinstance(given, Mapping) else [(v, "linear") for v in listed("`ordinal`", given)]
+    )
     found: dict[Variable, Scores] = {}
     for name, form in items:
         variable = domain.variables[domain.index(name)]
         count = len(domain.states_of(variable))
-        kind, values = form if isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)} else (form, None)
+        kind, values = (
+            form if isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)} else (form, None)
+        )
         if not isinstance(kind, str):
             kind, values = "linear", kind
         if kind not in ("linear", "smooth"):

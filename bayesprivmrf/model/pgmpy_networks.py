@@ -62,8 +62,8 @@ def declare(
         ``{"age": "smooth"}`` keeps the rest of the interaction, with a learned scale of its own.
     levels
         Larger areas that the states of a variable make up, from the coarsest level to the finest:
-        ``{"block": {"tract": {"T1": ["B1", "B2"], "T2": ["B3"]}}}``. The effects of each level have a learned scale of
-        their own.
+        ``{"block": {"tract": {"T1": ["B1", "B2"], "T2": ["B3"]}}}``. The effects of each level have a learned scale
+        of their own.
 
     Warns
     -----

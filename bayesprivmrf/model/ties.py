@@ -18,8 +18,8 @@ other (a chain without a potential of the first state's own: first + last = inne
 orthonormal basis of what the distinct rows span. Thus γ are as many as the model has parameters. A standard normal
 prior of γ is one of the distinct coordinates, given the relations between them.
 
-**Scores and levels** (`bayesprivmrf.model.contrast_parts`) are orthonormal bases of an effect's parts: γ = R δ, R with
-a block for each effect, and b = M R δ.
+**Scores and levels** (`bayesprivmrf.model.contrast_parts`) are orthonormal bases of an effect's parts: γ = R δ, R
+with a block for each effect, and b = M R δ.
 """
 
 from __future__ import annotations
@@ -245,7 +245,10 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
         held = [parts[v][len(subset) > 1] for v in subset]
         if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in held):
-            block, names = eye_array(stop - start), [""] * (stop - start)  # whatever ties have made of the effect
+            block, names = (
+                eye_array(stop - start),
+                [""] * (stop - start),
+            )  # whatever ties have made of the effect
         elif stop - start != math.prod(model.cardinalities[v] - 1 for v in subset):
             raise ModelError(
                 "scores of ordered states need an interaction of their own for each tied table; declare the scopes "

@@ -182,7 +182,11 @@ def model_content(model: ModelSpecification) -> dict[str, Any]:
         ]
     if model.levels:
         shared["levels"] = [
-            [domain.index(one.variable), one.name, [[domain.code(one.variable, s) for s in a] for a in one.areas]]
+            [
+                domain.index(one.variable),
+                one.name,
+                [[domain.code(one.variable, s) for s in a] for a in one.areas],
+            ]
             for one in model.levels
         ]
     return shared | {
@@ -208,7 +212,9 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
             tuple(tuple(names[v] for v in positions(scope, len(names))) for scope in group) for group in ties
         ),
         shares_transitions=bool(ties) and content.truth("shares_transitions"),
-        ordinal=tuple(_scores(one, domain) for one in content.items("ordinal")) if "ordinal" in content else (),
+        ordinal=tuple(_scores(one, domain) for one in content.items("ordinal"))
+        if "ordinal" in content
+        else (),
         levels=tuple(_level(one, domain) for one in content.items("levels")) if "levels" in content else (),
         **declared,
     )

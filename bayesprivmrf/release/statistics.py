@@ -100,7 +100,9 @@ class NoisyStatistics(Released):
 
     @property
     def _version(self) -> int:
-        return max(self.format_version, TIED_VERSION) if any(self.specification.sharing) else self.format_version
+        return (
+            max(self.format_version, TIED_VERSION) if any(self.specification.sharing) else self.format_version
+        )
 
     def _check_promises(self, names: Sequence[str]) -> None:
         """Check the total, and that guarantee, noise and total do not contradict each other."""
