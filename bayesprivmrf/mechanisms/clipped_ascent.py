@@ -157,8 +157,8 @@ class AscentMechanism[ReleaseT](
         if any(specification.sharing):
             raise ModelError(
                 f"{type(self).__name__} fits each clique's potentials by themselves, and the network relates some; "
-                "declare it without `tied`, `ordinal` and `levels`, or release sums over the tied cliques and "
-                "fit those."
+                "declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
+                "release sums over the tied cliques and fit those."
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")

@@ -1,5 +1,6 @@
 """Scores of ordered states and levels of areas, against independent fits and sums over all joint states."""
 
+import warnings
 from itertools import pairwise, product
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
@@ -313,3 +315,27 @@ def test_data_travel_from_a_mechanism_to_an_interval():
     release = LaplaceStatistics(epsilon=1.0).release(pair(ordinal=["b", 0]), data, rng=1)
     solution = bpm.NoiseAwareMAP().fit(release)
     assert solution.interval(["b", 0])["lower"].notna().all()
+
+
+def test_tables_that_contradict_scores_are_said_and_others_are_not():
+    network = pair(ordinal=["b", 0])
+    _, effects, _, _, _ = drawn(network, 1)
+    rng, scores = np.random.default_rng(3), []
+    for index in range(40):
+        logs = effects.potentials(0.5 * rng.normal(size=effects.size))
+        is_wrong = index % 2 == 1
+        logs = logs + is_wrong * rng.normal(size=12)
+        law = np.exp(logs) / np.exp(logs).sum()
+        noisy = rng.multinomial(5000, law) + np.rint(rng.laplace(scale=2, size=12))
+        release = tables_of(network, noisy, Laplace(2.0))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = bpm.NoiseAwareMAP().fit(release)
+        is_alarmed = any("contradicts the model" in str(one.message) for one in caught)
+        assert is_alarmed == (fit.status is Status.NOT_TRUSTED) == (fit.stats["misfit"] > 4)
+        scores.append(fit.stats["misfit"])
+    right, wrong = np.array(scores[::2]), np.array(scores[1::2])
+    # of mean 0 and deviation 1 where the model holds: level 1e-3
+    assert abs(right.mean()) < 3.3 / np.sqrt(20)
+    assert right.max() < 5
+    assert (wrong > 4).mean() >= 0.9

@@ -17,6 +17,7 @@ from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import LARGEST_ERROR, interval_of_log_odds, standard_errors
+from bayesprivmrf.inference.noise_aware.misfit import MISFIT, misfit_of
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -176,6 +177,9 @@ class NoiseAwareMAP:
 
         Warns
         -----
+        NoiseWarning
+            What was measured contradicts ties or scores; or noise drowns a chain's transitions. The fit is
+            ``not_trusted``.
         ForecastWarning
             The search is forecast to take longer than a minute, as on a table of a million cells.
         """
@@ -200,12 +204,24 @@ class NoiseAwareMAP:
             "trust_in_evidence": mode.trust,
             "log_evidence": mode.log_evidence,
         }
+        status = final_status(mode.status, evidence, model, potentials, self.inference)
+        if (misfit := misfit_of(mode)) is not None:
+            stats["misfit"] = misfit
+            if misfit > MISFIT:
+                status = Status.NOT_TRUSTED
+                warnings.warn(
+                    f"what was measured contradicts the model ({stats['model']}): the residuals' sum of squares is "
+                    f"{misfit:.0f} standard deviations too large, and intervals are wrong; declare smooth scores, or "
+                    "fewer ties or scores.",
+                    NoiseWarning,
+                    stacklevel=3,
+                )
         return NoiseAwareSolution(
             specification=model,
             potentials=model.tables(potentials),
             method=self.method,
             references=("cgm", "evidence"),
-            status=final_status(mode.status, evidence, model, potentials, self.inference),
+            status=status,
             stats=stats,
             inference=self.inference,
             is_simulated=evidence.is_simulated,

@@ -22,6 +22,7 @@ from bayesprivmrf.inference.posterior.names import dimension_names, state_labels
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import coordinates_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -112,7 +113,7 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
         dataset["total"] = (_DRAWN, finished.total)
         dataset["total"].attrs["units"] = "records"
     if finished.scales is not None:
-        orders = np.arange(1, finished.scales.shape[-1] + 1)
+        orders = np.unique(coordinates_of(model).kinds)
         dataset = dataset.assign_coords(order=("order", orders))
         dataset["scale"] = ((*_DRAWN, "order"), finished.scales)
     dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
