@@ -15,8 +15,9 @@ import numpy as np
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.agreement import agreed_total
+from bayesprivmrf.inference.joint_model import joint_specification
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
-from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery
@@ -226,10 +227,12 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     ArgumentError
         Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
-        The releases differ in their variables or states, or in a public total.
+        The releases differ in the states of a shared variable, or in a public total.
 
     Warns
     -----
+    DeclarationWarning
+        No shared variable links some of the releases.
     GuaranteeWarning
         Their guarantees are of different units or neighbouring relations.
     """
@@ -245,7 +248,7 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     _refuse_repeats(given)
     if needs_kernel:
         _refuse_unknown_kernels(given)
-    model = _joint_specification(given)
+    model = joint_specification(given)
     scopes, queries = _measured(given, model)
     total, error = _pooled_total(given)
     supported = supported_cells(model)
@@ -374,41 +377,6 @@ def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
         stacklevel=5,
     )
     return note
-
-
-def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
-    first = releases[0].specification
-    if len(releases) == 1:
-        return first
-    for release in releases[1:]:
-        _refuse_other_domain(first.domain, release.specification.domain)
-        if release.specification._sharing != first._sharing:
-            raise ModelError(
-                "releases that are fitted jointly must share the same potentials or transitions; declare the same "
-                "ties for every release."
-            )
-    return ModelSpecification(
-        domain=first.domain,
-        cliques=tuple(clique for release in releases for clique in release.specification.cliques),
-        impossible=tuple(zero for release in releases for zero in release.specification.impossible),
-        ties=first.ties,
-        shares_transitions=first.shares_transitions,
-    )
-
-
-def _refuse_other_domain(first: Domain, other: Domain) -> None:
-    remedy = "declare the same variables and states, in the same order, for every release."
-    if first.variables != other.variables:
-        raise ModelError(
-            f"releases that are fitted jointly must have the same variables, got {list(first.variables)!r} "
-            f"and {list(other.variables)!r}; {remedy}"
-        )
-    for variable in first.variables:
-        if first.states_of(variable) != other.states_of(variable):
-            raise ModelError(
-                f"releases that are fitted jointly must have the same states of {variable!r}, got "
-                f"{list(first.states_of(variable))!r} and {list(other.states_of(variable))!r}; {remedy}"
-            )
 
 
 def supported_cells(model: ModelSpecification) -> np.ndarray | None:
