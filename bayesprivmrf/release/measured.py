@@ -100,7 +100,10 @@ class NoisyMeasurements(NoisyStatistics):
         """Return each measurement's own estimate of the number of records, of those that tell it."""
         sums, precisions = [], []
         parts: dict[Any, list[int]] = {}
+        is_within = [law.kernel == "within" for law in self.noise]  # a midpoint is no estimate
         for position, query in enumerate(self.bound):
+            if is_within[position]:
+                continue
             if query.total_weights is None and len(query.scopes) == 1:
                 parts.setdefault(query.scopes[0], []).append(position)
         for together in parts.values():
@@ -108,7 +111,7 @@ class NoisyMeasurements(NoisyStatistics):
                 sums.append(found[0])
                 precisions.append(found[1])
         for query, law, (start, stop) in zip(self.bound, self.noise, pairwise(self._offsets), strict=True):
-            if (weights := query.total_weights) is None:
+            if (weights := query.total_weights) is None or law.kernel == "within":
                 continue
             squares = float(weights[self.informative[start:stop]] @ weights[self.informative[start:stop]])
             total = float(weights @ self.answers[start:stop])
