@@ -12,7 +12,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
 from bayesprivmrf.noise.laws import named_law
-from bayesprivmrf.readers.columns import number_of
+from bayesprivmrf.readers.columns import is_misread, number_of
 from bayesprivmrf.release.given import law_of_variance
 
 __all__ = ["family", "law_of_deviation", "stated_laws", "values_and_laws"]
@@ -187,7 +187,7 @@ def _is_number(text: str) -> bool:
 
 def _number(what: str, value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if is_misread(value) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:

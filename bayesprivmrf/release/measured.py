@@ -24,6 +24,10 @@ from bayesprivmrf.release.written_queries import query_content, restored_query
 __all__ = ["NoisyMeasurements", "of_measurements"]
 
 
+class _NoTablesError(ModelError, AttributeError):
+    """The release has no `tables`, which ``hasattr`` must be able to ask."""
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoisyMeasurements(NoisyStatistics):
     """Noisy answers to queries, which are read by the estimators that read noisy tables.
@@ -55,7 +59,7 @@ class NoisyMeasurements(NoisyStatistics):
 
     def __getattr__(self, name: str) -> Any:
         if name == "tables":
-            raise ModelError(
+            raise _NoTablesError(
                 "this release holds answers to queries, and not a table of each clique; read `measurements`."
             )
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")

@@ -101,3 +101,10 @@ def test_shared_potentials_are_those_of_every_release():
     other = noisy(more, np.array([80.0, 90, 110, 120]), q.table(first, "sex"))
     with pytest.raises(ModelError, match="declare the same ties for every release"):
         gather([whole, other])
+
+
+def test_a_release_of_queries_says_that_it_has_no_tables():
+    release = noisy(FIRST, COUNTS[:6], q.parities(2))
+    assert not hasattr(release, "tables")
+    with pytest.raises(ModelError, match="read `measurements`"):
+        release.tables  # noqa: B018

@@ -241,3 +241,12 @@ def test_withheld_counts_have_the_probability_of_their_bounds():
             read_counts(network, rows, withheld=bad, **known)
     with pytest.raises(DataError, match="must be finite numbers"):
         read_counts(network, rows, **known)
+
+
+@pytest.mark.parametrize("value", [True, "1_0", np.True_])
+def test_what_only_python_takes_for_a_number_is_refused(value):
+    network = bpm.declare({"a": ["n", "y"]}, [("a",)])
+    with pytest.raises(DataError, match="must be finite numbers"):
+        read_counts(network, {"a": ["n", "y"], "value": [value, 5]}, noise=Laplace(2.0))
+    with pytest.raises(ArgumentError, match="`scale` must be a finite number"):
+        read_counts(network, {"a": ["n", "y"], "value": [3, 5], "scale": [value, 5]}, noise="laplace")
