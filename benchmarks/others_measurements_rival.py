@@ -59,7 +59,11 @@ triples = [
 ]
 rng = np.random.default_rng(arguments.seed)
 triples = [triples[i] for i in sorted(rng.permutation(len(triples))[:TRIPLES])]
-found = {"names": np.array(list(frame.columns), dtype=str), "shape": np.array(domain.shape), "triples": np.array(triples, dtype=str)}
+found = {
+    "names": np.array(list(frame.columns), dtype=str),
+    "shape": np.array(domain.shape),
+    "triples": np.array(triples, dtype=str),
+}
 for place, one in enumerate(singles + pairs):
     found[f"clique_{place}"] = np.array(one.clique, dtype=str)
     found[f"values_{place}"] = np.asarray(one.noisy_measurement)

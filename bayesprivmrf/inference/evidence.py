@@ -15,8 +15,9 @@ import numpy as np
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.agreement import agreed_total
+from bayesprivmrf.inference.joint_model import joint_specification
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
-from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery
@@ -27,6 +28,9 @@ __all__ = ["Evidence", "Inference", "gather", "require_inference", "supported_ce
 
 _CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
+
+BOUNDS = "use LatentCounts on a model of one clique over all variables"
+"""What to do with counts within bounds that an estimator does not take."""
 
 type Inference = Literal["exact", "loopy"]
 
@@ -157,6 +161,11 @@ class Evidence:
         """Repeat one number a table over the table's cells, shape (size,)."""
         return np.repeat(np.asarray(per_table, dtype=float), np.diff(self.offsets))
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether some number is known only within bounds."""
+        return any(law.kernel == "within" for law in self.noise)
+
     @cached_property
     def is_absolute(self) -> np.ndarray:
         """Whether the kernel of each cell's noise is absolute, rather than square, shape (size,)."""
@@ -210,7 +219,12 @@ class Evidence:
         return rows[self.is_exact], self.noisy_counts[self.is_exact]
 
 
-def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool = True) -> Evidence:
+def gather(
+    releases: NoisyStatistics | Sequence[NoisyStatistics],
+    *,
+    needs_kernel: bool = True,
+    takes_bounds: bool = False,
+) -> Evidence:
     """Evidence of one release, or of several of one population.
 
     Parameters
@@ -220,16 +234,20 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     needs_kernel
         Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
         variance, density or score may say no.
+    takes_bounds
+        Whether it takes counts that are known only within bounds.
 
     Raises
     ------
     ArgumentError
         Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
-        The releases differ in their variables or states, or in a public total.
+        The releases differ in the states of a shared variable, or in a public total.
 
     Warns
     -----
+    DeclarationWarning
+        No shared variable links some of the releases.
     GuaranteeWarning
         Their guarantees are of different units or neighbouring relations.
     """
@@ -245,7 +263,11 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
     _refuse_repeats(given)
     if needs_kernel:
         _refuse_unknown_kernels(given)
-    model = _joint_specification(given)
+    if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
+        raise ArgumentError(
+            f"this estimator takes no counts within bounds, whose midpoint estimates nothing; {BOUNDS}."
+        )
+    model = joint_specification(given)
     scopes, queries = _measured(given, model)
     total, error = _pooled_total(given)
     supported = supported_cells(model)
@@ -269,10 +291,12 @@ def gather(releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kerne
         guarantees=_unlike_guarantees(given),
     )
     evidence = _agreeing(evidence)
-    if queries is not None and math.isinf(evidence.total_standard_error):
+    needs_total = queries is not None or evidence.has_bounds
+    if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(
             "the number of records must be told by a release of queries, but none of these tells it; measure a "
-            "table, the empty parity or a coarsening into one group, or pass `total=` where the number is public."
+            "table, the empty parity or a coarsening into one group (counts within bounds do not tell it), or pass "
+            "`total=` where the number is public."
         )
     return evidence
 
@@ -349,7 +373,7 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
 def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
     """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
     for law in {law.name: law for release in releases for law in release.noise}.values():
-        if law.kernel not in ("absolute", "square") or not hasattr(law, "scale"):
+        if law.kernel not in ("absolute", "square", "within") or not hasattr(law, "scale"):
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
                 f"square, got the law {law.name!r}, whose `kernel` and `scale` say neither; use "
@@ -374,43 +398,6 @@ def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
         stacklevel=5,
     )
     return note
-
-
-def _joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
-    first = releases[0].specification
-    if len(releases) == 1:
-        return first
-    for release in releases[1:]:
-        _refuse_other_domain(first.domain, release.specification.domain)
-        if release.specification.sharing != first.sharing:
-            raise ModelError(
-                "releases that are fitted jointly must share the same potentials or transitions; declare the same "
-                "ties, scores and levels for every release."
-            )
-    return ModelSpecification(
-        domain=first.domain,
-        cliques=tuple(clique for release in releases for clique in release.specification.cliques),
-        impossible=tuple(zero for release in releases for zero in release.specification.impossible),
-        ties=first.ties,
-        shares_transitions=first.shares_transitions,
-        ordinal=first.ordinal,
-        levels=first.levels,
-    )
-
-
-def _refuse_other_domain(first: Domain, other: Domain) -> None:
-    remedy = "declare the same variables and states, in the same order, for every release."
-    if first.variables != other.variables:
-        raise ModelError(
-            f"releases that are fitted jointly must have the same variables, got {list(first.variables)!r} "
-            f"and {list(other.variables)!r}; {remedy}"
-        )
-    for variable in first.variables:
-        if first.states_of(variable) != other.states_of(variable):
-            raise ModelError(
-                f"releases that are fitted jointly must have the same states of {variable!r}, got "
-                f"{list(first.states_of(variable))!r} and {list(other.states_of(variable))!r}; {remedy}"
-            )
 
 
 def supported_cells(model: ModelSpecification) -> np.ndarray | None:

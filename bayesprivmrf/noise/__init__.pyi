@@ -1,4 +1,13 @@
-from .laws import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoiseLaw, NoNoise, noise_from_dict
+from .laws import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NoiseLaw,
+    NoNoise,
+    Within,
+    noise_from_dict,
+)
 from .secure import SecureNoise, noise_source
 from .source import NoiseSource, SimulatedNoise
 
@@ -12,6 +21,7 @@ __all__ = [
     "NoiseSource",
     "SecureNoise",
     "SimulatedNoise",
+    "Within",
     "noise_from_dict",
     "noise_source",
 ]

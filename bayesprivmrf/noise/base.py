@@ -21,7 +21,7 @@ __all__ = ["REGISTRY", "Kernel", "NoiseLaw", "ScaledLaw", "Words", "refuse_law"]
 REGISTRY: dict[str, type[NoiseLaw]] = {}
 """Every noise law that was defined, by the name that files call it."""
 
-type Kernel = Literal["absolute", "square"]
+type Kernel = Literal["absolute", "square", "within"]
 
 type Words = Callable[[int], np.ndarray]
 """Source of randomness: as many independent uniform uint64 as it is asked for."""
@@ -44,10 +44,13 @@ class NoiseLaw(ABC):
         Whether the noise is of whole numbers.
     kernel
         ``"absolute"``: the log density is :math:`-|r|/b` plus a constant, with b the law's `scale`. ``"square"``: it
-        is :math:`-r^2/(2 s^2)` plus a constant, with s the law's `scale`, or the law is the limit s = 0. None:
-        neither. Estimators whose formulas rest on one of the two refuse a law that has neither.
+        is :math:`-r^2/(2 s^2)` plus a constant, with s the law's `scale`, or the law is the limit s = 0.
+        ``"within"``: it is that of a value known only within bounds (`Within`). None: none of them. Estimators
+        whose formulas rest on one of them refuse a law of another.
     scale
         b or s, records. A law without a kernel needs none.
+    half_width
+        Half the distance of the bounds, records, of a law whose kernel is ``"within"``; no other has it.
     """
 
     __slots__ = ()
@@ -55,6 +58,7 @@ class NoiseLaw(ABC):
     is_discrete: ClassVar[bool] = False
     kernel: ClassVar[Kernel | None] = None
     scale: float
+    half_width: float
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register a law under its name, so that files find it."""
@@ -73,6 +77,16 @@ class NoiseLaw(ABC):
     @abstractmethod
     def variance(self) -> float:
         """Variance, in records squared; exact up to rounding."""
+
+    @property
+    def base_law(self) -> NoiseLaw:
+        """The law of the noise that stands behind bounds; the law itself where there are no bounds."""
+        return self
+
+    @property
+    def hides(self) -> bool:
+        """Whether it hides the count; what was given without noise protects nobody."""
+        return self.variance > 0
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise.base import REGISTRY, NoiseLaw
 from bayesprivmrf.noise.continuous import Gaussian, Laplace
 from bayesprivmrf.noise.discrete import DiscreteGaussian, DiscreteLaplace, NoNoise
+from bayesprivmrf.noise.within import Within
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -19,6 +20,7 @@ __all__ = [
     "Laplace",
     "NoNoise",
     "NoiseLaw",
+    "Within",
     "named_law",
     "noise_from_dict",
 ]

@@ -7,6 +7,7 @@ from bayesprivmrf.noise import (
     Laplace,
     NoiseLaw,
     NoNoise,
+    Within,
     noise_from_dict,
 )
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
@@ -38,6 +39,7 @@ __all__ = [
     "PerturbationConstants",
     "PrivacyGuarantee",
     "Schedule",
+    "Within",
     "calibrated_noise",
     "compose",
     "noise_from_dict",

@@ -101,7 +101,7 @@ class BoundQuery:
         Whole numbers, sparse, shape (rows, cells): a row for each measured number; the columns are the cells of the
         scopes, scope after scope, each in C order of its axes and of the declared states.
     asked_of
-        The model that the rows are those of, where a larger one of the same variables took its place.
+        The model that the rows are those of, where a larger one took its place.
     """
 
     query: Query

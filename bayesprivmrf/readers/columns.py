@@ -12,7 +12,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.model.domain import listed
 
-__all__ = ["columns_of", "csv_columns", "near", "number_of", "or_near"]
+__all__ = ["columns_of", "csv_columns", "is_misread", "near", "number_of", "or_near"]
 
 type Columns = dict[str, Sequence[Any]]
 
@@ -95,6 +95,11 @@ def _bare(name: str) -> str:
     return "".join(letter for letter in str(name).casefold() if letter.isalnum())
 
 
+def is_misread(value: Any) -> bool:
+    """Whether Python takes for a number what no file means as one: a truth value, or digits parted by ``_``."""
+    return type(value).__name__ in {"bool", "bool_"} or (isinstance(value, str) and "_" in value)
+
+
 def number_of(what: str, value: Any) -> float:
     """Return a finite number.
 
@@ -104,7 +109,7 @@ def number_of(what: str, value: Any) -> float:
         It is none; the message does not show it.
     """
     try:
-        number = float(value)
+        number = float("nan") if is_misread(value) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not abs(number) < float("inf"):

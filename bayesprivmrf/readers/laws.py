@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.noise import NoiseLaw, NoNoise
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
 from bayesprivmrf.noise.laws import named_law
+from bayesprivmrf.readers.columns import is_misread, number_of
 from bayesprivmrf.release.given import law_of_variance
 
-__all__ = ["family", "law_of_deviation", "stated_laws"]
+__all__ = ["family", "law_of_deviation", "stated_laws", "values_and_laws"]
 
 _AGREE = 1e-3
 """How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded."""
@@ -102,6 +106,43 @@ def stated_laws(
     return laws
 
 
+def values_and_laws(
+    entries: Sequence[Any], laws: Sequence[NoiseLaw], withheld: Mapping[Any, Any] | None
+) -> tuple[FloatArray, list[NoiseLaw]]:
+    """Return the number and law of each row; of a withheld one the midpoint of its bounds, and their law.
+
+    Raises
+    ------
+    ArgumentError
+        `withheld` does not map marks, which are no numbers, to a pair of bounds.
+    DataError
+        An entry is neither a number nor a mark.
+    """
+    if withheld is not None and not isinstance(withheld, Mapping):
+        raise ArgumentError(
+            f"`withheld` must map marks to bounds, such as {{'<10': (0, 9)}}, got a {type(withheld).__name__}."
+        )
+    bounds = {str(mark).strip(): pair for mark, pair in (withheld or {}).items()}
+    for mark, pair in bounds.items():
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or _is_number(mark):
+            raise ArgumentError(
+                f"`withheld` must map marks that are no numbers to pairs of bounds, such as {{'<10': (0, 9)}}, got "
+                f"{mark!r} and a {type(pair).__name__}."
+            )
+    values, found = [], []
+    for entry, law in zip(entries, laws, strict=True):
+        pair = bounds.get(str(entry).strip())
+        if pair is None:
+            values.append(number_of("the entries of `value`", entry))
+            found.append(law)
+            continue
+        lower, upper = pair
+        value, own = Within.between(lower, upper, law)
+        values.append(value)
+        found.append(own)
+    return np.array(values), found
+
+
 def _law(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
     has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
     if not has_scale and not has_variance:
@@ -137,9 +178,16 @@ def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
+
+
 def _number(what: str, value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if is_misread(value) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:

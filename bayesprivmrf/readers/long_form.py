@@ -15,8 +15,8 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.readers.columns import columns_of, near, number_of, or_near
-from bayesprivmrf.readers.laws import stated_laws
+from bayesprivmrf.readers.columns import columns_of, near, or_near
+from bayesprivmrf.readers.laws import stated_laws, values_and_laws
 from bayesprivmrf.readers.scopes import query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import by_law
@@ -39,6 +39,7 @@ def read_counts(
     groups: Mapping[Variable, _Level | Sequence[_Level]] | None = None,
     columns: Mapping[Any, str] | None = None,
     everything: str = "*",
+    withheld: Mapping[Any, tuple[int, int]] | None = None,
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
@@ -63,6 +64,12 @@ def read_counts(
         What the file calls a variable or one of the columns above, where it has another name.
     everything
         The entry that says that a variable is summed over.
+    withheld
+        Entries of ``value`` that stand for a count which was withheld, each with the least and the largest number
+        that it may stand for, both included: ``{"<10": (0, 9)}``. Where noise of whole numbers was added before,
+        noisy counts may be negative, so that the least is one that the noise does not reach, such as -1000; the
+        row's law is that noise, or ``none``. `LatentCounts` reads such a release on a model of one clique
+        (`bayesprivmrf.noise.Within`).
     guarantee
         What the publisher promised, if anything. This library cannot vouch for it.
     total
@@ -71,7 +78,7 @@ def read_counts(
     Raises
     ------
     ArgumentError
-        A law is not stated, or lacks its parameter; or groups are no partition.
+        A law is not stated, or lacks its parameter; groups are no partition; or bounds of withheld counts are none.
     DataError
         A column is missing, a cell is missing or repeated, or a value is no number.
     ModelError
@@ -99,10 +106,10 @@ def read_counts(
     count = len(held["value"])
     if not count:
         raise DataError("the noisy counts must have a row at least, got none.")
-    values = np.array([number_of("the entries of `value`", value) for value in held["value"]])
     laws = stated_laws(
         count, noise, names=held.get("law"), scales=held.get("scale"), variances=held.get("variance")
     )
+    values, laws = values_and_laws(held["value"], laws, withheld)
     levels = _levels(model, groups)
     places = {
         v: _places(model, v, held[v], levels.get(v, []), everything)
@@ -245,6 +252,7 @@ def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: 
         raise DataError(
             f"{name} must have a row for each of its {cells} cells, got {len(flat)}. What was withheld "
             f"tells "
-            "something as well, so that leaving it out would mislead: add the rows, or leave out the table."
+            "something as well, so that leaving it out would mislead: add the rows, with a mark that `withheld` "
+            "explains, or leave out the table."
         )
     return list(np.argsort(flat))

@@ -24,6 +24,10 @@ from bayesprivmrf.release.written_queries import query_content, restored_query
 __all__ = ["NoisyMeasurements", "of_measurements"]
 
 
+class _NoTablesError(ModelError, AttributeError):
+    """The release has no `tables`, which ``hasattr`` must be able to ask."""
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoisyMeasurements(NoisyStatistics):
     """Noisy answers to queries, which are read by the estimators that read noisy tables.
@@ -55,7 +59,7 @@ class NoisyMeasurements(NoisyStatistics):
 
     def __getattr__(self, name: str) -> Any:
         if name == "tables":
-            raise ModelError(
+            raise _NoTablesError(
                 "this release holds answers to queries, and not a table of each clique; read `measurements`."
             )
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
@@ -100,7 +104,10 @@ class NoisyMeasurements(NoisyStatistics):
         """Return each measurement's own estimate of the number of records, of those that tell it."""
         sums, precisions = [], []
         parts: dict[Any, list[int]] = {}
+        is_within = [law.kernel == "within" for law in self.noise]  # a midpoint is no estimate
         for position, query in enumerate(self.bound):
+            if is_within[position]:
+                continue
             if query.total_weights is None and len(query.scopes) == 1:
                 parts.setdefault(query.scopes[0], []).append(position)
         for together in parts.values():
@@ -108,7 +115,7 @@ class NoisyMeasurements(NoisyStatistics):
                 sums.append(found[0])
                 precisions.append(found[1])
         for query, law, (start, stop) in zip(self.bound, self.noise, pairwise(self._offsets), strict=True):
-            if (weights := query.total_weights) is None:
+            if (weights := query.total_weights) is None or law.kernel == "within":
                 continue
             squares = float(weights[self.informative[start:stop]] @ weights[self.informative[start:stop]])
             total = float(weights @ self.answers[start:stop])

@@ -115,7 +115,7 @@ class NoisyStatistics(Released):
                 f"`guarantee` must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
             )
         for name, law in zip(names, self.noise, strict=True):
-            if not law.variance > 0:
+            if not law.hides:
                 raise PrivacyError(
                     f"`guarantee` must be None where a table has no noise, got one beside the exact {name}; "
                     "state the noise that was added, or leave the guarantee out."
@@ -306,6 +306,8 @@ class NoisyStatistics(Released):
         possible = np.ones(model.size, bool) if model.possible is None else model.possible
         sums, precisions = [], []
         for start, stop, law in zip(model.offsets, model.offsets[1:], self.noise, strict=False):
+            if law.kernel == "within":
+                continue  # a midpoint is no estimate
             cells = int(possible[start:stop].sum())
             sums.append(float(self.tables.flat[start:stop].sum()))
             precisions.append(1 / (cells * law.variance) if law.variance > 0 else math.inf)
@@ -332,7 +334,7 @@ class NoisyStatistics(Released):
     @property
     def is_exact(self) -> bool:
         """Whether some table was given without noise."""
-        return any(not law.variance > 0 for law in self.noise)
+        return any(not law.hides for law in self.noise)
 
     def privacy_statement(self) -> str:
         """Sentence about privacy that can be pasted into a paper."""

@@ -293,9 +293,6 @@ def test_joint_fit_refuses_one_release_twice_and_populations_of_other_size_or_st
     other = specification({**states, "b": [0, 1, 2]}, CYCLE.cliques)
     with pytest.raises(ModelError, match="same states of 'b'"):
         NaiveMLE().fit([one, noisy_release(other, counts, Laplace(5.0), rng)])
-    fewer = specification({"a": [0, 1]}, [("a",)])
-    with pytest.raises(ModelError, match="same variables"):
-        NaiveMLE().fit([one, noisy_release(fewer, np.array([600, 400]), Laplace(5.0), rng)])
 
 
 def test_fit_refuses_what_is_no_release():

@@ -11,7 +11,15 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError, UndeclaredStateError
-from bayesprivmrf.privacy import DiscreteGaussian, Gaussian, Laplace, NoNoise, PrivacyGuarantee
+from bayesprivmrf.noise import Within
+from bayesprivmrf.privacy import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NoNoise,
+    PrivacyGuarantee,
+)
 from bayesprivmrf.readers import read_counts
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -212,3 +220,33 @@ def test_a_state_called_as_the_entry_for_all_states_is_refused(label):
             network, {"a": [label, "y"], "value": [1.0, 2.0]}, noise=Laplace(1.0), everything="all"
         )
         assert release.measurements[0].query == q.table("a")
+
+
+def test_withheld_counts_have_the_probability_of_their_bounds():
+    network = bpm.declare({"a": ["n", "y"], "b": ["n", "y"]}, [("a", "b")])
+    rows = {"a": ["n", "n", "y", "y"], "b": ["n", "y", "n", "y"], "value": ["40", "<10", " <10", "31"]}
+    known = {"noise": DiscreteLaplace(2.0), "total": 100}
+    plain, within = read_counts(network, rows, withheld={"<10": (-50, 9)}, **known).measurements
+    assert plain.values.tolist() == [40, 31]
+    assert within.values.tolist() == [-20.5, -20.5]
+    assert within.noise == Within(29.5, DiscreteLaplace(2.0))
+    assert within.query.bind(network).matrix.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
+    for bad, message in [
+        ({"<10": 9}, "pairs of bounds"),
+        ({"5": (0, 9)}, "no numbers"),
+        (["<10"], "must map marks to bounds"),
+        ({"<10": (9, 0)}, "the first at most the second"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            read_counts(network, rows, withheld=bad, **known)
+    with pytest.raises(DataError, match="must be finite numbers"):
+        read_counts(network, rows, **known)
+
+
+@pytest.mark.parametrize("value", [True, "1_0", np.True_])
+def test_what_only_python_takes_for_a_number_is_refused(value):
+    network = bpm.declare({"a": ["n", "y"]}, [("a",)])
+    with pytest.raises(DataError, match="must be finite numbers"):
+        read_counts(network, {"a": ["n", "y"], "value": [value, 5]}, noise=Laplace(2.0))
+    with pytest.raises(ArgumentError, match="`scale` must be a finite number"):
+        read_counts(network, {"a": ["n", "y"], "value": [3, 5], "scale": [value, 5]}, noise="laplace")

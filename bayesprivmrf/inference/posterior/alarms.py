@@ -46,6 +46,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import shared_margins
 from bayesprivmrf.inference.posterior.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import is_noisy
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
@@ -137,6 +138,8 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         return []
     surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
     for position, latent in enumerate(evidence.answers(finished.counts)):
+        if not is_noisy(evidence, position):
+            continue
         start, stop = evidence.offsets[position : position + 2]
         deviation = evidence.noise[position].standard_deviation
         counts = latent.reshape(*cells.shape, stop - start)

@@ -15,6 +15,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
     drawn_noise,
     has_zeros,
+    is_noisy,
     noisy_table,
     possible_cells,
     table_labels,
@@ -75,8 +76,11 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
     """Distance of each released table from its latent counts, against what the noise alone makes."""
     import pandas as pd
 
-    rows = []
+    rows, labels = [], []
     for position, latent in enumerate(evidence.answers(finished.counts)):
+        if not is_noisy(evidence, position):
+            continue
+        labels.append(table_labels(evidence)[position])
         law, mask = evidence.noise[position], possible_cells(evidence, position)
         residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
         noise = drawn_noise(law, residual.shape, rng)
@@ -103,7 +107,7 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
                 "p_value": float((replicated >= realised).mean()),
             }
         )
-    labels = [*table_labels(evidence), *(margin.label for margin in margins)]
+    labels += [margin.label for margin in margins]
     columns = pd.Index(["discrepancy", "realised", "replicated", "p_value"])
     return pd.DataFrame(rows, columns=columns, index=pd.Index(labels, name="table"))
 
@@ -148,7 +152,11 @@ class SharedMargin:
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     """Every margin in which two released tables overlap, with all the tables that hold it."""
-    sets = {p: frozenset(scope) for p, scope in enumerate(evidence.measured_scopes) if scope is not None}
+    sets = {
+        p: frozenset(scope)
+        for p, scope in enumerate(evidence.measured_scopes)
+        if scope is not None and is_noisy(evidence, p)
+    }
     shared = {one & other: None for one, other in combinations(sets.values(), 2) if one & other}
     names = dimension_names(evidence.specification.domain)
     found = []

@@ -11,13 +11,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.inference.posterior.hard_bounds import HardBounds, half_widths
 from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.record_tape import grouped
-from bayesprivmrf.inference.posterior.table_moves import TableState, TableTape, advance_table, rounds_of
+from bayesprivmrf.inference.posterior.table_moves import (
+    TableState,
+    TableTape,
+    advance_table,
+    log_within,
+    rounds_of,
+)
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactTable"]
@@ -42,6 +51,7 @@ class ExactTable(ExactRecords):
         laws = self.evidence.noise
         widths = self.evidence.spread([law.scale for law in laws])[measured.targets]
         deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
+        bases = [law.base_law for law in laws]
         shared = np.diff(member_starts)[measured.sums[order]]
         weights = np.cumsum(np.where(shared > 1, 1.0 / np.sqrt(np.maximum(shared, 2)), 0.0))
         before = np.concatenate([[0.0], weights])[starts[:-1]]
@@ -55,7 +65,8 @@ class ExactTable(ExactRecords):
             member_starts=member_starts,
             members=members,
             widths=widths,
-            absolute=self.evidence.is_absolute[measured.targets],
+            absolute=self.evidence.spread([law.kernel == "absolute" for law in bases])[measured.targets] > 0,
+            halves=half_widths(self.evidence)[measured.targets],
             scales=1 + max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0),
         )
 
@@ -113,8 +124,23 @@ class ExactTable(ExactRecords):
         return result
 
     def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
-        """As many records as chains start with, drawn from that."""
-        return rng.multinomial(self.first_total, self._start / self._start.sum())
+        """As many records as chains start with, drawn from that, and within all bounds."""
+        drawn = rng.multinomial(self.first_total, self._start / self._start.sum())
+        return drawn if self._bounds is None else self._bounds.table_near(drawn)
+
+    @cached_property
+    def _bounds(self) -> HardBounds | None:
+        """Bounds without noise, and the number of records where that is public; None where there are none."""
+        return HardBounds.of(self.evidence, self._measured, self.total)
+
+    def model(self) -> Any:
+        """A PyMC model of the same posterior with relaxed counts; counts within bounds have none."""
+        if self.evidence.has_bounds:
+            raise ModelError(
+                "a model of PyMC relaxes the counts, which those known within bounds do not allow; leave it out, or "
+                "leave out the bounds."
+            )
+        return super().model()
 
     def _sums(self, counts: np.ndarray) -> FloatArray:
         """What is measured of tables, shape (..., measured numbers)."""
@@ -132,5 +158,12 @@ class ExactTable(ExactRecords):
     def _log_kernel(self, counts: FloatArray) -> FloatArray:
         """Log kernel of the noise, shape (chain, draw), nats."""
         noisy = self.evidence.noisy_counts[self._measured.targets]
-        ratio = np.abs(noisy - self._sums(counts)) / self._table_tape.widths
-        return -np.where(self._table_tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+        gaps, tape = noisy - self._sums(counts), self._table_tape
+        is_open = tape.halves < 0
+        ratio = np.abs(gaps[..., is_open]) / tape.widths[is_open]
+        value = -np.where(tape.absolute[is_open], ratio, 0.5 * ratio * ratio).sum(axis=-1)
+        for m in np.flatnonzero(~is_open):
+            given = tape.halves[m], tape.widths[m], tape.absolute[m]
+            different, places = np.unique(gaps[..., m], return_inverse=True)
+            value += np.array([log_within(one, *given) for one in different])[places].reshape(value.shape)
+        return value

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import BOUNDS, Evidence, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
@@ -174,8 +174,9 @@ class LatentCounts:
         begin = time.perf_counter()
         check_settings(sampler, draws, tune, chains, settings)
         positive_finite("time_limit", time_limit)
-        evidence = gather(releases)
-        _refuse_exact(evidence)
+        evidence = gather(releases, takes_bounds=True)
+        if not evidence.has_bounds:
+            _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
@@ -244,6 +245,8 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
+        if evidence.has_bounds:
+            self._refuse_relaxed(evidence, is_plain)
         if model.is_restricted:
             return self._tied(evidence, draws)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
@@ -299,7 +302,7 @@ class LatentCounts:
             longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
             may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
             may_be = may_be and (has_one_clique or evidence.queries is None)
-            if name == "exact" or (may_be and exact.seconds_a_sweep <= longest):
+            if name == "exact" or evidence.has_bounds or (may_be and exact.seconds_a_sweep <= longest):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
         effects: dict[str, Any] = {
@@ -315,6 +318,15 @@ class LatentCounts:
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
         return LogLinear(**effects, smoothing=float(self.smoothing))
+
+    def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
+        """Raise where counts within bounds would meet relaxed counts, or moves that do not know of them."""
+        is_relaxed = self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain
+        if is_relaxed or len(evidence.specification.scopes) != 1:
+            raise ArgumentError(
+                f"counts within bounds are of whole tables; {BOUNDS}, with `formulation`, `smoothing` and the "
+                "sampler's settings left out."
+            )
 
     def _tied(self, evidence: Evidence, draws: int) -> Formulation:
         """The log-linear formulation of a model with ties, where what is measured are its statistics."""

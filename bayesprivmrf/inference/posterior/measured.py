@@ -14,6 +14,7 @@ from bayesprivmrf.privacy import NoiseLaw
 __all__ = [
     "drawn_noise",
     "has_zeros",
+    "is_noisy",
     "log_likelihoods",
     "noisy_table",
     "possible_cells",
@@ -83,6 +84,12 @@ def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
     """Mask of a measured table's cells that may occur, in its own shape."""
     start, stop = evidence.offsets[position : position + 2]
     return evidence.possible[start:stop].reshape(evidence.shapes[position])
+
+
+def is_noisy(evidence: Evidence, position: int) -> bool:
+    """Whether a measurement is of counts with noise of mean zero: not exact, nor known within bounds."""
+    law = evidence.noise[position]
+    return law.variance > 0 and law.kernel != "within"
 
 
 def noisy_table(evidence: Evidence, position: int) -> FloatArray:

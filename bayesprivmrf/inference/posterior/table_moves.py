@@ -16,6 +16,10 @@ records. Or d records go from cell i, drawn among the K that hold records, to a 
   the fewer they are, and j among its cells, so that m stays as it is. With :math:`W_i` the sum of i's weights, the
   way back by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
 
+A number that is known within bounds alone has the probability of these bounds in place of f (`noise/within.py`).
+Where no noise stands behind it, that is 0 or 1, and a log of -10^9 stands for that of 0, so that of two moves which
+lead out of the bounds and back the sum is what it should be. `hard_bounds` says when moves still reach every table.
+
 A move costs what two cells are measured by, not what the table holds.
 """
 
@@ -33,9 +37,10 @@ from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["TableState", "TableTape", "advance_table", "rounds_of"]
+__all__ = ["TableState", "TableTape", "advance_table", "log_within", "rounds_of"]
 
 _SWEEPS_BETWEEN_SHAPES = 4
+_FORBIDDEN = -1e9
 _MOVES = 1000
 
 
@@ -52,6 +57,7 @@ class TableTape(NamedTuple):
     members: IntArray
     widths: FloatArray
     absolute: NDArray[np.bool_]
+    halves: FloatArray  # of a number known within bounds, half their distance; negative for others
     scales: int  # powers of two up to which records change at once
 
 
@@ -68,14 +74,43 @@ class TableState(NamedTuple):
     evidence: FloatArray
 
 
+@njit(nogil=True)
+def log_within(residual, half, width, is_absolute):
+    """Log of the sum of the noise's kernel over the whole numbers that lead within bounds; 0 without noise."""
+    low, high = math.ceil(residual - half), math.floor(residual + half)
+    near = min(max(0.0, low), high)
+    if width == 0.0:
+        return 0.0 if near == 0.0 else _FORBIDDEN
+    if not is_absolute:
+        top, total = 0.5 * near * near, 0.0
+        for way in (-1.0, 1.0):
+            k = near if way > 0.0 else near - 1.0
+            while low <= k <= high:
+                term = math.exp((top - 0.5 * k * k) / (width * width))
+                total += term
+                if term < 1e-18 * total:
+                    break
+                k += way
+        return math.log(total) - top / (width * width)
+    ratio = math.exp(-1.0 / width)
+    if near == 0.0:
+        tails = math.exp(-(high + 1.0) / width) + math.exp((low - 1.0) / width)
+        return math.log((1.0 + ratio - tails) / (1.0 - ratio))
+    terms = -math.expm1(-(high - low + 1.0) / width) / (1.0 - ratio)
+    return math.log(terms) - abs(near) / width
+
+
 @njit(nogil=True, inline="always")
-def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute):
+def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute, halves):
     """What some more records in a cell change in the log density of the noise."""
     value = 0.0
     for k in range(starts[cell], starts[cell + 1]):
         m = sums[k]
         old, new = residuals[m], residuals[m] + by * entries[k]
-        if absolute[m]:
+        if halves[m] >= 0.0:
+            value += log_within(new, halves[m], widths[m], absolute[m])
+            value -= log_within(old, halves[m], widths[m], absolute[m])
+        elif absolute[m]:
             value += (abs(old) - abs(new)) / widths[m]
         else:
             value += 0.5 * (old * old - new * new) / (widths[m] * widths[m])
@@ -133,8 +168,9 @@ def _change_cells(least, most, total, whole, state, tape, rng):
             ratio += math.lgamma(total + by) - math.lgamma(total)
             ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
             ratio += _log_noise(
-                cell, by, state.residuals, starts, tape.entry_sums, tape.entries, tape.widths, tape.absolute
-            )
+                cell, by, state.residuals, starts, tape.entry_sums, tape.entries, tape.widths, tape.absolute,
+                tape.halves,
+            )  # fmt: skip
             if math.log(rng.random()) < ratio:
                 _add(cell, by, state, tape)
                 total += by
@@ -162,6 +198,7 @@ def _partner(i, way, state, tape, rng):
 def _move_between(tries, state, tape, rng):
     """Records go from occupied cells to others."""
     counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
+    widths, absolute = tape.widths, tape.absolute
     for turn in range(tries):
         occupied, way = state.sizes[0], min(turn % 4, 2)
         if not occupied:
@@ -172,9 +209,11 @@ def _move_between(tries, state, tape, rng):
         if i == j or by > counts[i] or (way == 1 and by == counts[i]):
             continue
         ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
-        ratio += _log_noise(i, -by, state.residuals, starts, sums, tape.entries, tape.widths, tape.absolute)
+        ratio += _log_noise(
+            i, -by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
+        )
         _add(i, -by, state, tape)
-        ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, tape.widths, tape.absolute)
+        ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
         _add(j, by, state, tape)
         ratio += math.log(occupied / state.sizes[0])
         if way == 2:

@@ -1,0 +1,182 @@
+r"""Counts that are known only to lie between two bounds: withheld below a threshold, or bounded by a constraint.
+
+An agency adds noise e to a count n and publishes "<10" where n + e is below 10. All that is known is that
+:math:`l \le n + e \le u` with whole numbers l and u, so that the likelihood is the probability
+
+.. math:: P(l \le n + e \le u) = \sum_{k = l}^{u} P(e = k - n).
+
+Without noise it is 1 for n between l and u, and 0 elsewhere: an inequality on the count. With the midpoint
+:math:`y = (l + u)/2` as the value and the half-width :math:`h = (u - l)/2`, it depends on the residual y - n alone,
+as every noise law's density does. It is 2h + 1 times the probability of y under n + e + U with U uniform on the whole
+numbers (or halves) from -h to h, so that this sum is the law that the class describes. **The midpoint is no unbiased
+estimate of the count**: the interval does not move with it, and where most withheld counts are 0, the midpoint is too
+high for most of them. So no estimator may weigh it by its variance, and none takes a number of records from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesprivmrf.checks import generator, number_array, positive_finite
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, shape
+from bayesprivmrf.noise.discrete import NoNoise
+
+__all__ = ["Within"]
+
+_FAR = 60.0
+"""Standard deviations of the noise beyond which terms of the sum are nothing beside the largest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Within(NoiseLaw):
+    """Law of a count that is known only to lie between two bounds, the value being their midpoint.
+
+    `LatentCounts` reads it on a model of one clique. Other estimators refuse it, as the midpoint estimates nothing.
+
+    Parameters
+    ----------
+    half_width
+        Half the distance of the bounds, records: 4.5 for a count of 0 to 9. Twice it is a whole number.
+    base
+        The law of the noise that the count had before it was compared with the bounds: a law of whole numbers; or
+        its name, with `base_scale`. By default none.
+    base_scale
+        The scale of that law, records.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.privacy import DiscreteLaplace
+    >>> value, law = Within.between(0, 9, DiscreteLaplace(2.0))
+    >>> value, law.half_width
+    (4.5, 4.5)
+    >>> np.exp(law.log_density(value - np.array([3, 40]))).round(6).tolist()  # of counts 3 and 40
+    [0.868127, 0.0]
+    """
+
+    half_width: float
+    base: Any = "none"
+    base_scale: float = 0.0
+
+    name: ClassVar[str] = "within"
+    kernel: ClassVar[Kernel | None] = "within"
+
+    def __post_init__(self) -> None:
+        half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
+        if 2 * half != round(2 * half):
+            raise ArgumentError(
+                f"`half_width` must be half a whole number, got {half!r}; counts are whole, so give whole bounds to "
+                "Within.between(lower, upper)."
+            )
+        object.__setattr__(self, "half_width", half)
+        if isinstance(self.base, NoiseLaw):
+            object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
+            object.__setattr__(self, "base", self.base.name)
+        kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
+        if kind is None or not kind.is_discrete or kind.kernel not in ("absolute", "square"):
+            raise ArgumentError(
+                "`base` of counts within bounds must be one of the library's laws of whole numbers, such as "
+                "DiscreteLaplace(2.0), or left out where no noise was added."
+            )
+        object.__setattr__(self, "base_scale", self.base_law.scale)
+
+    @classmethod
+    def between(
+        cls, lower: float, upper: float, noise: NoiseLaw | None = None
+    ) -> tuple[float, Self | NoiseLaw]:
+        """Return the value and the law of a count that is known to lie between two whole bounds, both included.
+
+        Equal bounds without noise are an exact number.
+
+        Raises
+        ------
+        ArgumentError
+            The bounds are no whole numbers, or the first is above the second.
+        """
+        bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
+        if not np.isfinite(bounds).all() or (bounds != np.rint(bounds)).any() or bounds[0] > bounds[1]:
+            raise ArgumentError(
+                "`lower` and `upper` must be whole numbers, the first at most the second; for '<10' they are 0 "
+                "and 9, and a count has no finite upper bound but the number of records."
+            )
+        before = NoNoise() if noise is None else noise
+        if bounds[0] == bounds[1]:
+            return float(bounds[0]), before
+        return float(bounds.mean()), cls(float(bounds[1] - bounds[0]) / 2, before)
+
+    @property
+    def base_law(self) -> NoiseLaw:
+        """The law of the noise before the bounds."""
+        kind: Any = REGISTRY[self.base]
+        return kind(self.base_scale)
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        """Scale of the noise before the bounds, records; 0 without noise."""
+        return self.base_scale
+
+    @property
+    def hides(self) -> bool:
+        """Whether noise protects what the bounds tell."""
+        return self.base_law.hides
+
+    @property
+    def _points(self) -> np.ndarray:
+        return np.arange(round(2 * self.half_width) + 1) - self.half_width
+
+    @property
+    def variance(self) -> float:
+        r"""Of e + U: that of the noise, and :math:`h(h+1)/3`, records squared."""
+        return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
+
+    @property
+    def mean_absolute(self) -> float:
+        """Of e + U, records."""
+        reach = math.ceil(_FAR * self.base_law.standard_deviation)
+        noise = np.arange(-reach, reach + 1)
+        weights = np.exp(self.base_law.log_density(noise))
+        return float(np.mean([weights @ np.abs(noise + point) for point in self._points]))
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        """Log probability that count and noise lie within the bounds, nats; residual = midpoint - count."""
+        return self._summed(residual, lambda terms, _: float(np.logaddexp.reduce(terms)), -np.inf)
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Mean score of the noise, given that count and noise lie within the bounds."""
+
+        def mean(terms: np.ndarray, noise: np.ndarray) -> float:
+            if not np.isfinite(terms).any():
+                return math.copysign(math.inf, noise[0])
+            weights = np.exp(terms - terms.max())
+            scores = np.where(weights > 0, self.base_law.score(noise), 0.0)
+            return float(weights @ scores / weights.sum())
+
+        return self._summed(residual, mean, math.nan)
+
+    def _summed(
+        self, residual: ArrayLike, of: Callable[[np.ndarray, np.ndarray], float], nothing: float
+    ) -> np.ndarray:
+        """Apply a function to the log probabilities of the noise that leads within the bounds, and that noise."""
+        given, law = number_array("residual", residual, float), self.base_law
+        reach = math.ceil(_FAR * law.standard_deviation)
+        different, places = np.unique(given, return_inverse=True)
+        values = np.full(different.size, nothing)
+        for place, one in enumerate(different):
+            low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
+            near = min(max(0, low), high)
+            noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)
+            if noise.size:
+                values[place] = of(law.log_density(noise), noise)
+        return values[places].reshape(given.shape)
+
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draw e + U."""
+        rng = generator(rng)
+        return self.base_law.draw(size, rng) + rng.choice(self._points, shape(size))
