@@ -249,7 +249,6 @@ def test_the_command_line_takes_persons(tmp_path, capsys):
     states = "\n".join(f'[variables.m{t}]\nstates = ["h", "w"]' for t in (1, 2, 3))
     (tmp_path / "model.toml").write_text(f'cliques = [["m1", "m2"], ["m2", "m3"]]\n{states}\n')
     arguments = [
-        "--data",
         str(tmp_path / "data.csv"),
         "--model",
         str(tmp_path / "model.toml"),
