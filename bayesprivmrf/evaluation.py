@@ -108,7 +108,7 @@ def holdout_log_likelihood(
         "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
         "other": redirect_codes("other", checked_redirect("other", other), model),
     }
-    counts = count_tables(model, data, **redirects)
+    counts = count_tables(model, data, missing=redirects["missing"], other=redirects["other"])
     if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):

@@ -90,12 +90,18 @@ def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
 
 def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
     """Return by how much each released number moves between the worst neighbours, possible or not."""
+    most = _at_most(release) or 1
     if isinstance(release, NoisyMeasurements):
-        return np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
+        return most * np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
     before, after = (
         _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
     )
-    return after - before
+    return most * (after - before)
+
+
+def _at_most(release: NoisyStatistics) -> int | None:
+    """Return how many records of one person were counted at most, where the release is of persons."""
+    return release.provenance.settings.get("at_most")
 
 
 def _worst(release: NoisyMeasurements, adjacency: Adjacency) -> Sensitivity:
@@ -103,7 +109,8 @@ def _worst(release: NoisyMeasurements, adjacency: Adjacency) -> Sensitivity:
     norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
     scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
     model = release.specification
-    return sensitivity(release.queries, model, norm=norm, adjacency=adjacency, scales=scales)
+    given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}
+    return sensitivity(release.queries, model, scales=scales, **given)
 
 
 def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
@@ -134,7 +141,7 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
     ArgumentError
         The release is not one of noisy tables, which state their noise.
     """
-    frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1])
+    frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1], mechanism)
     release = mechanism.release(model, frame)
     if getattr(release, "statistics", None) is not release:
         raise ArgumentError(
@@ -158,12 +165,13 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     """
     stated = rehearsed(mechanism, model)
     pair = _pair(stated, mechanism.promise(model).adjacency)
+    pair = tuple(np.repeat(records, _at_most(stated) or 1, axis=0) for records in pair)
     before, after = (_answers(stated, records) for records in pair)
     moved = before != after
     laws = _laws(stated)[moved]
 
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
-        frame = _frame(model, records)
+        frame = _frame(model, records, mechanism)
 
         def ratio() -> float:
             noisy = mechanism.release(model, frame).flat[moved]
@@ -177,13 +185,16 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
 
 
-def _frame(model: ModelSpecification, records: IntArray) -> pd.DataFrame:
+def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.DataFrame:
+    """Return the records as a frame, all of one person where the mechanism asks for one."""
     import pandas as pd
 
     states = zip(model.domain.variables, model.domain.states, records.T, strict=True)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {v: pd.Series([labels[k] for k in codes], dtype=object) for v, labels, codes in states}
     )
+    person = getattr(mechanism, "person", None)
+    return frame if person is None else frame.assign(**{str(person): "somebody"})
 
 
 def _laws(release: NoisyStatistics) -> np.ndarray:

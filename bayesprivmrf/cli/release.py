@@ -40,7 +40,10 @@ def run(options: argparse.Namespace) -> None:
             f"the mechanism {type(mechanism).__name__} promises nothing, so there is nothing to release under; "
             "call it from Python."
         )
-    data = recode(declaration, read_records(options.data))
+    records = read_records(options.data)
+    data = recode(declaration, records)
+    if (person := getattr(mechanism, "person", None)) in records.columns:
+        data[person] = records[person]
     with room_for(target, _largest_file(mechanism, declaration.specification)):
         release = mechanism.release(declaration.specification, data)
     _save(release, target, overwrite=options.force)

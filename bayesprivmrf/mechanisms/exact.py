@@ -26,7 +26,7 @@ class ExactStatistics(StatisticsMechanism):
     ----------
     adjacency
         The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
-    missing, other, queries
+    missing, other, queries, person, at_most
         See `StatisticsMechanism`.
 
     Examples

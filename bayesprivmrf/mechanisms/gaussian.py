@@ -38,7 +38,7 @@ class GaussianStatistics(StatisticsMechanism):
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
         default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
         variance of the model's tables least.
-    adjacency, missing, other, queries
+    adjacency, missing, other, queries, person, at_most
         See `StatisticsMechanism`.
 
     Raises
@@ -68,8 +68,8 @@ class GaussianStatistics(StatisticsMechanism):
         return discrete_gaussian_laws(shares(specification, self.weights), self.rho, self.l2_sensitivity)
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        given = {"budget": self.rho, "adjacency": self.adjacency}
+        given = {"budget": self.rho, "adjacency": self.adjacency, "at_most": self.at_most}
         return noise_of_queries(DiscreteGaussian, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
-        return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency)
+        return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency, unit=self.unit)

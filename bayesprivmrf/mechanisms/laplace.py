@@ -37,7 +37,7 @@ class LaplaceStatistics(StatisticsMechanism):
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
         default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
         variance of the model's tables least.
-    adjacency, missing, other, queries
+    adjacency, missing, other, queries, person, at_most
         See `StatisticsMechanism`.
 
     Raises
@@ -67,8 +67,8 @@ class LaplaceStatistics(StatisticsMechanism):
         return discrete_laplace_laws(shares(specification, self.weights), self.epsilon, self.l1_sensitivity)
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        given = {"budget": self.epsilon, "adjacency": self.adjacency}
+        given = {"budget": self.epsilon, "adjacency": self.adjacency, "at_most": self.at_most}
         return noise_of_queries(DiscreteLaplace, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
-        return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
+        return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency, unit=self.unit)

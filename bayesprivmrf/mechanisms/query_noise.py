@@ -92,6 +92,7 @@ def noise_of_queries(
     *,
     budget: float,
     adjacency: Adjacency,
+    at_most: int | None = None,
 ) -> QueryNoise:
     """Return the noise that keeps a joint budget: epsilon for Laplace noise, rho for Gaussian noise.
 
@@ -105,8 +106,8 @@ def noise_of_queries(
         Share of each query, positive, normalised; by default the shares of least forecast variance.
     budget
         Positive, nats.
-    adjacency
-        The neighbouring relation.
+    adjacency, at_most
+        The neighbouring relation, as `bayesprivmrf.queries.sensitivity` has it.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def noise_of_queries(
     # labels that compare equal may differ, as 1 and True do
     written = repr((model.domain.states, queries))
     given = None if weights is None else tuple(weights)
-    return _kept(law, model, queries, given, budget, adjacency, written)
+    return _kept(law, model, queries, given, budget, adjacency, at_most, written)
 
 
 @lru_cache(maxsize=32)
@@ -127,9 +128,10 @@ def _kept(
     weights: tuple[float, ...] | None,
     budget: float,
     adjacency: Adjacency,
+    at_most: int | None,
     written: str,
 ) -> QueryNoise:
-    stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency)
+    stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most)
     own = stack.own_powers()
     even = (1 / len(queries),) * len(queries)
     if weights is not None:
@@ -140,7 +142,7 @@ def _kept(
     plain = QueryNoise(laws=laws, shares=even, is_bound=not is_exact)
     if len(queries) == 1:
         return plain
-    told = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE)
+    told = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
     if told is None:
         return QueryNoise(laws=laws, shares=even, is_bound=not is_exact, is_unsplit=True)
     shares = least_variance_shares(told, own, 2 if law is DiscreteLaplace else 1)
@@ -221,6 +223,7 @@ class _Stack:
     queries: tuple[Query, ...]
     budget: float
     adjacency: Adjacency
+    at_most: int | None
 
     @property
     def norm(self) -> int:
@@ -228,10 +231,7 @@ class _Stack:
 
     def own_powers(self) -> tuple[float, ...]:
         """Return the sensitivity of each query by itself, to the p of its norm."""
-        found = tuple(
-            sensitivity(one, self.model, norm=self.norm, adjacency=self.adjacency).power
-            for one in self.queries
-        )
+        found = tuple(self._sensitivity(one).power for one in self.queries)
         for query, power in zip(self.queries, found, strict=True):
             if not power > 0:
                 raise ArgumentError(
@@ -244,12 +244,12 @@ class _Stack:
         """Return the law of each query's noise, and whether the sensitivity behind them is exact."""
         name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
         ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
-        whole = self._stacked(ratios).power / allowed
+        whole = self._sensitivity(self.queries, ratios).power / allowed
         scales = [ratio * whole ** (1 / self.norm) for ratio in ratios]
         refuse_excess(name, self.budget, scales, "query", _LEAST_SCALE)
         for widening in range(1, _WIDENINGS + len(scales)):
             laws = tuple(self.law(scale) for scale in scales)
-            found = self._stacked(scales)
+            found = self._sensitivity(self.queries, scales)
             if found.power <= allowed and self._promised(laws, found) <= Fraction(self.budget):
                 return laws, found.is_exact
             scales = [math.nextafter(scale * (1 + widening * 2.0**-52), math.inf) for scale in scales]
@@ -258,15 +258,16 @@ class _Stack:
             "choose a budget or shares nearer to one."
         )
 
-    def _stacked(self, scales: Sequence[float]) -> Sensitivity:
-        return sensitivity(self.queries, self.model, norm=self.norm, adjacency=self.adjacency, scales=scales)
+    def _sensitivity(self, queries: Any, scales: Sequence[float] | None = None) -> Sensitivity:
+        given = {"norm": self.norm, "adjacency": self.adjacency, "at_most": self.at_most}
+        return sensitivity(queries, self.model, scales=scales, **given)
 
     def _promised(self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity) -> Fraction:
         """Return what OpenDP's maps promise for the neighbours that the stacked answers tell best."""
         bound = [query.bind(self.model) for query in self.queries]
         total = Fraction(0)
         for one, law in zip(moves(bound, found.neighbours), laws, strict=True):
-            power = int((np.abs(one) ** self.norm).sum())
+            power = int((np.abs(one * (self.at_most or 1)) ** self.norm).sum())
             if power:
                 total += Fraction(law.measurement().map(power if self.norm == 1 else root_up(power)))
         return total

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.queries import Query
 
-__all__ = ["FrozenMapping", "checked_redirect", "checked_weights", "redirect_codes", "shares"]
+__all__ = [
+    "FrozenMapping",
+    "checked_bound",
+    "checked_redirect",
+    "checked_weights",
+    "redirect_codes",
+    "shares",
+]
 
 
 class FrozenMapping[K, V](Mapping[K, V]):
@@ -101,6 +108,30 @@ def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]
             f"{total!r}; choose weights nearer to one."
         )
     return found
+
+
+LARGEST_BOUND = 2**20
+"""Rows of one person."""
+
+
+def checked_bound(person: Any, at_most: Any) -> int | None:
+    """Return the setting `at_most`, which goes with `person`."""
+    if (person is None) != (at_most is None):
+        raise ArgumentError(
+            f"`person` and `at_most` must be given together, got {person!r} and {at_most!r}: noise hides what one "
+            "person has only where that is bounded; write person='id', at_most=3, say."
+        )
+    if person is None:
+        return None
+    try:
+        hash(person)
+    except TypeError:
+        raise ArgumentError(
+            f"`person` must be the name of a column, got a {type(person).__name__}."
+        ) from None
+    return whole_number(
+        "at_most", at_most, 1, LARGEST_BOUND, remedy="it is how many rows of one person are counted"
+    )
 
 
 def checked_redirect(name: str, redirect: Any) -> Any:

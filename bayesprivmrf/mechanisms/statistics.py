@@ -26,7 +26,8 @@ from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
-from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.reading.persons import Persons
+from bayesprivmrf.mechanisms.settings import checked_bound, checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -110,7 +111,8 @@ class StatisticsMechanism(
     moves one cell of each table by one: L1 distance 1 and L2 distance 1 a table, m and :math:`\sqrt m`
     jointly. Replacing it moves it, in each table, from one cell to another or not at all: L1 distance 2 and L2
     distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
-    differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table.
+    differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
+    are `at_most` times as large (`docs/privacy.md`, "Records of one person").
 
     With `queries` their answers :math:`A n` are measured in place of the tables. How far one record moves those is
     `bayesprivmrf.queries.sensitivity`.
@@ -129,6 +131,11 @@ class StatisticsMechanism(
     queries
         What is measured, of `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the table of
         each clique.
+    person
+        Name of the column that says whose a row is, where one person may have several. The guarantee is then for
+        persons: its unit is ``"person"``. The column is no declared variable, and the data must be in memory.
+    at_most
+        How many rows of one person are counted, the first ones in the frame's order; public. It goes with `person`.
     """
 
     runs_from_file: ClassVar[bool] = True
@@ -138,6 +145,8 @@ class StatisticsMechanism(
     missing: Label | Mapping[Variable, Label] | None = None
     other: Label | Mapping[Variable, Label] | None = None
     queries: Sequence[Query] | None = None
+    person: Variable | None = None
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         if self.queries is not None:
@@ -145,6 +154,7 @@ class StatisticsMechanism(
         object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+        object.__setattr__(self, "at_most", checked_bound(self.person, self.at_most))
 
     @abstractmethod
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
@@ -162,23 +172,38 @@ class StatisticsMechanism(
         """Return the joint guarantee of those laws, for neighbours as `adjacency` says."""
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings; queries stand in them where there are some, so that other files stay as they are."""
+        """Return the settings; newer ones stand in them where given, so that other files stay as they are."""
         settings = super()._settings()
-        if self.queries is None:
-            del settings["queries"]
+        for name in ("queries", "person", "at_most"):
+            if getattr(self, name) is None:
+                del settings[name]
         return settings
 
     @property
     @final
+    def unit(self) -> str:
+        """Unit of the guarantee: ``"record"``, or ``"person"`` where `person` says whose the records are."""
+        return "record" if self.person is None else "person"
+
+    @property
+    def _knows_total(self) -> bool:
+        """Whether the number of records is public. Where that of persons is, how many rows each has is not."""
+        return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
+
+    @property
+    @final
     def l1_sensitivity(self) -> int:
-        """How far one neighbour moves one table in L1, records: 1, or 2 under replace-one."""
-        return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+        """How far one neighbour moves one table in L1: 1, or 2 under replace-one; for persons `at_most` times."""
+        return (self.at_most or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
 
     @property
     @final
     def l2_sensitivity(self) -> float:
-        """How far one neighbour moves one table in L2, records: 1, or sqrt(2), rounded up, under replace-one."""
-        return math.nextafter(math.sqrt(self.l1_sensitivity), math.inf) if self.l1_sensitivity > 1 else 1.0
+        """How far one neighbour moves one table in L2: 1, or sqrt(2) rounded up; for persons `at_most` times."""
+        most = self.at_most or 1
+        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            return float(most)
+        return math.nextafter(math.sqrt(2 * most**2), math.inf)
 
     def preview(
         self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
@@ -208,10 +233,12 @@ class StatisticsMechanism(
                 noise_preview(plan.specification, plan.noise, total),
                 plan.specification,
                 plan.noise,
-                knows_total=self.adjacency is Adjacency.REPLACE_ONE,
+                knows_total=self._knows_total,
             )
         else:
             frame = self._query_preview(plan, plan.queries, total)
+        if self.person is not None:
+            frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
         if total is not None:
             message = _drowned(plan, total, f"about {total:,.0f} records")
             if message is not None:
@@ -226,7 +253,7 @@ class StatisticsMechanism(
         if hasattr(self, "weights"):
             even = replace(self, weights=(1.0,) * len(queries))  # type: ignore[call-arg]
         laws = even._query_noise(plan.specification, self.queries).laws
-        knows_total = self.adjacency is Adjacency.REPLACE_ONE
+        knows_total = self._knows_total
         shares = None if plan.query_noise is None else plan.query_noise.shares
         return query_preview(queries, plan.noise, shares, laws, knows_total=knows_total, total=total)
 
@@ -240,6 +267,11 @@ class StatisticsMechanism(
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")
+        if self.person is not None and str(self.person) in map(str, specification.domain.variables):
+            raise ArgumentError(
+                f"`person` must name a column that is no declared variable, got {self.person!r}; leave it out of the "
+                "model, for the noise of a table of persons would hide nobody."
+            )
         _warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = None
@@ -286,12 +318,22 @@ class StatisticsMechanism(
                 f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
                 f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
             )
+        if isinstance(promised, PrivacyGuarantee) and self.person is not None and promised.unit != self.unit:
+            raise PrivacyError(
+                f"{type(self).__name__} must promise for a person where `person` is given, got a guarantee for one "
+                f"{promised.unit}; leave `person` out, or scale its noise by `l1_sensitivity` and state `unit`."
+            )
         return promised
 
     @final
     def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:
-        counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other)
-        if self.adjacency is Adjacency.REPLACE_ONE and counts.records == 0:
+        persons = None
+        if self.person is not None and self.at_most is not None:
+            persons = Persons(column=self.person, at_most=self.at_most)
+        counts = count_tables(
+            plan.specification, data, missing=plan.missing, other=plan.other, persons=persons
+        )
+        if self._knows_total and counts.records == 0:
             raise DataError(
                 "`data` must hold at least one record under replace-one neighbours, where their number is "
                 "public, got none; use add-or-remove-one to protect the number as well."
@@ -328,7 +370,7 @@ class StatisticsMechanism(
             noisy,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
-            total=exact.records if self.adjacency is Adjacency.REPLACE_ONE else None,
+            total=exact.records if self._knows_total else None,
         )
         # from here on, only the release is looked at
         about = release.estimated_total

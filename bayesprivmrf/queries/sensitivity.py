@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +79,7 @@ def sensitivity(
     norm: int,
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
     scales: Sequence[float] | None = None,
+    at_most: int | None = None,
 ) -> Sensitivity:
     r"""Return how far one neighbour moves the answers of queries that are measured together.
 
@@ -96,6 +97,10 @@ def sensitivity(
         Noise scale of each query, records, positive; 1 by default. With the scales of Laplace noise the loss
         :math:`\epsilon` is the value for norm 1; with those of Gaussian noise the loss :math:`\rho` is half the
         power for norm 2.
+    at_most
+        How many records one person has at most, where neighbours differ by a person; by default they differ by a
+        record. Then `neighbours` are records of which such persons have that many each; one record alone stands for a
+        person who comes, goes, or has no records once replaced.
 
     Raises
     ------
@@ -117,12 +122,28 @@ def sensitivity(
     (4.0, True, ({'smokes': 'no', 'ill': 'no'}, {'smokes': 'no', 'ill': 'yes'}))
     """
     norm = whole_number("norm", norm, 1, 2, remedy="1 is for Laplace noise, 2 for Gaussian noise")
-    copies = 1 if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else 2
+    adjacency = Adjacency.checked(adjacency)
+    if at_most is not None:
+        most = whole_number("at_most", at_most, 1, 2**20)
+        relations = {
+            Adjacency.ADD_OR_REMOVE_ONE,
+            adjacency,
+        }  # a person who is replaced may have had no records
+        each = [sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations]
+        return _of_person(max(each, key=lambda found: found.power), most)
+    copies = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
     stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, copies=copies)
     return stacked.sensitivity(is_integer=scales is None)
+
+
+def _of_person(found: Sensitivity, at_most: int) -> Sensitivity:
+    """Return the sensitivity for persons, from that for records: each has up to `at_most` of them."""
+    power = found.power * at_most**found.norm
+    is_whole = found.power == math.floor(found.power) and power < 2**53
+    return replace(found, power=power if is_whole else power * (1 + 2.0**-51))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -348,7 +348,13 @@ class NoisyStatistics(Released):
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
         if guarantee is None:
             return "No privacy guarantee is stated for these tables."
-        return guarantee.sentence()
+        most = self.provenance.settings.get("at_most")
+        bound = (
+            f" Of one person's rows at most {most} were counted."
+            if guarantee.unit == "person" and most
+            else ""
+        )
+        return guarantee.sentence() + bound
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False

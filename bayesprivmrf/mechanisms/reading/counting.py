@@ -11,6 +11,7 @@ from bayesprivmrf.mechanisms.reading.coding import Coding, codings_of
 from bayesprivmrf.mechanisms.reading.eager import count_in_memory
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, match_columns
 from bayesprivmrf.mechanisms.reading.lazy import count_where_the_data_is
+from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
@@ -43,6 +44,7 @@ def count_tables(
     *,
     missing: Mapping[Variable, int] | None = None,
     other: Mapping[Variable, int] | None = None,
+    persons: Persons | None = None,
 ) -> ExactCounts:
     """Count the records of each cell of each measured table, in one pass.
 
@@ -58,6 +60,8 @@ def count_tables(
     missing, other
         Codes of the states that take missing and undeclared values, by variable; without one they are an
         error.
+    persons
+        Whose the rows are, and how many of one person are counted; by default all rows are.
 
     Returns
     -------
@@ -82,17 +86,26 @@ def count_tables(
     """
     frame = frame_of(data)
     codings = codings_of(specification.domain, missing, other)
-    counts = guarded("counting", lambda: _counted(specification, data, frame, codings))
+    counts = guarded("counting", lambda: _counted(specification, data, frame, codings, persons))
     refuse_impossible(specification, counts.flat)
     return counts
 
 
-def _counted(specification: ModelSpecification, data: Any, frame: Any, codings: list[Coding]) -> ExactCounts:
+def _counted(
+    specification: ModelSpecification,
+    data: Any,
+    frame: Any,
+    codings: list[Coding],
+    persons: Persons | None,
+) -> ExactCounts:
     import narwhals as nw
 
     columns = match_columns(specification.domain.variables, column_names(data, frame))
-    count = count_where_the_data_is if isinstance(frame, nw.LazyFrame) else count_in_memory
-    flat, records = count(specification, frame, codings, columns)
+    kept = None if persons is None else persons.kept(data, frame)
+    if isinstance(frame, nw.LazyFrame):
+        flat, records = count_where_the_data_is(specification, frame, codings, columns)
+    else:
+        flat, records = count_in_memory(specification, frame, codings, columns, kept)
     return ExactCounts(flat=flat, records=records)
 
 

@@ -16,15 +16,21 @@ __all__ = ["count_in_memory", "in_memory_codes"]
 
 
 def count_in_memory(
-    specification: ModelSpecification, frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+    specification: ModelSpecification,
+    frame: Any,
+    codings: list[Coding],
+    columns: Mapping[Variable, Any],
+    kept: np.ndarray | None = None,
 ) -> tuple[IntArray, int]:
-    """Return the counts of an eager narwhals frame and its number of records."""
+    """Return the counts of an eager narwhals frame, or of the rows kept, and its number of records."""
     codes = in_memory_codes(frame, codings, columns)
+    if kept is not None:
+        codes = {variable: column[kept] for variable, column in codes.items()}
     flat = np.zeros(specification.size, dtype=np.int64)
     for position, clique in enumerate(specification.cliques):
         start, stop = specification.offsets[position : position + 2]
         _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop])
-    return flat, len(frame)
+    return flat, len(frame) if kept is None else int(kept.sum())
 
 
 def in_memory_codes(

@@ -1,0 +1,265 @@
+"""Records of one person: the sensitivity over all persons, which rows are counted, and what the release says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
+from bayesprivmrf.audit import exact_cost
+from bayesprivmrf.audit.whole import audit_releases, table_draws
+from bayesprivmrf.audit.worst_case import exceeds
+from bayesprivmrf.cli import main
+from bayesprivmrf.errors import ArgumentError, DataError, PrivacyError
+from bayesprivmrf.mechanisms import (
+    ExactStatistics,
+    GaussianStatistics,
+    LaplaceStatistics,
+    StatisticsMechanism,
+)
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
+
+from .contract import Account
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+
+CHAIN = bpm.declare({f"m{t}": ["h", "w"] for t in (1, 2, 3)}, [("m1", "m2"), ("m2", "m3")])
+PAIR = bpm.declare({"a": ["x", "y", "z"], "b": [0, 1]}, [("a", "b")])
+STACKS = {
+    "tables": (CHAIN, [q.table("m1", "m2"), q.table("m2", "m3")]),
+    "pooled": (CHAIN, [q.pooled([("m1", "m2"), ("m2", "m3")]), q.table("m1")]),
+    "parities": (CHAIN, [q.parities(1)]),
+    "number of records": (PAIR, [q.coarsened("b", b={"all": [0, 1]})]),
+    "near each other": (PAIR, [q.weighted("a", matrix=[[5, 6, 5]]), q.table("b")]),
+    "signed": (PAIR, [q.weighted("a", "b", matrix=[[2, -1, 0, 3, 0, -2], [0, 1, 1, 0, 4, 0]])]),
+}
+ADJACENCIES = list(Adjacency)
+
+
+def columns_of(network, queries):
+    """What each record adds to the stacked answers, a row a record."""
+    exact = ExactStatistics(queries=queries)
+    model = ModelSpecification.from_pgmpy(network)
+    rows = []
+    for record in itertools.product(*model.domain.states):
+        frame = pd.DataFrame(
+            {v: [s] for v, s in zip(model.domain.variables, record, strict=True)}, dtype=object
+        )
+        rows.append(np.concatenate([each.values for each in exact.release(network, frame).measurements]))
+    return np.array(rows)
+
+
+def persons_of(columns, most):
+    """What each person of none to `most` rows adds."""
+    added = [np.zeros(columns.shape[1])]
+    for rows in range(1, most + 1):
+        added += [
+            columns[list(own)].sum(axis=0)
+            for own in itertools.combinations_with_replacement(range(len(columns)), rows)
+        ]
+    return np.unique(np.array(added), axis=0)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("name", STACKS)
+def test_the_sensitivity_over_all_persons_is_attained_and_never_exceeded(name, adjacency, norm, most):
+    network, queries = STACKS[name]
+    found = q.sensitivity(queries, network, norm=norm, adjacency=adjacency, at_most=most)
+    added = persons_of(columns_of(network, queries), most)
+    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    assert (np.abs(added - others) ** norm).sum(axis=-1).max() == found.power
+    assert found.is_exact
+
+
+@pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("queries", [None, *(stack for _, stack in list(STACKS.values())[:3])])
+def test_the_noise_of_a_release_keeps_its_promise_for_all_persons_and_no_more(kind, adjacency, queries):
+    most, name = 3, "epsilon" if kind is LaplaceStatistics else "rho"
+    mechanism = kind(**{name: 0.7}, adjacency=adjacency, queries=queries, person="id", at_most=most)
+    release = mechanism.release(CHAIN, people())
+    scales = np.concatenate(
+        [[law.scale] * len(one.values) for law, one in zip(release.noise, release.measurements, strict=True)]
+    )
+    added = persons_of(columns_of(CHAIN, queries or STACKS["tables"][1]), most)
+    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    moved = np.abs(added - others) / scales
+    loss = moved.sum(axis=-1).max() if name == "epsilon" else (moved**2).sum(axis=-1).max() / 2
+    assert loss <= 0.7 * (1 + 1e-12)
+    assert loss == pytest.approx(0.7, rel=1e-6)
+    assert release.guarantee == PrivacyGuarantee(**{name: 0.7}, adjacency=adjacency, unit="person")
+
+
+def people(rows=40, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({f"m{t}": rng.choice(["h", "w"], rows) for t in (1, 2, 3)})
+    return frame.assign(id=rng.integers(0, 12, rows))
+
+
+def counted(data, most=2, person="id"):
+    return ExactStatistics(person=person, at_most=most).release(CHAIN, data).flat
+
+
+def test_the_first_rows_of_each_person_are_counted_in_any_engine():
+    data = people()
+    first = data.groupby("id").head(2)
+    wanted = ExactStatistics().release(CHAIN, first).flat
+    assert 0 < wanted.sum() < 2 * len(data)
+    text = data.assign(id=data["id"].map("p{}".format))
+    for frame in (data, text, text.assign(id=text["id"].astype("category"))):
+        for engine in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+            assert np.array_equal(counted(engine), wanted)
+    objects = data.assign(id=[(key,) for key in data["id"]])  # compared by value, not one by one
+    assert np.array_equal(counted(objects), wanted)
+
+
+def test_the_rows_of_others_never_change_which_rows_of_a_person_are_counted():
+    data = people()
+    for person in data["id"].unique():
+        own = data[data["id"] == person]
+        rest = data[data["id"] != person]
+        alone, without = counted(own), counted(rest)
+        assert np.array_equal(counted(data), alone + without)
+        shuffled = pd.concat([rest.iloc[::2], own, rest.iloc[1::2]])
+        kept = counted(shuffled) - counted(pd.concat([rest.iloc[::2], rest.iloc[1::2]]))
+        assert np.array_equal(kept, alone)
+
+
+def test_a_query_of_an_engine_is_refused_before_anything_is_spent():
+    account = Account()
+    data = people()
+    mechanism = LaplaceStatistics(epsilon=1.0, person="id", at_most=2)
+    for lazy in (pl.from_pandas(data).lazy(), duckdb.from_df(data)):
+        with pytest.raises(DataError, match="in memory where `person`"):
+            mechanism.release(CHAIN, lazy, ledger=account)
+    with pytest.raises(DataError, match="missing value"):
+        mechanism.release(CHAIN, data.assign(id=[None, *data["id"][1:]]), ledger=account)
+    with pytest.raises(DataError, match="can be compared"):
+        mechanism.release(CHAIN, data.assign(id=[[1]] * len(data)), ledger=account)
+    with pytest.raises(DataError, match="must have the column 'id'"):
+        mechanism.release(CHAIN, data.drop(columns="id"), ledger=account)
+    assert not account.spent
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"person": "id"}, "given together"),
+        ({"at_most": 2}, "given together"),
+        ({"person": "id", "at_most": 0}, "`at_most` must be a whole number from 1"),
+        ({"person": "id", "at_most": 1.5}, "`at_most` must be a whole number"),
+        ({"person": "id", "at_most": True}, "`at_most` must be a whole number"),
+        ({"person": ["id"], "at_most": 2}, "name of a column"),
+    ],
+)
+def test_settings_that_bound_nothing_are_refused(settings, match):
+    with pytest.raises(ArgumentError, match=match):
+        LaplaceStatistics(epsilon=1.0, **settings)
+
+
+def test_a_declared_variable_is_no_person():
+    with pytest.raises(ArgumentError, match="no declared variable"):
+        LaplaceStatistics(epsilon=1.0, person="m1", at_most=2).promise(CHAIN)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_how_many_rows_there_are_is_never_public_and_the_bound_is_said(adjacency, tmp_path):
+    mechanism = LaplaceStatistics(epsilon=1.0, person="id", at_most=2, adjacency=adjacency)
+    release = mechanism.release(CHAIN, people())
+    assert release.total is None
+    assert release.provenance.settings["person"] == "id"
+    assert release.provenance.settings["at_most"] == 2
+    assert "one person" in release.privacy_statement()
+    assert "at most 2 were counted" in release.privacy_statement()
+    assert mechanism.preview(CHAIN).attrs["at_most"] == 2
+    release.save(tmp_path / "a.release")
+    assert bpm.load_release(tmp_path / "a.release").privacy_statement() == release.privacy_statement()
+    with pytest.raises(PrivacyError, match="unit"):
+        bpm.compose(release.guarantee, LaplaceStatistics(epsilon=1.0, adjacency=adjacency).promise(CHAIN))
+
+
+def test_without_persons_settings_and_noise_are_as_they_were():
+    plain = LaplaceStatistics(epsilon=1.0, adjacency="replace-one")
+    assert (plain.l1_sensitivity, plain.unit) == (2, "record")
+    release = plain.release(CHAIN, people())
+    assert release.total == 40
+    assert not {"person", "at_most"} & set(release.provenance.settings)
+    bounded = LaplaceStatistics(epsilon=1.0, person="id", at_most=5, adjacency="replace-one")
+    assert bounded.release(CHAIN, people()).noise[0].scale == pytest.approx(5 * release.noise[0].scale)
+
+
+class OfRecords(StatisticsMechanism):
+    """Noise for records, by a class that knows nothing of persons."""
+
+    def _noise(self, specification):
+        return tuple(DiscreteLaplace(2.0) for _ in specification.cliques)
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=1.0, adjacency=self.adjacency, unit=type(self).said)
+
+    said = "record"
+
+
+class UnderNoised(OfRecords):
+    """The same, which says that it protects persons."""
+
+    said = "person"
+
+
+def test_a_mechanism_that_promises_for_records_takes_no_persons():
+    with pytest.raises(PrivacyError, match="must promise for a person"):
+        OfRecords(person="id", at_most=3).release(CHAIN, people())
+
+
+def test_an_audit_with_the_worst_persons_flags_noise_for_records():
+    model = ModelSpecification.from_pgmpy(CHAIN)
+    right = LaplaceStatistics(epsilon=1.0, person="id", at_most=3)
+    for mechanism, is_flagged in ((right, False), (UnderNoised(person="id", at_most=3), True)):
+        release = mechanism.release(CHAIN, people())
+        draws = table_draws(release, release.guarantee.adjacency)
+        cost = exact_cost(draws, release.guarantee)
+        assert cost == pytest.approx(3.0 if is_flagged else 1.0)
+        assert exceeds(draws, cost, 1.0) == is_flagged
+    assert not audit_releases(right, model, runs=200, confidence=0.999).is_violated
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_queries_are_audited_with_the_worst_persons(adjacency):
+    for queries in (STACKS["pooled"][1], STACKS["parities"][1]):
+        mechanism = LaplaceStatistics(
+            epsilon=1.0, person="id", at_most=3, queries=queries, adjacency=adjacency
+        )
+        release = mechanism.release(CHAIN, people())
+        assert exact_cost(table_draws(release, adjacency), release.guarantee) == pytest.approx(1.0)
+
+
+def test_the_command_line_takes_persons(tmp_path, capsys):
+    people().to_csv(tmp_path / "data.csv", index=False)
+    states = "\n".join(f'[variables.m{t}]\nstates = ["h", "w"]' for t in (1, 2, 3))
+    (tmp_path / "model.toml").write_text(f'cliques = [["m1", "m2"], ["m2", "m3"]]\n{states}\n')
+    arguments = [
+        str(tmp_path / "data.csv"),
+        "--model",
+        str(tmp_path / "model.toml"),
+        "--epsilon",
+        "1",
+    ]
+    out = tmp_path / "out.release"
+    main(["release", *arguments, "--set", "person=id", "--set", "at_most=2", "--out", str(out), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (said["guarantee"]["unit"], said["settings"]["at_most"]) == ("person", 2)
+    assert not main(["audit", str(out), "--runs", "1000"])
+    assert not main(
+        ["audit", "laplace", "--epsilon", "1", "--set", "person=id", "--set", "at_most=2", "--runs", "5000"]
+    )
