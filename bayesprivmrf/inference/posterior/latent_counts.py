@@ -244,6 +244,8 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
+        if model.shares_transitions:
+            return self._transitions(evidence, draws, is_plain=is_plain)
         if model.ties:
             return self._tied(evidence, draws)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
@@ -311,6 +313,33 @@ class LatentCounts:
 
         return LogLinear(**effects, smoothing=float(self.smoothing))
 
+    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+        """The exact formulation of a chain of one matrix of transitions."""
+        from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
+
+        if self.formulation not in ("auto", "exact"):
+            raise ModelError(
+                f"the {self.formulation} formulation has no rows that all steps share; use formulation='exact' or 'auto'."
+            )
+        if self.scale is not None or self.smoothing > 0:
+            name = "scale" if self.scale is not None else "smoothing"
+            raise ArgumentError(
+                f"`{name}` is of potentials and of relaxed counts, and a chain with shared transitions has "
+                "Dirichlet rows and whole records; leave it out."
+            )
+        if not is_plain:
+            raise ArgumentError(
+                "a chain with shared transitions has a sampler of its own: leave out `sampler` and all settings but "
+                "`cores`."
+            )
+        require_room(evidence, draws, needs_marginals=False)
+        return ExactTransitions(
+            evidence=evidence,
+            concentration=self.concentration,
+            total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
+            total_range=self.total_range,
+        )
+
     def _tied(self, evidence: Evidence, draws: int) -> Formulation:
         """The log-linear formulation of a model with ties, where what is measured are its statistics."""
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
@@ -327,12 +356,7 @@ class LatentCounts:
 
 
 def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | None) -> None:
-    """Raise where a model that shares potentials or transitions has no posterior here, and say what has."""
-    if evidence.specification.shares_transitions:
-        raise ModelError(
-            "LatentCounts has no posterior of a chain with shared transitions; use NoiseAwareMAP, of which "
-            "`sequences.transition_matrix` gives intervals, or declare markov_chain(..., share='potentials')."
-        )
+    """Raise where a model that shares potentials has no posterior here, and say what has."""
     if formulation not in ("auto", "log-linear"):
         raise ModelError(
             f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; "

@@ -192,10 +192,10 @@ class Posterior(Card):
             variables together, or a draw has no record with what is given.
         """
         one_of("of", of, ("population", "records"))
-        if of == "records" and self.specification.ties:
+        if of == "records" and self.specification.ties and not self._formulation.is_whole:
             raise ModelError(
-                "`of='records'` needs each table's own counts, and with ties the posterior is of sums of tables; ask "
-                "of='population'."
+                "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
+                "tables; ask of='population'."
             )
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification

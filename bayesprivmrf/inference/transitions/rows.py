@@ -123,12 +123,16 @@ class TransitionRows:
 
     def tables(self, phi: FloatArray) -> FloatArray:
         """Marginals of the cliques by the forward recursion, shape (size of the model,)."""
-        law, matrix = self.probabilities(phi)
-        flat = np.empty(self.model.size)
+        return self.forward(*self.probabilities(phi))
+
+    def forward(self, law: FloatArray, matrix: FloatArray) -> FloatArray:
+        """The same of π and P themselves, shape (..., size of the model)."""
+        lead = law.shape[:-1]
+        flat = np.empty((*lead, self.model.size))
         for cells in self.cells:
-            window = law[:, np.newaxis] * matrix
-            flat[cells] = window.ravel()
-            law = window.reshape(self.states, -1).sum(axis=0)
+            window = law[..., np.newaxis] * matrix
+            flat[..., cells] = window.reshape(*lead, -1)
+            law = window.reshape(*lead, self.states, -1).sum(axis=-2)
         return flat
 
     @cached_property
