@@ -132,7 +132,7 @@ def one(rng, share, options):
     separate, scale = released(rng, network, [q.table(*pair) for pair in pairs], tables, epsilon)
     rows = []
     fits = [("pooled", pooled, bpm.NoiseAwareMAP()), ("separate", separate, bpm.NoiseAwareMAP())]
-    if options.posterior and share == "potentials":
+    if options.posterior:
         fits.append(("pooled", pooled, bpm.LatentCounts()))
     for name, release, estimator in fits:
         begin = time.perf_counter()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
-from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain
+from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
+from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.transition_moves import SharedRows, SharedTape, advance_transitions
 from bayesprivmrf.inference.transitions.rows import TransitionRows
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExactTransitions"]
 
+_MOVES = 500
+"""Records that one sweep visits."""
 _SCALES = 10
 """Powers of two up to which pairs of records exchange at once, however large the noise."""
 _SHARE = 0.25
@@ -134,7 +137,7 @@ class ExactTransitions(ExactRecords):
             },
             rng=rng,
             total=self.first_total,
-            latent=np.zeros((MOVES, len(self.forest.order)), np.int32),
+            latent=np.zeros((_MOVES, len(self.forest.order)), np.int32),
             state=ChainState.empty(self._tape, np.zeros(self.forest.cells.size)),
             births=0,  # the tables need no room for them
             parts={
@@ -155,9 +158,30 @@ class ExactTransitions(ExactRecords):
         counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
         return np.maximum(self.chain_rows.sums(counts[np.argsort(self.forest.cells)]), 0.0)
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """``sums``: F, C and what was measured; and ``total`` where it is private.
+
+        Single steps that nobody measured follow the sums slowly where records are many, and nothing follows from them.
+        """
+        return ("sums",) if self.total is not None else ("sums", "total")
+
+    def judged_of(self, kept: Kept) -> list[np.ndarray]:
+        """Those of a chain's draws by which mixing is judged."""
+        return [self._sums(self.in_order(kept["counts"])), kept["total"]]
+
+    def sample(self, **how: Any) -> Sampled:
+        """As `RecordSampler.sample`, with the sums besides."""
+        sampled = super().sample(**how)
+        return replace(sampled, draws={**sampled.draws, "sums": self._sums(sampled.draws["counts"])})
+
+    def _sums(self, counts: FloatArray) -> FloatArray:
+        """F, C and what was measured, of tables."""
+        return np.concatenate([self.chain_rows.sums(counts), self._answers(counts)], axis=-1)
+
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         return advance_transitions(
-            chain.total, MOVES, self.births, self.total_bounds, chain.latent[:MOVES], *chain.parts.values(), chain.state,
+            chain.total, _MOVES, self.births, self.total_bounds, chain.latent[:_MOVES], *chain.parts.values(), chain.state,
             self._tape, self._shared, self.prior.tape, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 

@@ -67,9 +67,11 @@ class TransitionRows:
         return _softmax(first), _softmax(inner)
 
     def sums(self, tables: FloatArray) -> FloatArray:
-        """The first states' table and the transitions added up over all steps, shape (K^m + K^(m+1),)."""
-        windows = tables[self.cells].reshape(len(self.cells), self.rows, self.states)
-        return np.concatenate([windows[0].sum(axis=1), windows.sum(axis=0).ravel()])
+        """The first states' table and the transitions added up over all steps, shape (..., K^m + K^(m+1))."""
+        lead = tables.shape[:-1]
+        windows = tables[..., self.cells].reshape(*lead, len(self.cells), self.rows, self.states)
+        added = windows.sum(axis=-3).reshape(*lead, -1)
+        return np.concatenate([windows[..., 0, :, :].sum(axis=-1), added], axis=-1)
 
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
         """φ of positive probabilities."""

@@ -63,7 +63,7 @@ def asked(model, kind, order=1):
     ],
 )
 def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, alpha, totals):
-    """Means within .12 deviations, five standard errors of 30,000 draws worth a seventeenth each, and the sum's own."""
+    """Means within .12 deviations, five standard errors of 12,000 draws worth a seventh each, and the sum's own."""
     model = chain(2, order + 2, order)
     records = 4 if order == 1 else 2
     known = records if totals is None else None
@@ -71,29 +71,29 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     given = {"evidence": gather(release), "concentration": alpha}
     given |= {"total": records} if totals is None else {"total_range": (totals[0], totals[-1])}
     formulation = ExactTransitions(**given)
-    mean, deviation = summed(formulation, totals or [records])
-    drawn = formulation.sample(draws=15_000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    mean, deviation = summed(formulation, totals or [records], size=10_000)
+    drawn = formulation.sample(draws=6000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
-    found = found.reshape(30_000, -1)
+    found = found.reshape(12_000, -1)
     moves = deviation > 1e-9
-    assert found[:, ~moves] == pytest.approx(np.tile(mean[~moves], (30_000, 1)))
+    assert found[:, ~moves] == pytest.approx(np.tile(mean[~moves], (12_000, 1)))
     assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.12
     assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
 
 
 @pytest.mark.parametrize(("kind", "order"), [("sums", 1), ("sums and a step", 1), ("sums", 2)])
 def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order):
-    """Shapes, rows, records, N and noise from their joint law; sixty sweeps later they have it still.
+    """Shapes, rows, records, N and noise from their joint law; thirty sweeps later they have it still.
 
-    Two-sample tests at 1e-5 on 400 replicates of the first and last state: a wrong acceptance ratio moves them.
+    Two-sample tests at 1e-5 on 300 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     model, law = chain(3, 4 + order, order), DiscreteLaplace(4.0)
     queries = asked(model, kind, order)
     rng, first, last = np.random.default_rng(3), [], []
     blank = ExactTransitions(evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60))
     sums = blank.chain_rows.sums
-    for _ in range(400):
+    for _ in range(300):
         position = rng.standard_normal(blank.prior.size)
         log_rows = draw_log_rows(blank.prior.forest, blank.prior.shapes(position)[:, np.newaxis], rng)
         total = draw_totals(None, (10, 60), 1, rng, is_whole=True)
@@ -107,9 +107,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order):
         formulation = ExactTransitions(evidence=evidence, total_range=(10, 60))
         state = formulation.chain(rng)
         state.total, state.state.counts[:] = int(total[0]), own
-        state.state.sums[:] = np.rint(np.concatenate(evidence.answers(counts.astype(float))))
+        state.state.sums[:] = np.rint(np.concatenate([a.ravel() for a in evidence.answers(counts.astype(float))]))
         state.parts["rows"].log_rows[:], state.parts["position"][:] = log_rows[:, 0], position
-        after = state.run(1, 60)
+        after = state.run(1, 30)
         for found, number, cells, rows in (
             (first, total[0], counts, log_rows[:, 0]),
             (last, after["total"][0], formulation.in_order(after["counts"][0]), after["log_rows"][0]),
@@ -120,6 +120,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order):
         assert ks_2samp(before, after).pvalue > 1e-5
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # few draws
 def test_every_question_takes_the_posterior_of_a_chain():
     model = chain(3, 6)
     own = windows(model)
@@ -135,7 +136,7 @@ def test_every_question_takes_the_posterior_of_a_chain():
     records = posterior.interval(["x1", "x2"], of="records")
     assert (records["lower"] <= records["upper"]).all()
     assert np.isfinite(posterior.interval(["x1", "x6"])["estimate"]).all()
-    assert (posterior.predictive_check(rng=1)["tail"] > 1e-3).all()
+    assert (posterior.predictive_check(rng=1)["p_value"] > 1e-3).all()
     assert posterior.summary()["formulation"] == "exact"
     assert posterior.synthetic(2, rng=1)[0].shape[1] == 6
     for function in (sequences.transition_matrix, sequences.stationary_law, sequences.sojourn_times):
