@@ -218,7 +218,12 @@ def _bounded(
         lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
         is_shared = fit.specification.shares_transitions
         center = matrices.mean(axis=(0, 1)) if is_shared else conditional(marginals.mean(axis=(0, 1)))
-        return function(center), lower, upper, is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
+        return (
+            function(center),
+            lower,
+            upper,
+            is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1])),
+        )
     values = function(conditional(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
         mode = fit.mode

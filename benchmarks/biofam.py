@@ -88,7 +88,16 @@ def main() -> None:
             posterior = bpm.LatentCounts().fit(moves, rng=seed)
             joint = posterior.tree["posterior"]["marginal[from,to]"].values.reshape(-1, 8, 8)
             lower, upper = np.quantile(joint / joint.sum(axis=2, keepdims=True), [0.05, 0.95], axis=0)
-            print(row("posterior of the sums", lower, upper, truth, posterior.status, time.perf_counter() - begin))
+            print(
+                row(
+                    "posterior of the sums",
+                    lower,
+                    upper,
+                    truth,
+                    posterior.status,
+                    time.perf_counter() - begin,
+                )
+            )
 
 
 if __name__ == "__main__":

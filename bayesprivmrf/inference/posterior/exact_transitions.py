@@ -162,7 +162,7 @@ class ExactTransitions(ExactRecords):
     def judged(self) -> tuple[str, ...]:
         """``sums``: F, C and what was measured; and ``total`` where it is private.
 
-        Single steps that nobody measured follow the sums slowly where records are many, and nothing follows from them.
+        Single steps that nobody measured follow the sums slowly where records are many, and no row rests on them.
         """
         return ("sums",) if self.total is not None else ("sums", "total")
 
@@ -181,8 +181,8 @@ class ExactTransitions(ExactRecords):
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         return advance_transitions(
-            chain.total, _MOVES, self.births, self.total_bounds, chain.latent[:_MOVES], *chain.parts.values(), chain.state,
-            self._tape, self._shared, self.prior.tape, chain.rng, thin, tuple(out.values()),
+            chain.total, _MOVES, self.births, self.total_bounds, chain.latent[:_MOVES], *chain.parts.values(),
+            chain.state, self._tape, self._shared, self.prior.tape, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:

@@ -67,7 +67,8 @@ class LatentCounts:
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
         learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
         hyper-Dirichlet's prior where the model is decomposable, with the log-linear's where it is not. ``"auto"``
-        takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits.
+        takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits. A chain of one
+        transition matrix has the exact one alone.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
         by table (`shape_prior`).
@@ -319,7 +320,8 @@ class LatentCounts:
 
         if self.formulation not in ("auto", "exact"):
             raise ModelError(
-                f"the {self.formulation} formulation has no rows that all steps share; use formulation='exact' or 'auto'."
+                f"the {self.formulation} formulation has no rows that all steps share; use formulation='exact' or "
+                "'auto'."
             )
         if self.scale is not None or self.smoothing > 0:
             name = "scale" if self.scale is not None else "smoothing"
@@ -392,6 +394,12 @@ def _refuse_exact(evidence: Evidence) -> None:
         if not law.variance > 0:
             scope = evidence.measured_scopes[position]
             what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
+            if evidence.specification.ties:
+                raise ArgumentError(
+                    f"`fit` integrates over what noise hides, and {what} has none; leave it out of a model whose cliques "
+                    "share potentials or transitions, of which no estimator takes it beside noisy answers; where it "
+                    "tells the number of records alone, pass that as `total=`."
+                )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
                 "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."

@@ -48,8 +48,8 @@ THINNED = 1000
 _IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 _SLOW_COUNTS = (
-    "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; raise "
-    "`draws`, `tune` and `time_limit`, or measure the step's table."
+    "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; "
+    "raise `draws`, `tune` and `time_limit`, or measure the step's table."
 )
 
 

@@ -207,7 +207,9 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
 
 
 @njit(nogil=True)
-def _advance(total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out):
+def _advance(
+    total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
+):
     counts, log_rows, totals, positions = out
     _spread_out(rows.log_rows, state, shared)
     weigh_all(state, tape)
@@ -230,7 +232,12 @@ def _advance(total, moves, births, bounds, records, position, rows, state, tape,
             draw_rows(rows.log_rows, rows, shared, rng)
             _spread_out(rows.log_rows, state, shared)
             weigh_all(state, tape)
-        counts[draw], log_rows[draw], totals[draw], positions[draw] = state.counts, rows.log_rows, total, position
+        counts[draw], log_rows[draw], totals[draw], positions[draw] = (
+            state.counts,
+            rows.log_rows,
+            total,
+            position,
+        )
     return total
 
 
@@ -238,7 +245,9 @@ def _entry_point(version: int) -> Any:
     """The function above, kept by numba between processes under a key that the checksum is part of."""
 
     @njit(cache=True, nogil=True)
-    def run(total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out):
+    def run(
+        total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
+    ):
         assert version >= 0
         return _advance(
             total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out

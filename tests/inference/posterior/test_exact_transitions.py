@@ -1,7 +1,5 @@
 """Whole records of chains of one matrix: against sums over all data sets, and by the law that a right chain keeps."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts
@@ -107,7 +105,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order):
         formulation = ExactTransitions(evidence=evidence, total_range=(10, 60))
         state = formulation.chain(rng)
         state.total, state.state.counts[:] = int(total[0]), own
-        state.state.sums[:] = np.rint(np.concatenate([a.ravel() for a in evidence.answers(counts.astype(float))]))
+        state.state.sums[:] = np.rint(
+            np.concatenate([a.ravel() for a in evidence.answers(counts.astype(float))])
+        )
         state.parts["rows"].log_rows[:], state.parts["position"][:] = log_rows[:, 0], position
         after = state.run(1, 30)
         for found, number, cells, rows in (
@@ -115,7 +115,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order):
             (last, after["total"][0], formulation.in_order(after["counts"][0]), after["log_rows"][0]),
         ):
             added = sums(cells)
-            found.append([number, added[0], added[-1], added[-2], cells[0], cells[-1], rows[0], rows[-1], rows[-2]])
+            found.append(
+                [number, added[0], added[-1], added[-2], cells[0], cells[-1], rows[0], rows[-1], rows[-2]]
+            )
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
         assert ks_2samp(before, after).pvalue > 1e-5
 
@@ -125,7 +127,9 @@ def test_every_question_takes_the_posterior_of_a_chain():
     model = chain(3, 6)
     own = windows(model)
     release = release_of(model, [q.pooled(own), q.table("x1")], DiscreteLaplace(5.0), 500, 2)
-    posterior = bpm.LatentCounts().fit(release, rng=1, draws=300, tune=200, chains=2, prior=True, time_limit=1e-9)
+    posterior = bpm.LatentCounts().fit(
+        release, rng=1, draws=300, tune=200, chains=2, prior=True, time_limit=1e-9
+    )
     assert posterior.stats["formulation"] == "exact"
     assert posterior.stats["model"] == "shared transitions"
     assert "counts[x5,x6]" in posterior.tree["posterior"]
