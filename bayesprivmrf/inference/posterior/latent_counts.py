@@ -396,9 +396,9 @@ def _refuse_exact(evidence: Evidence) -> None:
             what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
             if evidence.specification.ties:
                 raise ArgumentError(
-                    f"`fit` integrates over what noise hides, and {what} has none; leave it out of a model whose cliques "
-                    "share potentials or transitions, of which no estimator takes it beside noisy answers; where it "
-                    "tells the number of records alone, pass that as `total=`."
+                    f"`fit` integrates over what noise hides, and {what} has none; leave it out of a model whose "
+                    "cliques share potentials or transitions, of which no estimator takes it beside noisy "
+                    "answers; where it tells the number of records alone, pass that as `total=`."
                 )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
