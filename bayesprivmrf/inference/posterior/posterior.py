@@ -199,7 +199,7 @@ class Posterior(Card):
             variables together, or a draw has no record with what is given.
         """
         one_of("of", of, ("population", "records"))
-        if of == "records" and self.specification.ties and not self._formulation.is_whole:
+        if of == "records" and self.specification.ties and not self.specification.shares_transitions:
             raise ModelError(
                 "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
                 "tables; ask of='population'."
