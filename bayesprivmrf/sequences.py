@@ -29,6 +29,7 @@ from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
+from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
@@ -64,7 +65,8 @@ def transition_matrix(
         Columns ``estimate``, ``lower``, ``upper``; one row for each ``from`` and ``to``. A `NaiveMLE` or `CGM` has no
         bounds: they are NaN. ``attrs["model"]`` says what the steps share. ``attrs["doubtful"]`` names the rows of a
         `NoiseAwareMAP` whose interval was cut off at 0 or 1: the normal approximation, and the noise, reach beyond
-        what a probability may be, and such intervals hold the truth too seldom. {doc}`/chains` has a posterior.
+        what a probability may be, and such intervals hold the truth too seldom. A `LatentCounts` has intervals
+        without that approximation, and ``attrs["prior_decides"]`` as `Posterior.interval` has it.
 
     Examples
     --------
@@ -104,7 +106,8 @@ def hitting_times(
     Returns
     -------
     pandas.DataFrame
-        One row for each state to begin from, steps; 0 from the target itself.
+        One row for each state to begin from, steps; 0 from the target itself. ``attrs["doubtful"]`` names the rows of
+        a `NoiseAwareMAP` whose normal interval of one over the time reaches 0, so that the time has no upper bound.
     """
     _require_fit(fit)
     model = fit.specification
@@ -156,7 +159,7 @@ def _table(
     model = fit.specification
     chain = chain_of(model)
     window = _window(model.shares_transitions, chain, step)
-    values, lower, upper = _bounded(fit, chain, window, prob, function, is_share)
+    values, lower, upper, is_marked = _bounded(fit, chain, window, prob, function, is_share)
     labels = list(model.domain.states[chain.positions[0]])
     order = chain.order if names[0] == "from" else 1
     titles = list(names) if order == 1 else [*(f"from {k + 1}" for k in range(order)), *names[1:]]
@@ -169,11 +172,9 @@ def _table(
         "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
     )
     frame.attrs["status"] = "no intervals" if np.isnan(lower).any() else str(fit.status)
-    if is_share and isinstance(
-        fit, Solution
-    ):  # a normal law that reaches beyond a probability is no good one there
-        return mark_rows(frame, (lower <= 0) | (upper >= 1), "doubtful", "doubtful")
-    return frame
+    if isinstance(fit, Posterior):
+        return mark_rows(frame, is_marked, "prior_decides", "prior decides")
+    return mark_rows(frame, is_marked, "doubtful", "doubtful")
 
 
 def _require_fit(fit: Any) -> None:
@@ -207,15 +208,22 @@ def _bounded(
     prob: float,
     function: Callable[[FloatArray], FloatArray],
     is_share: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Estimate of a function of the matrix, and its bounds."""
+) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray]:
+    """Estimate of a function of the matrix, its bounds, and which of them are to be marked."""
     conditional = _conditional(fit, chain, window)
     if isinstance(fit, Posterior):
         marginals = fit._draws.finished.marginals
-        flat = marginals.reshape(-1, marginals.shape[-1])
-        drawn = function(conditional(flat))
-        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=0)
-        return function(conditional(flat.mean(axis=0))), lower, upper
+        matrices = conditional(marginals)
+        drawn = function(matrices)
+        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
+        is_shared = fit.specification.shares_transitions
+        center = matrices.mean(axis=(0, 1)) if is_shared else conditional(marginals.mean(axis=(0, 1)))
+        return (
+            function(center),
+            lower,
+            upper,
+            is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1])),
+        )
     values = function(conditional(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
         mode = fit.mode
@@ -230,7 +238,8 @@ def _bounded(
 
         errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
-        return values, np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+        nothing = np.full(values.shape, np.nan)
+        return values, nothing, nothing, np.zeros(values.shape, bool)
     return values, *_by_delta(values, errors, prob, is_share)
 
 
@@ -260,15 +269,20 @@ def _errors(
 
 def _by_delta(
     values: FloatArray, errors: FloatArray, prob: float, is_share: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms."""
+) -> tuple[FloatArray, FloatArray, np.ndarray]:
+    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
+
+    A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
+    time, might be 0 by it.
+    """
     from scipy.special import ndtri
 
-    reach = float(ndtri(0.5 + prob / 2))
+    reach = float(ndtri(0.5 + prob / 2)) * errors
     if is_share:
-        return np.maximum(values - reach * errors, 0.0), np.minimum(values + reach * errors, 1.0)
-    factor = np.exp(reach * np.divide(errors, values, out=np.zeros_like(values), where=values > 0))
-    return values / factor, values * factor
+        lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
+        return lower, upper, (lower <= 0) | (upper >= 1)
+    factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
+    return values / factor, values * factor, (values > 0) & (reach >= values)
 
 
 def _stationary(matrix: FloatArray) -> FloatArray:

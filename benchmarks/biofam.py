@@ -5,7 +5,8 @@ Data: ../shared/data/biofam beside the repository (or its path by --data): 2,000
 chain of one transition matrix; discrete Laplace noise for epsilon = 1 (add or remove one person) on the transitions
 added up over the years and on the first year's table, seeds 0, 1, ... "Held" counts 90 % intervals that hold the
 observed share of a transition, to three digits: of all 64, of those that happen, and of those whose interval lies
-inside 0 and 1. The posterior is that of a table of one clique, a record for each transition. Markdown to stdout.
+inside 0 and 1. The posterior of the sums is that of a table of one clique, a record for each transition; the other is
+of the people. Markdown to stdout.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ def main() -> None:
             table = sequences.transition_matrix(solution, prob=0.9)
             lower, upper = (table[bound].to_numpy().reshape(8, 8) for bound in ("lower", "upper"))
             print(row("noise-aware", lower, upper, truth, solution.status, time.perf_counter() - begin))
+            begin = time.perf_counter()
+            people_posterior = bpm.LatentCounts().fit(release, rng=seed)
+            table = sequences.transition_matrix(people_posterior, prob=0.9)
+            lower, upper = (table[bound].to_numpy().reshape(8, 8) for bound in ("lower", "upper"))
+            print(row("posterior", lower, upper, truth, people_posterior.status, time.perf_counter() - begin))
             assert release.measurements is not None
             given = release.measurements[0]
             moves = NoisyStatistics.from_measurements(
@@ -82,7 +88,16 @@ def main() -> None:
             posterior = bpm.LatentCounts().fit(moves, rng=seed)
             joint = posterior.tree["posterior"]["marginal[from,to]"].values.reshape(-1, 8, 8)
             lower, upper = np.quantile(joint / joint.sum(axis=2, keepdims=True), [0.05, 0.95], axis=0)
-            print(row("posterior", lower, upper, truth, posterior.status, time.perf_counter() - begin))
+            print(
+                row(
+                    "posterior of the sums",
+                    lower,
+                    upper,
+                    truth,
+                    posterior.status,
+                    time.perf_counter() - begin,
+                )
+            )
 
 
 if __name__ == "__main__":

@@ -131,14 +131,19 @@ def one(rng, share, options):
     )
     separate, scale = released(rng, network, [q.table(*pair) for pair in pairs], tables, epsilon)
     rows = []
-    fits = [("pooled", pooled, bpm.NoiseAwareMAP()), ("separate", separate, bpm.NoiseAwareMAP())]
-    if options.posterior and share == "potentials":
-        fits.append(("pooled", pooled, bpm.LatentCounts()))
-    for name, release, estimator in fits:
+    fits = [
+        ("pooled", "noise-aware MAP", pooled, bpm.NoiseAwareMAP()),
+        ("separate", "noise-aware MAP", separate, bpm.NoiseAwareMAP()),
+    ]
+    if options.posterior:
+        fits.append(("pooled", "posterior", pooled, bpm.LatentCounts()))
+    if options.posterior and share == "transitions":
+        fits.append(("pooled", "posterior, α = 1", pooled, bpm.LatentCounts(concentration=1.0)))
+    for name, method, release, estimator in fits:
         begin = time.perf_counter()
         seed = {"rng": 1} if isinstance(estimator, bpm.LatentCounts) else {}
         fit = estimator.fit(release, **seed)
-        rows += judged(share, name, estimator.method, fit, step, steps[middle], time.perf_counter() - begin)
+        rows += judged(share, name, method, fit, step, steps[middle], time.perf_counter() - begin)
     # the middle step's table alone, a model of two variables
     alone = bpm.declare({name: range(states) for name in pairs[middle]}, [pairs[middle]])
     noisy = (

@@ -73,7 +73,7 @@ def markov_chain(
     share
         ``"potentials"``: every step has the same table of potentials, and the first states have one of their own. The
         conditional probabilities of a step then still change towards the end. ``"transitions"``: every step has the
-        same matrix of probabilities. `NaiveMLE` and `NoiseAwareMAP` fit the second.
+        same matrix of probabilities. `NaiveMLE`, `NoiseAwareMAP` and `LatentCounts` fit the second.
     names
         Name of each time's variable; ``x1``, ``x2``, ... by default.
 

@@ -99,7 +99,7 @@ def test_shared_potentials_are_those_of_every_release():
     first = chain.domain.variables[0]
     more = specification({first: ["n", "y"], "sex": ["f", "m"]}, [(first, "sex")])
     other = noisy(more, np.array([80.0, 90, 110, 120]), q.table(first, "sex"))
-    with pytest.raises(ModelError, match="declare the same ties for every release"):
+    with pytest.raises(ModelError, match="declare the same ties, scores and levels for every release"):
         gather([whole, other])
 
 

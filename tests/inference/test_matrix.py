@@ -9,6 +9,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.registry import estimator_names
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -66,3 +67,27 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
     answers = QUERIES[kind].bind(CHAIN).answers(gather(made).total * fitted.marginals.flat)
     near = 1e-3 if isinstance(law, NoNoise) else 60
     assert np.abs(answers - given[0].values).max() < near
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
+@pytest.mark.parametrize("kind", QUERIES)
+def test_the_posterior_of_shared_transitions_fits_or_refuses(kind, law):
+    chain = ModelSpecification(
+        domain=CHAIN.domain, cliques=CHAIN.cliques, ties=(CHAIN.cliques,), shares_transitions=True
+    )
+    rng = np.random.default_rng(5)
+    counts, _ = simulated_counts(chain, 200, rng)
+    given = []
+    for query, own in ((QUERIES[kind], law), (q.table("b", "c"), Laplace(4.0))):
+        answers = query.bind(chain).answers(counts)
+        given.append(Measurement(query, answers + own.draw(answers.shape, rng), own))
+    made = NoisyStatistics.from_measurements(chain, given)
+    if isinstance(law, NoNoise):
+        with pytest.raises(ArgumentError, match="leave it out"):
+            LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)
+        return
+    fitted = LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)
+    steps = [fitted.marginals.flat[:4].reshape(2, 2), fitted.marginals.flat[4:].reshape(2, 2)]
+    rows = [step / step.sum(axis=1, keepdims=True) for step in steps]
+    assert np.abs(rows[0] - rows[1]).max() < 0.1  # means of draws whose rows are the same

@@ -405,9 +405,8 @@ def test_what_has_no_estimator_refuses_with_a_remedy():
     pairs = list(pairwise(names))
     tables = dict.fromkeys(pairs, np.full((2, 2), 50))
     shared = NoisyStatistics.from_tables(network, tables, noise=Laplace(2.0))
-    for estimator in (bpm.CGM(), bpm.LatentCounts(), bpm.LatentCounts(formulation="exact")):
-        with pytest.raises(ModelError, match="NoiseAwareMAP"):
-            estimator.fit(shared)
+    with pytest.raises(ModelError, match="NoiseAwareMAP"):
+        bpm.CGM().fit(shared)
     for estimator in (bpm.NaiveMLE(inference="loopy"), bpm.NoiseAwareMAP(inference="loopy")):
         with pytest.raises(ModelError, match="exact"):
             estimator.fit(shared)

@@ -19,11 +19,11 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["change", "excess", "move_by_answers", "weigh_answers"]
+__all__ = ["change", "excess", "log_step", "move_by_answers", "weigh_answers"]
 
 
 @njit(nogil=True, inline="always")
-def _log_step(gap, by, width, is_absolute):
+def log_step(gap, by, width, is_absolute):
     """Log density of the noise after an answer grew by a number, over that before; `gap` is y - s."""
     return (abs(gap) - abs(gap - by)) / width if is_absolute else by * (gap - 0.5 * by) / (width * width)
 
@@ -34,7 +34,7 @@ def _log_factor(cell, sums, tape):
     total = 0.0
     for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
         m = tape.table_cells[t]
-        total += _log_step(tape.noisy[m] - sums[m], tape.table_weights[t], tape.widths[m], tape.absolute[m])
+        total += log_step(tape.noisy[m] - sums[m], tape.table_weights[t], tape.widths[m], tape.absolute[m])
     return min(max(total, -tape.most_nats), tape.most_nats)
 
 
@@ -69,7 +69,7 @@ def _log_gain(cells, other, state, tape):
             for t in range(tape.table_starts[cells[k]], tape.table_starts[cells[k] + 1]):
                 m = tape.table_cells[t]
                 if moved[m] != 0:
-                    total += _log_step(
+                    total += log_step(
                         tape.noisy[m] - state.sums[m], moved[m], tape.widths[m], tape.absolute[m]
                     )
                     moved[m] = 0

@@ -113,7 +113,7 @@ def diagnose(
     saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
     bfmi = _bfmi(told["energy"]) if "energy" in told else math.nan
     # by the tables: potentials of whole records move beside a chain that is stuck
-    tables = _together([sampled.draws[name] for name in judged if name == "counts"])
+    tables = _together([sampled.draws[name] for name in judged if name in ("counts", "sums")])
     is_still = bool(varying.size) and not _varying(tables).size
     problems = [
         *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known),

@@ -67,7 +67,8 @@ class LatentCounts:
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
         learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
         hyper-Dirichlet's prior where the model is decomposable, with the log-linear's where it is not. ``"auto"``
-        takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits.
+        takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits. A chain of one
+        transition matrix has the exact one alone.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
         by table (`shape_prior`).
@@ -247,6 +248,8 @@ class LatentCounts:
         model = evidence.specification
         if evidence.has_bounds:
             self._refuse_relaxed(evidence, is_plain)
+        if model.shares_transitions:
+            return self._transitions(evidence, draws, is_plain=is_plain)
         if model.is_restricted:
             return self._tied(evidence, draws)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
@@ -328,6 +331,34 @@ class LatentCounts:
                 "sampler's settings left out."
             )
 
+    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+        """The exact formulation of a chain of one matrix of transitions."""
+        from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
+
+        if self.formulation not in ("auto", "exact"):
+            raise ModelError(
+                f"the {self.formulation} formulation has no rows that all steps share; use formulation='exact' or "
+                "'auto'."
+            )
+        if self.scale is not None or self.smoothing > 0:
+            name = "scale" if self.scale is not None else "smoothing"
+            raise ArgumentError(
+                f"`{name}` is of potentials and of relaxed counts, and a chain with shared transitions has "
+                "Dirichlet rows and whole records; leave it out."
+            )
+        if not is_plain:
+            raise ArgumentError(
+                "a chain with shared transitions has a sampler of its own: leave out `sampler` and all settings but "
+                "`cores`."
+            )
+        require_room(evidence, draws, needs_marginals=False)
+        return ExactTransitions(
+            evidence=evidence,
+            concentration=self.concentration,
+            total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
+            total_range=self.total_range,
+        )
+
     def _tied(self, evidence: Evidence, draws: int) -> Formulation:
         """The log-linear formulation of a model with ties, where what is measured are its statistics."""
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
@@ -344,12 +375,7 @@ class LatentCounts:
 
 
 def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | None) -> None:
-    """Raise where a model that shares potentials or transitions has no posterior here, and say what has."""
-    if evidence.specification.shares_transitions:
-        raise ModelError(
-            "LatentCounts has no posterior of a chain with shared transitions; use NoiseAwareMAP, of which "
-            "`sequences.transition_matrix` gives intervals, or declare markov_chain(..., share='potentials')."
-        )
+    """Raise where a model that shares potentials has no posterior here, and say what has."""
     if formulation not in ("auto", "log-linear"):
         raise ModelError(
             f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; "
@@ -385,6 +411,12 @@ def _refuse_exact(evidence: Evidence) -> None:
         if not law.variance > 0:
             scope = evidence.measured_scopes[position]
             what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
+            if evidence.specification.ties:
+                raise ArgumentError(
+                    f"`fit` integrates over what noise hides, and {what} has none; leave it out of a model whose "
+                    "cliques share potentials or transitions, of which no estimator takes it beside noisy "
+                    "answers; where it tells the number of records alone, pass that as `total=`."
+                )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
                 "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."

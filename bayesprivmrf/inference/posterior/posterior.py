@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,10 +13,11 @@ import numpy as np
 
 from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
+from bayesprivmrf.inference.posterior.diagnostics import is_mixed
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.quantities import (
@@ -44,6 +46,11 @@ __all__ = ["Posterior"]
 THINNED = 1000
 """Draws, over all chains, at which a question that takes inference in each draw is answered."""
 _IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
+
+_SLOW_COUNTS = (
+    "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; "
+    "raise `draws`, `tune` and `time_limit`, or measure the step's table."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -192,19 +199,21 @@ class Posterior(Card):
             variables together, or a draw has no record with what is given.
         """
         one_of("of", of, ("population", "records"))
-        if of == "records" and self.specification.is_restricted:
+        model = self.specification
+        if of == "records" and model.is_restricted and not model.shares_transitions:
             raise ModelError(
-                "`of='records'` needs each table's own counts, and with ties the posterior is of sums of tables; ask "
-                "of='population'."
+                "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
+                "tables; ask of='population'."
             )
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        model = self.specification
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         if of == "population":
             drawn = self._draws.joint(query, THINNED, condition)
         else:
             drawn = self._draws.records(query, condition)
+            if model.shares_transitions and not is_mixed([drawn]):
+                warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=2)
         is_whole = of == "records" and not condition
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
         marked = mark_rests_on(frame, declared_independences(model, [*query, *condition]))

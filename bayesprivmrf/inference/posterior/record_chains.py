@@ -189,12 +189,17 @@ class RecordSampler:
 
     def _log_kernel(self, counts: FloatArray) -> FloatArray:
         """Log kernel of the noise, shape (chain, draw), nats."""
-        measured, tape = self._measured, self._tape
+        tape = self._tape
+        ratio = np.abs(tape.noisy - self._answers(counts)) / tape.widths
+        return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+
+    def _answers(self, counts: FloatArray) -> FloatArray:
+        """What is measured of tables, shape (..., measured numbers)."""
+        measured = self._measured
         sums = np.zeros((*counts.shape[:-1], measured.targets.size))
         for source, place, entry in zip(measured.sources, measured.sums, measured.entries, strict=True):
             sums[..., place] += entry * counts[..., source]
-        ratio = np.abs(tape.noisy - sums) / tape.widths
-        return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+        return sums
 
 
 def _joined(parts: Any) -> Kept:

@@ -50,6 +50,7 @@ __all__ = [
     "count",
     "draw_new",
     "draw_record",
+    "draw_rows",
     "log_sum",
     "move_records",
     "move_total",
@@ -321,7 +322,7 @@ def move_total(moves, least, most, records, total, state, tape, rng):
 
 
 @njit(nogil=True)
-def _draw_rows(log_rows, state, tape, rng):
+def draw_rows(log_rows, state, tape, rng):
     """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
     for row in range(tape.row_starts.size - 1):
         start, stop = tape.row_starts[row], tape.row_starts[row + 1]
@@ -353,7 +354,7 @@ def _advance(total, moves, births, bounds, records, position, state, tape, prior
             if position.size:
                 move_shapes(position, state, tape, prior, rng)
                 weigh_all(state, tape)
-        _draw_rows(rows[draw], state, tape, rng)
+        draw_rows(rows[draw], state, tape, rng)
         counts[draw], totals[draw], positions[draw] = state.counts, total, position
     return total
 

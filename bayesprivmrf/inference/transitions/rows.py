@@ -67,9 +67,11 @@ class TransitionRows:
         return _softmax(first), _softmax(inner)
 
     def sums(self, tables: FloatArray) -> FloatArray:
-        """The first states' table and the transitions added up over all steps, shape (K^m + K^(m+1),)."""
-        windows = tables[self.cells].reshape(len(self.cells), self.rows, self.states)
-        return np.concatenate([windows[0].sum(axis=1), windows.sum(axis=0).ravel()])
+        """The first states' table and the transitions added up over all steps, shape (..., K^m + K^(m+1))."""
+        lead = tables.shape[:-1]
+        windows = tables[..., self.cells].reshape(*lead, len(self.cells), self.rows, self.states)
+        added = windows.sum(axis=-3).reshape(*lead, -1)
+        return np.concatenate([windows[..., 0, :, :].sum(axis=-1), added], axis=-1)
 
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
         """φ of positive probabilities."""
@@ -123,12 +125,16 @@ class TransitionRows:
 
     def tables(self, phi: FloatArray) -> FloatArray:
         """Marginals of the cliques by the forward recursion, shape (size of the model,)."""
-        law, matrix = self.probabilities(phi)
-        flat = np.empty(self.model.size)
+        return self.forward(*self.probabilities(phi))
+
+    def forward(self, law: FloatArray, matrix: FloatArray) -> FloatArray:
+        """The same of π and P themselves, shape (..., size of the model)."""
+        lead = law.shape[:-1]
+        flat = np.empty((*lead, self.model.size))
         for cells in self.cells:
-            window = law[:, np.newaxis] * matrix
-            flat[cells] = window.ravel()
-            law = window.reshape(self.states, -1).sum(axis=0)
+            window = law[..., np.newaxis] * matrix
+            flat[..., cells] = window.reshape(*lead, -1)
+            law = window.reshape(*lead, self.states, -1).sum(axis=-2)
         return flat
 
     @cached_property
