@@ -18,7 +18,7 @@ from pathlib import Path
 
 from joblib import Parallel, delayed
 
-from bayesprivmrf.reproduce import ErdosRenyi, SimulationCell, find_data
+from bayesprivmrf.reproduce import ErdosRenyi, SimulationCell, find_networks
 from bayesprivmrf.reproduce.cells import Row
 from bayesprivmrf.reproduce.experiments import CostCell
 from bayesprivmrf.reproduce.sources import Published, Source
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     print()
     simulated(GRAPH, (1.5,), (1.0,), arguments)
     if arguments.data is not None:
-        blogs = find_data([arguments.data])["blogs"]
+        blogs = find_networks([arguments.data])["blogs"]
         print("\nThe blogs' graph\n")
         simulated(blogs, BLOG_BETAS, (1.0, 2.0, 5.0), arguments)
         print("\nThe blogs' real leanings, paper's Gaussian branch, no bounds\n")

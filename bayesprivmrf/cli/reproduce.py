@@ -39,9 +39,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
-    from bayesprivmrf.reproduce import cgm, find_data, lacking, prising, reproduce
+    from bayesprivmrf.reproduce import cgm, find_networks, lacking, prising, reproduce
 
-    published = find_data(options.data or [])
+    published = find_networks(options.data or [])
     papers = {"prising": prising, "cgm": cgm}
     folder = _folder(options.out, names, options.data or [])
     jobs = options.jobs or _cores()

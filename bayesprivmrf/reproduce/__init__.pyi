@@ -2,7 +2,7 @@ from .cgm_cells import GraphCell, SequenceCell
 from .experiments import SimulationCell
 from .registry import FIGURES
 from .run import Made, lacking, reproduce
-from .sources import ErdosRenyi, find_data
+from .sources import ErdosRenyi, find_networks
 
 __all__ = [
     "FIGURES",
@@ -11,7 +11,7 @@ __all__ = [
     "Made",
     "SequenceCell",
     "SimulationCell",
-    "find_data",
+    "find_networks",
     "lacking",
     "reproduce",
 ]

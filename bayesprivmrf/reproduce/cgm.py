@@ -7,6 +7,7 @@ by five draws of noise, the 20 states of Figure 3(a), a quarter of the people he
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -220,6 +221,7 @@ def _simulated(
 def _sequences(scale: Scale, published: Mapping[DataName, Any], seed: int) -> list[Cell]:
     """Return Figure 3(b): hours of six steps, as in the paper, simulated; and the user's sequences."""
     at_hand = [published[need] for need in FIGURES["cgm-fig3b"].needs if need in published]
+    can_ascend = importlib.util.find_spec("dp_accounting") is not None
     simulated = SimulatedPanel(people=scale.people, length=6, states=10, seed=seed)
     return [
         SequenceCell(
@@ -227,7 +229,7 @@ def _sequences(scale: Scale, published: Mapping[DataName, Any], seed: int) -> li
             epsilon=epsilon,
             repetitions=scale.repetitions,
             methods=COMPARED,
-            steps=scale.steps,
+            steps=scale.steps if can_ascend else (),
             clips=scale.clips,
             seed=seed,
         )

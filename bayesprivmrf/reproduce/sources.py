@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.chains.heat_bath import Moves
     from bayesprivmrf.network import IsingNetwork, NetworkData
 
-__all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_data", "network_of"]
+__all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_networks", "network_of"]
 
 LABELS = {"erdos-renyi": "Erdős-Rényi", "hiv": "HIV network", "blogs": "political blogs"}
 FILES: dict[DataName, str] = {
@@ -140,7 +140,7 @@ def network_of(source: Source) -> IsingNetwork:
     return source.network()
 
 
-def find_data(paths: Sequence[str | Path]) -> dict[DataName, Any]:
+def find_networks(paths: Sequence[str | Path]) -> dict[DataName, Any]:
     """Return the published networks and sequences that files hold, by their names' endings.
 
     Parameters
