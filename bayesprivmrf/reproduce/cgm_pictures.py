@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
+_LINEAR = 0.01
+"""Nats a person around 0 within which the axis of losses is linear."""
+
 _REFERENCES = {NON_PRIVATE: "--", RANDOM: ":"}
 _COLOURS = dict(zip((*COMPARED, PSGD), COLOURS, strict=True)) | {PSGD_FREE: COLOURS[-1]}
 
@@ -97,7 +100,7 @@ def _grid(table: Any) -> Figure:
         axis.set_xlabel("N")
     axes[0].set_ylabel("KL divergence, nats")
     lines, labels = axes[0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(lines, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
@@ -119,6 +122,7 @@ def _held_out(table: Any) -> Figure:
         level = float(rows.loc[rows["method"] == NON_PRIVATE, "holdout_log_likelihood"].iloc[0])
         rows = rows[rows["method"] != NON_PRIVATE]
         _lines(axis, rows.assign(lost=level - rows["holdout_log_likelihood"]), "epsilon", "lost")
+        axis.set_yscale("symlog", linthresh=_LINEAR)  # some do better than without noise
         axis.set_xlabel("ε")
         axis.set_title(
             f"{name}\n{rows['people'].iloc[0]:,} people, {rows['length'].iloc[0]} times", fontsize=10
