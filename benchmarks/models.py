@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 
+from bayesprivmrf.reproduce.graphs import chain, erdos_renyi
+
 Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
-
-
-def chain(length: int, states: int, order: int = 1) -> Model:
-    """Pairs of variables at most `order` apart."""
-    pairs = [(i, j) for i in range(length) for j in range(i + 1, min(i + order, length - 1) + 1)]
-    return (states,) * length, tuple(pairs)
-
-
-def erdos_renyi(nodes: int, states: int, density: float, seed: int) -> Model:
-    """A connected Erdős-Rényi graph."""
-    while not nx.is_connected(graph := nx.gnp_random_graph(nodes, density, seed=seed)):
-        seed += 1000
-    return (states,) * nodes, tuple(graph.edges)
 
 
 def grid(side: int, states: int) -> Model:

@@ -14,7 +14,7 @@ from bayesprivmrf.cli.methods import (
     takes,
 )
 from bayesprivmrf.inference.registry import estimator_names
-from bayesprivmrf.reproduce.registry import FIGURES
+from bayesprivmrf.reproduce.registry import ALL, FIGURES
 
 __all__ = ["command_parser", "settle"]
 
@@ -274,12 +274,17 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "reproduce",
         help="make a paper's figures anew: tables and pictures",
         description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
-        "the tight one side by side. Results are kept, so an interrupted run resumes where it stopped. Without "
+        "the tight one side by side, and of Bernstein et al. 2017 (CGM), beside the noise-aware "
+        "estimate. Results are kept, so an interrupted run resumes where it stopped. Without "
         "arguments: a list of the figures.",
     )
     # not `choices`: with them argparse refuses an empty list
     command.add_argument(
-        "figures", nargs="*", type=_figure, metavar="FIGURE", help="e.g. prising-fig1, or prising-all"
+        "figures",
+        nargs="*",
+        type=_figure,
+        metavar="FIGURE",
+        help="e.g. prising-fig1, cgm-fig2, prising-all or cgm-all",
     )
     command.add_argument("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
     command.add_argument(
@@ -289,7 +294,8 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "--data",
         action="append",
         metavar="PATH",
-        help="the blogs' GML file, table DS0002 of ICPSR 22140, or a folder that holds them; may be given twice",
+        help="the blogs' GML file, table DS0002 of ICPSR 22140, MSNBC's sequences, biofam's table, or a folder that "
+        "holds them; may be given twice",
     )
     command.add_argument(
         "--seed",
@@ -302,8 +308,10 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _figure(text: str) -> str:
-    if text != "prising-all" and text not in FIGURES:
-        raise argparse.ArgumentTypeError(f"must be prising-all or one of {', '.join(FIGURES)}, got {text!r}")
+    if text not in ALL and text not in FIGURES:
+        raise argparse.ArgumentTypeError(
+            f"must be {', '.join(ALL)} or one of {', '.join(FIGURES)}, got {text!r}"
+        )
     return text
 
 

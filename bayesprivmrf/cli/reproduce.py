@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.output import aligned, json_text, progress, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.registry import FIGURES
+from bayesprivmrf.reproduce.registry import ALL, FIGURES, paper_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from bayesprivmrf.reproduce import Made
 
-__all__ = ["ALL", "run"]
-
-ALL = "prising-all"
+__all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> None:
@@ -26,29 +24,35 @@ def run(options: argparse.Namespace) -> None:
     if not options.figures:
         _list_figures(options.json)
         return
-    names = list(FIGURES) if ALL in options.figures else list(dict.fromkeys(options.figures))
+    wanted = {paper_of(given) for given in options.figures if given in ALL}
+    named = [name for name in FIGURES if paper_of(name) in wanted]
+    named += [given for given in options.figures if given not in ALL]
+    names = list(dict.fromkeys(named))
     made, skipped = _make(names, options)
     if options.json:
         print(json_text({"figures": [_described(one) for one in made], "skipped": skipped}))
     else:
         for one in made:
             print(f"{one.table}\n{one.picture}")
+            if one.finding:
+                print(one.finding)
 
 
 def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
-    from bayesprivmrf.reproduce import find_networks, lacking, prising, reproduce
+    from bayesprivmrf.reproduce import cgm, find_networks, lacking, prising, reproduce
 
     published = find_networks(options.data or [])
-    scale = prising.QUICK if options.quick else prising.FULL
+    papers = {"prising": prising, "cgm": cgm}
     folder = _folder(options.out, names, options.data or [])
     jobs = options.jobs or _cores()
     made, skipped = [], {}
     with progress() as bar:
         for name in names:
             task = bar.add_task(name, total=None)
+            paper = papers[paper_of(name)]
             one = reproduce(
                 name,
-                scale,
+                paper.QUICK if options.quick else paper.FULL,
                 published,
                 folder,
                 seed=options.seed,
@@ -78,7 +82,7 @@ def _remark_on(one: Made) -> None:
             f"{one.name}: some chains have not mixed (largest R-hat {one.unmixed:.2f}); distrust the rows "
             "of its table with an R-hat above 1.2."
         )
-    if FIGURES[one.name].unprotected:
+    if one.is_real:
         remark(f"{one.name} is computed from real outcomes, unprotected: no release.")
 
 
@@ -124,4 +128,5 @@ def _described(one: Made) -> dict[str, Any]:
         "picture": str(one.picture),
         "cells": one.cells,
         "kept": one.kept,
+        "finding": one.finding,
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bayesprivmrf.inference import Posterior, Solution
+    from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["edge_marginals", "holdout_against_epsilon"]
 
@@ -58,6 +59,12 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
     estimates = {name: solution.marginals.flat for name, solution in estimated.items()}
+    return draw_edges(truth, {name: estimates[name] for name in names})
+
+
+def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure:
+    """Draw inferred against true cell probabilities, a panel a method, on shared axes from 0."""
+    names = list(estimates)
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
     figure, axes = panels(len(names))
     for position, (panel, name) in enumerate(zip(axes, names, strict=True)):

@@ -1,3 +1,4 @@
+from .cgm_cells import GraphCell, SequenceCell
 from .experiments import SimulationCell
 from .registry import FIGURES
 from .run import Made, lacking, reproduce
@@ -6,7 +7,9 @@ from .sources import ErdosRenyi, find_networks
 __all__ = [
     "FIGURES",
     "ErdosRenyi",
+    "GraphCell",
     "Made",
+    "SequenceCell",
     "SimulationCell",
     "find_networks",
     "lacking",

@@ -9,8 +9,8 @@ import numpy as np
 
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, new_figure, panels, tidy
 from bayesprivmrf.reproduce.estimators import PRIVATE
-from bayesprivmrf.reproduce.registry import NetworkName
-from bayesprivmrf.reproduce.sources import LABELS, Published
+from bayesprivmrf.reproduce.registry import DataName
+from bayesprivmrf.reproduce.sources import LABELS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ _MPLE = "non-private MPLE"
 _STATE_COLOURS = ("#0072B2", "#D55E00")
 
 
-def draw(name: str, table: pd.DataFrame, published: Mapping[NetworkName, Published]) -> Figure:
+def draw(name: str, table: pd.DataFrame, published: Mapping[DataName, Any]) -> Figure:
     """Return the picture of a figure's table.
 
     Parameters
@@ -216,7 +216,7 @@ def _regimes(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _drawing(table: pd.DataFrame, published: Mapping[NetworkName, Published]) -> Figure:
+def _drawing(table: pd.DataFrame, published: Mapping[DataName, Any]) -> Figure:
     from matplotlib.collections import LineCollection
 
     figure = new_figure(6.5, 6.5)

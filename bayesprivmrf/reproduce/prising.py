@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.reproduce.cells import Cell
 from bayesprivmrf.reproduce.experiments import CostCell, LayoutCell, SimulationCell
-from bayesprivmrf.reproduce.registry import FIGURES, NetworkName
-from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source
+from bayesprivmrf.reproduce.registry import FIGURES, DataName, NetworkName
+from bayesprivmrf.reproduce.sources import ErdosRenyi, Source
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 
@@ -108,7 +109,7 @@ QUICK = Scale(
 )
 
 
-def cells_of(name: str, scale: Scale, published: Mapping[NetworkName, Published], seed: int) -> list[Cell]:
+def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: int) -> list[Cell]:
     """Return the cells of a figure; none where the networks that it needs are lacking.
 
     Parameters
@@ -129,7 +130,7 @@ def cells_of(name: str, scale: Scale, published: Mapping[NetworkName, Published]
     """
     if name not in FIGURES:
         raise ArgumentError(f"the figure must be one of {', '.join(FIGURES)}, got {name!r}.")
-    at_hand = [published[need] for need in FIGURES[name].needs if need in published]
+    at_hand: list[Any] = [published[need] for need in FIGURES[name].needs if need in published]
 
     def graph(nodes: int = scale.nodes, exponent: float = THIRD) -> ErdosRenyi:
         return ErdosRenyi(nodes=nodes, exponent=exponent, seed=seed)

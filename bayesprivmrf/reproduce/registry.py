@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FIGURES", "FigureInfo", "NetworkName"]
+__all__ = ["ALL", "FIGURES", "DataName", "FigureInfo", "NetworkName", "paper_of"]
 
 type NetworkName = Literal["blogs", "hiv"]
+type DataName = NetworkName | Literal["msnbc", "biofam"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,16 +20,16 @@ class FigureInfo:
     title
         One line.
     needs
-        Published networks that the user's files must hold: without one of them its panels are left out, and
+        Published data that the user's files must hold: without one of them its panels are left out, and
         without any the whole figure.
     needs_file
         Whether nothing can be made without them.
     unprotected
-        Whether it shows real outcomes, or what was computed from them: such a figure is no release.
+        Whether it shows real data, or what was computed from them unprotected: such a figure is no release.
     """
 
     title: str
-    needs: tuple[NetworkName, ...] = ()
+    needs: tuple[DataName, ...] = ()
     needs_file: bool = True
     unprotected: bool = False
 
@@ -57,5 +58,22 @@ FIGURES: dict[str, FigureInfo] = {
     "prising-fig13": FigureInfo(
         title="mean squared error near the real networks' estimates", needs=("hiv", "blogs")
     ),
+    "cgm-fig1": FigureInfo(title="what goes wrong with naive MLE: error against N, projection, ridge"),
+    "cgm-fig2": FigureInfo(title="divergence from the truth against N, two graphs, by epsilon and method"),
+    "cgm-fig3a": FigureInfo(title="true against inferred edge marginals, Erdős-Rényi graph"),
+    "cgm-fig3b": FigureInfo(
+        title="held-out log-likelihood of a time-homogeneous chain against epsilon",
+        needs=("msnbc", "biofam"),
+        needs_file=False,
+        unprotected=True,
+    ),
 }
-"""Chakraborty, Chatterjee and Dalal 2024, in the paper's order."""
+"""Chakraborty, Chatterjee and Dalal 2024 and Bernstein et al. 2017, each in the paper's order."""
+
+ALL = ("prising-all", "cgm-all")
+"""Names for all figures of a paper."""
+
+
+def paper_of(name: str) -> str:
+    """Return the paper that a figure, or all figures, belong to: ``"prising"`` or ``"cgm"``."""
+    return name.partition("-")[0]

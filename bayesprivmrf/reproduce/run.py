@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.reproduce import cgm, cgm_findings, cgm_pictures, drawing, prising
 from bayesprivmrf.reproduce.cells import compute, kept_rows
-from bayesprivmrf.reproduce.drawing import draw
 from bayesprivmrf.reproduce.experiments import COLUMNS
-from bayesprivmrf.reproduce.prising import Scale, cells_of
-from bayesprivmrf.reproduce.registry import FIGURES, NetworkName
-from bayesprivmrf.reproduce.sources import FILES, Published
+from bayesprivmrf.reproduce.registry import FIGURES, DataName, paper_of
+from bayesprivmrf.reproduce.sources import FILES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,11 @@ class Made:
         How many cells there are, and how many of them an earlier run had computed.
     unmixed
         Largest R-hat of the simulations, where it is above 1.2; 0 where none is.
+    finding
+        What of the paper's figure the table reproduces, and what differs, in words; empty where docs/reproduce.md
+        alone says so.
+    is_real
+        Whether real data were read, unprotected.
     """
 
     name: str
@@ -46,17 +51,19 @@ class Made:
     cells: int
     kept: int
     unmixed: float
+    finding: str
+    is_real: bool
 
 
-def lacking(name: str, published: Mapping[NetworkName, Published]) -> list[str]:
+def lacking(name: str, published: Mapping[DataName, Any]) -> list[str]:
     """Return the files that a figure asks for and that are not at hand, in words."""
     return [FILES[need] for need in FIGURES[name].needs if need not in published]
 
 
 def reproduce(
     name: str,
-    scale: Scale,
-    published: Mapping[NetworkName, Published],
+    scale: Any,
+    published: Mapping[DataName, Any],
     folder: Path,
     *,
     seed: int,
@@ -71,9 +78,9 @@ def reproduce(
     name
         The figure's name in the registry.
     scale
-        `prising.FULL` or `prising.QUICK`; the latter's files end in ``-quick``.
+        ``FULL`` or ``QUICK`` of the paper's module, `prising` or `cgm`; the latter's files end in ``-quick``.
     published
-        Networks at hand.
+        Networks and sequences at hand.
     folder
         Is made where it does not exist; its folder ``cells`` keeps what was computed, for the next run.
     seed
@@ -92,7 +99,8 @@ def reproduce(
     """
     import pandas as pd
 
-    cells = cells_of(name, scale, published, seed)
+    is_cgm = paper_of(name) == "cgm"
+    cells = (cgm if is_cgm else prising).cells_of(name, scale, published, seed)
     if not cells:
         return None
     store = folder / CELLS
@@ -100,15 +108,18 @@ def reproduce(
     kept = sum(kept_rows(store, cell) is not None for cell in cells)
     begin(len(cells))
     rows = compute(cells, store, jobs=jobs, advance=advance)
-    is_real = FIGURES[name].unprotected
+    info = FIGURES[name]
+    is_real = info.unprotected and any(need in published for need in info.needs)
     note = NOTE_REAL if is_real else NOTE_SIMULATED
     columns = COLUMNS if "estimator" in rows[0] else None
     table = pd.DataFrame(rows, columns=columns)
     stem = name if scale.name == "full" else f"{name}-{scale.name}"
     table_path, picture_path = folder / f"{stem}.csv", folder / f"{stem}.png"
     table.assign(seed=seed, note=note).to_csv(table_path, index=False)
-    figure = draw(name, table, published)
-    figure.text(0.01, -0.01, note, fontsize=7, verticalalignment="top")
+    figure = cgm_pictures.draw(name, table) if is_cgm else drawing.draw(name, table, published)
+    finding = cgm_findings.finding(name, table) if is_cgm else ""
+    said = textwrap.fill(f"{finding} {note}".strip(), 130)
+    figure.text(0.01, -0.01, said, fontsize=7, verticalalignment="top")
     figure.savefig(picture_path, dpi=150, bbox_inches="tight", metadata={"Description": note})
     return Made(
         name=name,
@@ -117,6 +128,8 @@ def reproduce(
         cells=len(cells),
         kept=kept,
         unmixed=_unmixed(table),
+        finding=finding,
+        is_real=is_real,
     )
 
 

@@ -1,4 +1,4 @@
-"""The networks of the figures: drawn from a seed, or read from files that the user has."""
+"""What the figures are made of: networks drawn from a seed, and data in files that the user has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.registry import NetworkName
+from bayesprivmrf.reproduce.panels import PanelFile
+from bayesprivmrf.reproduce.registry import DataName, NetworkName
 
 if TYPE_CHECKING:
     from bayesprivmrf.chains.heat_bath import Moves
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_networks", "network_of"]
 
 LABELS = {"erdos-renyi": "Erdős-Rényi", "hiv": "HIV network", "blogs": "political blogs"}
-FILES = {
+FILES: dict[DataName, str] = {
     "blogs": "the political blogs' polblogs.gml",
     "hiv": "table DS0002 of ICPSR 22140, as text",
+    "msnbc": "UCI's msnbc990928.seq",
+    "biofam": "TraMineR's biofam as a table of states (biofam in its name)",
 }
 _POSITIVE = {"blogs": ("conservative", "liberal"), "hiv": (1, 0)}
 _TABLES = (".tsv", ".csv", ".txt")
@@ -137,43 +140,49 @@ def network_of(source: Source) -> IsingNetwork:
     return source.network()
 
 
-def find_networks(paths: Sequence[str | Path]) -> dict[NetworkName, Published]:
-    """Return the published networks that files hold: a GML file is the blogs', a table the HIV network's.
+def find_networks(paths: Sequence[str | Path]) -> dict[DataName, Any]:
+    """Return the published networks and sequences that files hold, by their names' endings.
 
     Parameters
     ----------
     paths
-        Files, or folders to be searched for ``*.gml`` and for tables with 0002 in their name.
+        Files, or folders to be searched for ``*.gml`` (the blogs), ``*.seq`` (MSNBC), tables with biofam in
+        their name, and tables with 0002 in it (the HIV network; any other table that is named by itself, too).
 
     Raises
     ------
     ArgumentError
-        A path does not exist, or holds neither.
+        A path does not exist, or holds none of them.
     """
-    found: dict[NetworkName, Published] = {}
+    found: dict[DataName, Any] = {}
     for given in paths:
         path = Path(given)
         if not path.exists():
             raise ArgumentError(f"`--data` must name a file or a folder that exists, got {str(given)!r}.")
         files = [path] if path.is_file() else sorted(entry for entry in path.rglob("*") if entry.is_file())
-        known: list[tuple[NetworkName, Path]] = []
+        known: list[tuple[DataName, Path]] = []
         for file in files:
             kind = _kind(file, alone=path.is_file())
             if kind is not None:
                 known.append((kind, file))
         if not known:
             raise ArgumentError(
-                f"`--data` must hold {FILES['blogs']}, or {FILES['hiv']} ({', '.join(_TABLES)}), "
-                f"but {str(given)!r} holds neither."
+                f"`--data` must hold {', or '.join(FILES.values())}, but {str(given)!r} holds none of them; tables "
+                f"end in {', '.join(_TABLES)}."
             )
         for kind, file in known:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-            found.setdefault(kind, Published(name=kind, path=str(file), digest=digest))
+            made: Any = Published if kind in LABELS else PanelFile
+            found.setdefault(kind, made(name=kind, path=str(file), digest=digest))
     return found
 
 
-def _kind(file: Path, *, alone: bool) -> NetworkName | None:
+def _kind(file: Path, *, alone: bool) -> DataName | None:
     suffix = file.suffix.lower()
     if suffix == ".gml":
         return "blogs"
+    if suffix == ".seq":
+        return "msnbc"
+    if suffix in _TABLES and "biofam" in file.stem:
+        return "biofam"
     return "hiv" if suffix in _TABLES and (alone or "0002" in file.stem) else None
