@@ -1,11 +1,12 @@
 """What mbi's MST chooses and measures, and mbi's own estimate from it; run by mbi's Python, not by this project's.
 
-    git clone https://github.com/ryan112358/mbi MBI && uv venv RIVAL && VIRTUAL_ENV=RIVAL uv pip install ./MBI pandas scipy matplotlib
-    RIVAL/bin/python benchmarks/others_measurements_rival.py --mbi MBI --data adult.csv --out adult.npz --rho .1 --seed 1
+    git clone https://github.com/ryan112358/mbi MBI
+    uv venv RIVAL && VIRTUAL_ENV=RIVAL uv pip install ./MBI pandas scipy matplotlib
+    RIVAL/bin/python benchmarks/others_measurements_rival.py --mbi MBI --data adult.csv --out adult.npz --seed 1
 
-Half of the cost of a release goes where MST puts it: a third of rho to all single variables, a third to choose a tree of
-pairs, a third to measure them; normal noise. Tables are not compressed. Writes the noisy tables, their standard
-deviation, 300 triples of variables with at most 20,000 cells, and mbi's estimate of each.
+Rho is spent as MST does: a third on all single variables, a third on the choice of a tree of pairs, a third on the
+pairs; normal noise. Tables are not compressed. Writes the noisy tables, their standard deviations, 300 triples of
+variables with at most 20,000 cells, and mbi's estimate of each.
 """
 
 import argparse
@@ -37,7 +38,7 @@ sys.path.insert(0, str(arguments.mbi / "mechanisms"))
 import mst
 from mbi import Dataset, Domain, estimation
 
-np.random.seed(arguments.seed)
+np.random.seed(arguments.seed)  # noqa: NPY002  mbi draws from it
 frame = pd.read_csv(arguments.data)
 frame.columns = [str(name) for name in frame.columns]
 sizes = json.loads((arguments.data.parent / f"{arguments.data.stem}-domain.json").read_text())
