@@ -1,6 +1,6 @@
 """Another library's measurements: its estimate and this one's from the same noisy numbers, and the intervals.
 
-`others_measurements_rival.py`, run by mbi's Python, writes what mbi's MST chose and measured and mbi's estimates of 300
+`others_measurements_rival.py`, run by mbi's Python, writes what its MST chose and measured and its estimates of 300
 triples. Here the same noisy tables are read by `readers.from_mbi` and fitted by `NoiseAwareMAP`. A row a file:
 
 - the error of each triple's table, total variation from the data's, mean over triples, of both;
