@@ -13,7 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of
-from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ConsistencyWarning,
+    GuaranteeWarning,
+    ModelError,
+    ModelTooLargeError,
+)
 from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.joint_model import joint_specification
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
@@ -62,6 +68,8 @@ class Evidence:
         Pooled by precision over the releases, and its standard error, records; 0 for a public total.
     guarantees
         Why the releases' guarantees do not add up to one; empty where they do.
+    rows_of_one
+        How many rows of one person were counted at most, where one may have several.
     queries
         What was measured, where that is not one or more tables of each clique, and perhaps tables inside them.
     """
@@ -77,6 +85,7 @@ class Evidence:
     total_standard_error: float
     is_simulated: bool = False
     guarantees: str = ""
+    rows_of_one: int = 1
     queries: tuple[BoundQuery, ...] | None = None
 
     @cached_property
@@ -289,6 +298,7 @@ def gather(
         total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=_unlike_guarantees(given),
+        rows_of_one=_rows_of_one(given),
     )
     evidence = _agreeing(evidence)
     needs_total = queries is not None or evidence.has_bounds
@@ -379,6 +389,21 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
                 f"square, got the law {law.name!r}, whose `kernel` and `scale` say neither; use "
                 "NaiveMLE, which takes any noise."
             )
+
+
+def _rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
+    """How many rows of one person the releases count, with a warning where they are more than one."""
+    bounds = [release.provenance.settings.get("at_most") for release in releases]
+    most = max((bound for bound in bounds if isinstance(bound, int)), default=1)
+    if most > 1:
+        warnings.warn(
+            f"the release counts up to {most} rows of one person, and a fit takes rows for independent: where those "
+            f"of one person are alike, the sampling variance is up to {most} times as large, and intervals are too "
+            "narrow unless the noise is the larger part of them.",
+            ConsistencyWarning,
+            stacklevel=5,
+        )
+    return most
 
 
 def _unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:

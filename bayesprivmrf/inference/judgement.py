@@ -50,4 +50,6 @@ def totals(evidence: Evidence) -> dict[str, Any]:
     told += [f"level {one.name} of {one.variable}" for one in model.levels]
     if told:
         found["model"] = "; ".join(told)
+    if evidence.rows_of_one > 1:
+        found["rows_of_one_person"] = evidence.rows_of_one
     return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 
 import duckdb
 import numpy as np
@@ -18,7 +19,7 @@ from bayesprivmrf.audit import exact_cost
 from bayesprivmrf.audit.whole import audit_releases, table_draws
 from bayesprivmrf.audit.worst_case import exceeds
 from bayesprivmrf.cli import main
-from bayesprivmrf.errors import ArgumentError, DataError, PrivacyError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DataError, PrivacyError
 from bayesprivmrf.mechanisms import (
     ExactStatistics,
     GaussianStatistics,
@@ -263,3 +264,16 @@ def test_the_command_line_takes_persons(tmp_path, capsys):
     assert not main(
         ["audit", "laplace", "--epsilon", "1", "--set", "person=id", "--set", "at_most=2", "--runs", "5000"]
     )
+
+
+@pytest.mark.parametrize("at_most", [1, 3])
+def test_a_fit_says_that_rows_of_one_person_are_taken_for_independent(at_most):
+    frame = pd.DataFrame({"id": [1, 1, 2, 3], "a": ["x", "x", "y", "z"], "b": [0, 0, 1, 1]})
+    mechanism = LaplaceStatistics(epsilon=1.0, person="id", at_most=at_most)
+    release = mechanism.release(PAIR, frame, rng=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        stats = bpm.NaiveMLE().fit(release).stats
+    told = [one for one in caught if issubclass(one.category, ConsistencyWarning)]
+    assert bool(told) == (at_most > 1)
+    assert stats.get("rows_of_one_person", 1) == at_most
