@@ -180,12 +180,12 @@ def references(truth: Truth, counts: np.ndarray, rng: np.random.Generator) -> li
     exact = NoisyStatistics.from_tables(
         model,
         dict(model.tables(counts)),
-        noise=DiscreteLaplace(1e-3),
+        noise=DiscreteLaplace(0.2),
         total=int(counts[: model.offsets[1]].sum()),
     )
     random = np.concatenate([rng.dirichlet(np.ones(b - a)) for a, b in _pairs(model.offsets)])
     nonsense = NoisyStatistics.from_tables(
-        model, dict(model.tables(np.rint(1e6 * random))), noise=DiscreteLaplace(1e-3), total=10**6
+        model, dict(model.tables(np.rint(1e6 * random))), noise=DiscreteLaplace(0.2), total=10**6
     )
     solutions: dict[str, Callable[[], object]] = {
         "uniform": lambda: uniform_solution(model),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["final_status", "totals"]
+__all__ = ["final_status", "require_population", "totals"]
 
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
 
@@ -35,6 +36,15 @@ def final_status(
         has_settled = engine.marginals_with_status(potentials)[2]  # pyright: ignore[reportAttributeAccessIssue]
         return Status.APPROXIMATE if has_settled else Status.NOT_TRUSTED
     return status
+
+
+def require_population(of: str) -> None:
+    """Raise unless intervals are asked for of what an estimate without draws has."""
+    if of != "population":
+        raise ArgumentError(
+            f"`of` must be 'population' here, got {of!r}; intervals of='records', for the tables of the people "
+            "themselves, are those of LatentCounts().fit(release)."
+        )
 
 
 def totals(evidence: Evidence) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
@@ -339,3 +339,10 @@ def test_tables_that_contradict_scores_are_said_and_others_are_not():
     assert abs(right.mean()) < 3.3 / np.sqrt(20)
     assert right.max() < 5
     assert (wrong > 4).mean() >= 0.9
+
+
+def test_intervals_without_draws_name_who_has_those_of_the_records():
+    fit = bpm.NoiseAwareMAP().fit(tables_of(pair(), np.full(12, 9.0), Laplace(1.0)))
+    with pytest.raises(ArgumentError, match="LatentCounts"):
+        fit.interval(["b"], of="records")
+    assert fit.interval(["b"], of="population").equals(fit.interval(["b"]))

@@ -6,14 +6,14 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
-from bayesprivmrf.inference.judgement import final_status, totals
+from bayesprivmrf.inference.judgement import final_status, require_population, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import LARGEST_ERROR, interval_of_log_odds, standard_errors
@@ -59,6 +59,7 @@ class NoiseAwareSolution(Solution):
         variables: Variable | Sequence[Variable],
         prob: float = 0.9,
         *,
+        of: Literal["population"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of the joint states of some variables.
@@ -69,6 +70,8 @@ class NoiseAwareSolution(Solution):
             One or more declared variables, each once.
         prob
             Probability that each interval should hold, between 0 and 1.
+        of
+            ``"population"``; the tables of the people themselves are of a `LatentCounts` alone.
         given
             States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
             loopy inference, which has no such derivative.
@@ -88,6 +91,7 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
+        require_population(of)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
         names, query = model.positions_of(variables)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import probability
+from bayesprivmrf.inference.judgement import require_population
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
@@ -39,6 +40,7 @@ class TransitionSolution(Solution):
         variables: Variable | Sequence[Variable],
         prob: float = 0.9,
         *,
+        of: Literal["population"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of the joint states of some variables.
@@ -49,6 +51,7 @@ class TransitionSolution(Solution):
         import pandas as pd
         from scipy.special import ndtri
 
+        require_population(of)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
         names, query = model.positions_of(variables)
