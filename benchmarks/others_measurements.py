@@ -5,7 +5,8 @@ triples. Here the same noisy tables are read by `readers.from_mbi` and fitted by
 
 - the error of each triple's table, total variation from the data's, mean over triples, of both;
 - 90 % intervals of `NoiseAwareMAP` for the measured tables and for triples (which rest on the independences of the
-  measured tree), of up to 1,500 cells: share that holds the data's own answers, over all cells and over those of 10 records or more.
+  measured tree), of up to 1,500 cells: share that holds the data's own answers, over all cells and over those of 10
+  records or more.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/others_measurements.py --data adult.csv adult.npz ...
 """
