@@ -117,7 +117,9 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
         scores = np.array(list(given), dtype=float)
     except (TypeError, ValueError):
         scores = np.full(1, np.nan)
-    if scores.shape != (count,) or not np.isfinite(scores).all() or (np.diff(scores) <= 0).any():
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps, reach = np.diff(scores), scores[-1:] - scores[:1]
+    if scores.shape != (count,) or not np.isfinite(reach).all() or not (steps > 0).all():
         raise ModelError(
             f"the scores of {variable!r} must be {count} finite numbers, one a state, ascending; leave them out for "
             "0, 1, 2, ..., or declare the states in their order."
@@ -131,6 +133,8 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         nested: dict[Variable, dict[str, Any]] = {}
         for one in given:
             nested.setdefault(one.variable, {})[one.name] = dict(enumerate(one.areas))
+        if sum(map(len, nested.values())) < len(given):
+            raise ModelError("`levels` must give each level of a variable a name of its own.")
         given = nested
     if not isinstance(given, Mapping):
         raise ModelError(
@@ -143,6 +147,11 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         if not isinstance(levels, Mapping):
             raise ModelError(
                 f"`levels` of {variable!r} must map the name of a level to its areas, got {type(levels).__name__}."
+            )
+        if len({str(variable), *map(str, levels)}) < 1 + len(levels):
+            raise ModelError(
+                f"the levels of {variable!r} must have names that are printed differently from each other and from the "
+                f"variable, got {list(levels)!r}; rename one."
             )
         coarser = np.zeros(len(domain.states_of(variable)), int)
         for level, areas in levels.items():
@@ -209,7 +218,8 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
     scores = next((one for one in model.ordinal if one.variable == name), None)
     if scores is None or count < 2:
         return whole, whole
-    line = contrasts(count).T @ np.array(scores.values)  # of sum zero: contrasts do not see the mean
+    values = np.array(scores.values) - scores.values[0]
+    line = contrasts(count).T @ (values / values[-1])  # of sum zero: contrasts do not see the mean
     line /= np.linalg.norm(line)
     if not scores.is_smooth:
         return whole, {"": line[:, np.newaxis]}

@@ -53,12 +53,13 @@ class Within(NoiseLaw):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from bayesprivmrf.privacy import DiscreteLaplace
     >>> value, law = Within.between(0, 9, DiscreteLaplace(2.0))
     >>> value, law.half_width
     (4.5, 4.5)
     >>> np.exp(law.log_density(value - np.array([3, 40]))).round(6).tolist()  # of counts 3 and 40
-    [0.868127, 0.0]
+    [0.896963, 0.0]
     """
 
     half_width: float
@@ -100,6 +101,8 @@ class Within(NoiseLaw):
         ArgumentError
             The bounds are no whole numbers, or the first is above the second.
         """
+        if isinstance(lower, bool | np.bool_) or isinstance(upper, bool | np.bool_):
+            raise ArgumentError("`lower` and `upper` must be whole numbers, got a truth value; write 0 or 1.")
         bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
         if not np.isfinite(bounds).all() or (bounds != np.rint(bounds)).any() or bounds[0] > bounds[1]:
             raise ArgumentError(

@@ -48,7 +48,7 @@ class Scale:
         Variables of every graph.
     chain_states, graph_states, grid_states
         States in Figures 1(a) and (c), in 1(b) and 3(a), and in 2.
-    records, grid_records
+    totals, grid_records
         N of Figures 1(a) and (b), and of Figure 2.
     fixed_records
         N of Figure 1(c).
@@ -73,7 +73,7 @@ class Scale:
     chain_states: int
     graph_states: int
     grid_states: int
-    records: tuple[int, ...]
+    totals: tuple[int, ...]
     grid_records: tuple[int, ...]
     fixed_records: int
     edge_records: int
@@ -96,7 +96,7 @@ FULL = Scale(
     chain_states=10,
     graph_states=20,
     grid_states=5,
-    records=(1_000, 10_000, 100_000, 1_000_000),
+    totals=(1_000, 10_000, 100_000, 1_000_000),
     grid_records=(1_000, 10_000, 100_000, 1_000_000),
     fixed_records=100_000,
     edge_records=10_000,
@@ -116,7 +116,7 @@ QUICK = Scale(
     chain_states=10,
     graph_states=5,
     grid_states=3,
-    records=(1_000, 10_000, 100_000),
+    totals=(1_000, 10_000, 100_000),
     grid_records=(1_000, 10_000),
     fixed_records=100_000,
     edge_records=10_000,
@@ -166,7 +166,7 @@ def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: i
             graph = Graph(kind="Erdős-Rényi", nodes=scale.nodes, states=scale.graph_states, seed=seed)
             methods = (NON_PRIVATE, "naive MLE", "CGM", "noise-aware")
             return [
-                EdgeCell(graph=graph, records=scale.edge_records, epsilon=1.0, method=method, seed=seed)
+                EdgeCell(graph=graph, total=scale.edge_records, epsilon=1.0, method=method, seed=seed)
                 for method in methods
             ]
         case "cgm-fig3b":
@@ -185,11 +185,11 @@ def _pathologies(scale: Scale, seed: int) -> list[Cell]:
         _simulated(
             "chain", scale.chain_states, n, 0.1, (NON_PRIVATE, RAW, "naive MLE"), scale, seed, "a", draws=1
         )
-        for n in scale.records
+        for n in scale.totals
     ]
     cells += [
         _simulated("Erdős-Rényi", scale.graph_states, n, 0.5, projections, scale, seed, "b", draws=1)
-        for n in scale.records
+        for n in scale.totals
     ]
     n = scale.fixed_records
     return [*cells, _simulated("chain", scale.chain_states, n, 0.1, ridges, scale, seed, "c", draws=1)]
@@ -208,7 +208,7 @@ def _simulated(
 ) -> Cell:
     return GraphCell(
         graph=Graph(kind=kind, nodes=scale.nodes, states=states, seed=seed),
-        records=records,
+        total=records,
         epsilon=epsilon,
         methods=methods,
         populations=scale.populations,

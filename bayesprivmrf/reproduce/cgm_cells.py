@@ -96,7 +96,7 @@ class GraphCell:
     ----------
     graph
         The model.
-    records
+    total
         N.
     epsilon
         Budget, nats; neighbours differ by one record more or less.
@@ -111,7 +111,7 @@ class GraphCell:
     """
 
     graph: Graph
-    records: int
+    total: int
     epsilon: float
     methods: tuple[str, ...]
     populations: int
@@ -124,7 +124,7 @@ class GraphCell:
         return {
             "experiment": "simulated graphs",
             "graph": self.graph.settings(),
-            "records": self.records,
+            "records": self.total,
             "epsilon": self.epsilon,
             "methods": list(self.methods),
             "populations": self.populations,
@@ -145,7 +145,7 @@ class GraphCell:
         truth = truth_of(self.graph)
         model = truth.specification
         for population in range(self.populations):
-            records = truth.sample(self.records, rng=rng)
+            records = truth.sample(self.total, rng=rng)
             exact = ExactStatistics().release(model, records)
             for method in self.methods:
                 if method == RANDOM:
@@ -156,7 +156,7 @@ class GraphCell:
                 release = LaplaceStatistics(epsilon=self.epsilon).release(model, records, rng=rng)
                 for method in self.methods:
                     if method == RAW:
-                        found = release.tables.flat / self.records
+                        found = release.tables.flat / self.total
                         yield self._row(method, population, draw, found)
                     elif not method.startswith((NON_PRIVATE, RANDOM)):
                         yield self._row(method, population, draw, fitted(method, release))
@@ -173,7 +173,7 @@ class GraphCell:
             "graph": self.graph.kind,
             "nodes": self.graph.nodes,
             "states": self.graph.states,
-            "records": self.records,
+            "records": self.total,
             "epsilon": None if draw is None else self.epsilon,
             "method": method,
             "population": population,
@@ -193,7 +193,7 @@ class EdgeCell:
     ----------
     graph
         The model.
-    records
+    total
         N.
     epsilon
         Budget, nats.
@@ -204,7 +204,7 @@ class EdgeCell:
     """
 
     graph: Graph
-    records: int
+    total: int
     epsilon: float
     method: str
     seed: int
@@ -214,7 +214,7 @@ class EdgeCell:
         return {
             "experiment": "edges",
             "graph": self.graph.settings(),
-            "records": self.records,
+            "records": self.total,
             "epsilon": self.epsilon,
             "method": self.method,
             "seed": self.seed,
@@ -225,9 +225,9 @@ class EdgeCell:
         from bayesprivmrf.evaluation import kl_divergence
         from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 
-        truth, rng = truth_of(self.graph), np.random.default_rng([self.seed, self.records])
+        truth, rng = truth_of(self.graph), np.random.default_rng([self.seed, self.total])
         model = truth.specification
-        records = truth.sample(self.records, rng=rng)
+        records = truth.sample(self.total, rng=rng)
         is_private = not self.method.startswith(NON_PRIVATE)
         mechanism = LaplaceStatistics(epsilon=self.epsilon) if is_private else ExactStatistics()
         with warnings.catch_warnings():
@@ -237,7 +237,7 @@ class EdgeCell:
             "graph": self.graph.kind,
             "nodes": self.graph.nodes,
             "states": self.graph.states,
-            "records": self.records,
+            "records": self.total,
             "epsilon": self.epsilon if is_private else None,
             "method": self.method,
             "kl": kl_divergence(truth, solution),

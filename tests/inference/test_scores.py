@@ -261,6 +261,9 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
         ({"levels": {"b": {"l": {0: ["low", "high", "higher"], 1: []}}}}, "empty"),
         ({"levels": {"b": {"l": {0: ["low", "big"], 1: ["high", "higher"]}}}}, "big"),
         ({"levels": {"b": {"f": {0: ["low"], 1: STATES[1:]}, "c": {0: STATES[:2], 1: ["higher"]}}}}, "coarsest"),
+        ({"levels": {"b": {"b": {0: ["low"], 1: STATES[1:]}}}}, "printed differently"),
+        ({"levels": {"b": {1: {0: STATES}, "1": {0: STATES}}}}, "printed differently"),
+        ({"ordinal": {"b": [-1e308, 0, 1e308]}}, "finite"),
         ({"levels": {"b": ["l"]}}, "name of a level"),
         ({"levels": {"b": {"l": ["low"]}}}, "each area"),
         ({"ordinal": ["b"], "levels": {"b": {"l": {0: ["low"], 1: ["high", "higher"]}}}}, "either scores or levels"),
@@ -269,6 +272,15 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
 def test_bad_scores_and_levels_are_refused(given, words):
     with pytest.raises(ModelError, match=words):
         pair(**given)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_scores_are_the_same_in_any_unit(size):
+    coordinates = [
+        coordinates_of(ModelSpecification.from_pgmpy(pair(ordinal={"b": values})))
+        for values in ([0, 1, 3], [-4 * size, -2 * size, 2 * size])
+    ]
+    assert np.allclose(coordinates[0].matrix.toarray(), coordinates[1].matrix.toarray())
 
 
 def test_what_cannot_be_combined_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import warnings
+from decimal import Decimal
 
 import duckdb
 import numpy as np
@@ -121,7 +122,7 @@ def test_the_first_rows_of_each_person_are_counted_in_any_engine():
     for frame in (data, text, text.assign(id=text["id"].astype("category"))):
         for engine in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
             assert np.array_equal(counted(engine), wanted)
-    objects = data.assign(id=[(key,) for key in data["id"]])  # compared by value, not one by one
+    objects = data.assign(id=[Decimal(key) for key in data["id"]])  # compared by value, not one by one
     assert np.array_equal(counted(objects), wanted)
 
 
@@ -277,3 +278,46 @@ def test_a_fit_says_that_rows_of_one_person_are_taken_for_independent(at_most):
     told = [one for one in caught if issubclass(one.category, ConsistencyWarning)]
     assert bool(told) == (at_most > 1)
     assert stats.get("rows_of_one_person", 1) == at_most
+
+
+class Unequal:
+    """A name that equals itself alone."""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        list(zip([7] * 50, [float("nan")] * 50, strict=True)),  # a pair of columns, one of them empty
+        [(7, np.float64("nan")) for _ in range(50)],
+        [Unequal() for _ in range(50)],
+        [frozenset({float("nan")}) for _ in range(50)],
+        [Decimal("NaN")] * 50,
+    ],
+    ids=["pairs", "other pairs", "objects", "sets", "decimals"],
+)
+@pytest.mark.parametrize("is_category", [False, True])
+def test_names_that_would_make_one_person_many_are_refused(names, is_category):
+    column = pd.Series(names, dtype=object)
+    frame = pd.DataFrame({"id": column.astype("category") if is_category else column, "a": "x", "b": 0})
+    with pytest.raises(DataError, match=r"can be compared|missing value"):
+        LaplaceStatistics(epsilon=1.0, person="id", at_most=1).release(PAIR, frame)
+
+
+def test_two_persons_are_never_one():
+    ids = pl.Series([1, 2]).cast(pl.Datetime("ns")), pl.Series([1, 2]).cast(pl.Duration("ns"))
+    for times in ids:
+        frame = pl.DataFrame({"id": times, "a": ["x", "y"], "b": [0, 1]})
+        kept = ExactStatistics(person="id", at_most=1).release(PAIR, frame)
+        assert kept.flat.sum() == 2
+
+
+def test_the_column_is_the_one_of_that_name():
+    frame = pd.DataFrame(
+        [["p", "q1", "x", 0], ["p", "q2", "x", 0], ["p", "q3", "x", 0]], columns=["1", 1, "a", "b"]
+    )
+    for name in ("1", 1):
+        with pytest.raises(DataError, match="one column"):
+            ExactStatistics(person=name, at_most=1).release(PAIR, frame)
+    for name, rest in (("1", 1), (1, "1")):
+        kept = ExactStatistics(person=name, at_most=1).release(PAIR, frame.drop(columns=[rest]))
+        assert kept.flat.sum() == (1 if name == "1" else 3)

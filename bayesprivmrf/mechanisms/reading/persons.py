@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import distinct_values, is_missing
-from bayesprivmrf.mechanisms.reading.frame import column_names
+from bayesprivmrf.mechanisms.reading.frame import column_names, match_columns
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import IntArray
 
 __all__ = ["Persons"]
+
+_NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
+_NUMPY = (np.number, np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64)
+_PANDAS = {"Timestamp", "Timedelta", "Period"}
+"""Types of which two values are equal just where they say the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +60,20 @@ class Persons:
                 "of a person's rows are counted would rest on its engine; sort it by person and by what shall come "
                 "first, and collect it."
             )
-        by_text = {str(name): name for name in column_names(data, frame)}
-        if str(self.column) not in by_text:
+        names = column_names(data, frame)
+        try:
+            column = match_columns([self.column], names)[self.column]
+        except DataError:
             raise DataError(
                 f"the data must have the column {self.column!r}, which says whose a row is; rename the column, or "
                 "name it in `person`."
+            ) from None
+        if sum(str(name) == str(column) for name in names) > 1:
+            raise DataError(
+                f"the data must have one column that is printed {str(column)!r}, for it says whose a row is; rename "
+                "the others."
             )
-        series = frame.get_column(by_text[str(self.column)])
+        series = frame.get_column(column)
         if is_missing(series).any():
             raise DataError(
                 f"column {self.column!r} must name a person in each row, but has a missing value; drop the rows "
@@ -67,18 +82,30 @@ class Persons:
         return _rank_within(self._numbered(series)) < self.at_most
 
     def _numbered(self, series: Any) -> IntArray:
-        """Return a number for each row, the same for rows of one person."""
+        """Return a number for each row, the same for rows of one person, and no other's.
+
+        Both matter: a person under two numbers has twice the rows, and the rows of two under one number make room for
+        each other. So only values of types are taken whose equality is that of what they say; and those of a typed
+        Polars column by the engine's own equality, for Python's times are coarser.
+        """
         positions, distinct = distinct_values(series)
-        numbers: dict[Any, int] = {}
-        try:
-            of_value = [numbers.setdefault(label_key(value), len(numbers)) for value in distinct]
-        except TypeError:
-            of_value = None
-        if of_value is None or any(value != value for value in distinct):
+        if any(not _is_name(value) for value in distinct):
             raise DataError(
-                f"column {self.column!r} must hold names that can be compared: text, numbers or dates; recode it."
+                f"column {self.column!r} must hold names that can be compared: text, whole numbers or dates; recode "
+                "it, pairs of columns to one."
             )
+        if series.implementation.is_polars() and str(series.dtype) != "Object":
+            return np.asarray(positions, dtype=np.int64)
+        numbers: dict[Any, int] = {}
+        of_value = [numbers.setdefault(label_key(value), len(numbers)) for value in distinct]
         return np.array(of_value, dtype=np.int64)[positions]
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a value is of a type whose equality is that of what it says, and equal to itself."""
+    kind = type(value)
+    is_pandas = kind.__module__.startswith("pandas._libs.") and kind.__name__ in _PANDAS
+    return (kind in _NAMES or isinstance(value, _NUMPY) or is_pandas) and value == value
 
 
 def _rank_within(groups: IntArray) -> IntArray:
