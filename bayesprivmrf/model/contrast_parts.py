@@ -150,8 +150,8 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
             )
         if len({str(variable), *map(str, levels)}) < 1 + len(levels):
             raise ModelError(
-                f"the levels of {variable!r} must have names that are printed differently from each other and from the "
-                f"variable, got {list(levels)!r}; rename one."
+                f"the levels of {variable!r} must have names that are printed differently from each other and from "
+                f"the variable, got {list(levels)!r}; rename one."
             )
         coarser = np.zeros(len(domain.states_of(variable)), int)
         for level, areas in levels.items():

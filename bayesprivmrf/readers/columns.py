@@ -100,7 +100,7 @@ def is_misread(value: Any) -> bool:
     return type(value).__name__ in {"bool", "bool_"} or (isinstance(value, str) and "_" in value)
 
 
-def number_of(what: str, value: Any) -> float:
+def number_of(what: str, value: Any, remedy: str = "leave out what was not answered") -> float:
     """Return a finite number.
 
     Raises
@@ -113,7 +113,5 @@ def number_of(what: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not abs(number) < float("inf"):
-        raise DataError(
-            f"{what} must be finite numbers, got something else; leave out what was not answered."
-        )
+        raise DataError(f"{what} must be finite numbers, got something else; {remedy}.")
     return number

@@ -17,6 +17,8 @@ from bayesprivmrf.release.given import law_of_variance
 
 __all__ = ["family", "law_of_deviation", "stated_laws", "values_and_laws"]
 
+_WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
+
 _AGREE = 1e-3
 """How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded."""
 
@@ -133,7 +135,7 @@ def values_and_laws(
     for entry, law in zip(entries, laws, strict=True):
         pair = bounds.get(str(entry).strip())
         if pair is None:
-            values.append(number_of("the entries of `value`", entry))
+            values.append(number_of("the entries of `value`", entry, _WITHHELD))
             found.append(law)
             continue
         lower, upper = pair

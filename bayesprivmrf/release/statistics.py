@@ -411,6 +411,8 @@ class NoisyStatistics(Released):
         spread = _range(deviations) if deviations else "none"
         if self.total is not None:
             records = f"{self.total:,} (public)"
+        elif not math.isfinite(self.total_standard_error):
+            records = "not told by the release"
         else:
             records = (
                 f"about {self.estimated_total:,.0f} ± {self.total_standard_error:,.0f}, from the release"

@@ -254,7 +254,7 @@ class NoiseAwareMAP:
                 "and those of the others may be too narrow; take the posterior of the sums over the steps, as the "
                 "guide to chains shows, or merge rare states.",
                 NoiseWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return TransitionSolution(
             specification=model,

@@ -93,6 +93,12 @@ class Diagnosis:
         return {**kept, "problems": list(self.problems)}
 
 
+_STEPS = (
+    ", or, where steps may differ (`predictive_check()` tells), take the posterior of the sums over the steps, as "
+    "the guide to chains shows"
+)
+
+
 def diagnose(
     sampled: Sampled,
     judged: Sequence[str],
@@ -116,7 +122,7 @@ def diagnose(
     tables = _together([sampled.draws[name] for name in judged if name in ("counts", "sums")])
     is_still = bool(varying.size) and not _varying(tables).size
     problems = [
-        *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known),
+        *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known, evidence=evidence),
         *_population(acceptance),
     ]
     slow, broken = False, bool(problems)
@@ -129,6 +135,7 @@ def diagnose(
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
             f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise `draws` and `tune`"
+            f"{_STEPS if evidence.specification.shares_transitions else ''}"
         )
     if not saturated <= LARGEST_SATURATED:
         slow = True
@@ -215,7 +222,7 @@ def _is_determined(evidence: Evidence) -> bool:
     return evidence.total_standard_error == 0 and bool((cells <= 1).all())
 
 
-def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool) -> list[str]:
+def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool, evidence: Evidence) -> list[str]:
     """What R-hat cannot judge: draws that are not numbers, and chains that stay where they started."""
     finite = np.isfinite(numbers)
     if not finite.all():
@@ -224,7 +231,8 @@ def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool) -> list[
             "look for tables of a size or noise scale that cannot be, raise `tune`, or take NoiseAwareMAP"
         ]
     if numbers.shape[1] >= FEWEST and not is_known and not varying.shape[-1]:
-        return ["no judged number changed in any draw: the sampler has not moved; raise `tune`"]
+        one = "what was told leaves one table alone, or " if evidence.has_bounds else ""
+        return [f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`"]
     return []
 
 

@@ -392,6 +392,12 @@ def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | No
             f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
             "NoiseAwareMAP."
         )
+    if not means.tells_all and evidence.specification.ordinal:
+        raise ModelError(
+            "the posterior of a model with scores of ordered states needs measurements of what its parameters rest "
+            "on, each variable's table and the sums of scores, queries.weighted(..., matrix=[products of scores]), "
+            "as the guide shows. These tell more; use NoiseAwareMAP, or declare 'smooth' scores."
+        )
     if not means.tells_all:
         raise ModelError(
             "the posterior of a model with ties needs measurements of what its parameters rest on: sums over the "
