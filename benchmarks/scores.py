@@ -8,7 +8,8 @@ Simulated populations, one table each, Laplace noise; fitted by `NoiseAwareMAP`:
   tract, both, or none.
 
 A row a truth and a model: Kullback-Leibler divergence of the fit from the truth, nats, with the standard error over
-populations; and what share of 90 % intervals of the table's probabilities hold the truth.
+populations; what share of 90 % intervals of the table's probabilities hold the truth; and of which share of fits of
+restricted scores the software says that what was measured contradicts them.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/scores.py --replications 100 --seed 1
 """
@@ -25,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference import Status
 from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import NoisyStatistics
 
@@ -103,11 +105,12 @@ def main() -> None:
                         flat = law.ravel()
                         held = (bounds["lower"].to_numpy() <= flat) & (flat <= bounds["upper"].to_numpy())
                         loss = float(flat @ np.log(flat / fit.marginal(list(clique)).values.ravel()))
-                        rows.append([study, truth, epsilon, name, loss, held.mean(), seconds])
-    columns = ["study", "truth", "epsilon", "model", "KL", "held", "seconds"]
+                        alarm = fit.status is Status.NOT_TRUSTED if "misfit" in fit.stats else np.nan
+                        rows.append([study, truth, epsilon, name, loss, held.mean(), alarm, seconds])
+    columns = ["study", "truth", "epsilon", "model", "KL", "held", "alarms", "seconds"]
     table = pd.DataFrame(rows, columns=columns)
     grouped = table.groupby(columns[:4], sort=False)
-    result = grouped[["KL", "held", "seconds"]].mean()
+    result = grouped[["KL", "held", "alarms", "seconds"]].mean()
     result.insert(1, "± KL", grouped["KL"].sem())
     print(result.round(4).to_string())
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-__all__ = ["declared_independences", "mark_rests_on", "rests_on_text"]
+__all__ = ["assumptions", "declared_independences", "mark_rests_on", "rests_on_text"]
 
 _DECLARED = "(declared, not measured)"
 _WIDEST = 48
@@ -65,6 +65,13 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
             if parent(model.scopes, together) is None
         ),
     )
+
+
+def assumptions(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
+    """Statements on which the joint law of variable positions rests: linear scores, and declared independences."""
+    asked = {model.domain.variables[v] for v in variables} if len(variables) > 1 else set()
+    scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in asked]
+    return (*(f"scores of {name} are linear" for name in scores), *declared_independences(model, variables))
 
 
 def rests_on_text(statements: Sequence[str]) -> str:

@@ -358,3 +358,12 @@ def test_intervals_without_draws_name_who_has_those_of_the_records():
     with pytest.raises(ArgumentError, match="LatentCounts"):
         fit.interval(["b"], of="records")
     assert fit.interval(["b"], of="population").equals(fit.interval(["b"]))
+
+
+def test_intervals_name_the_linear_scores_that_they_rest_on():
+    def rests_on(network, *variables):
+        fit = bpm.NoiseAwareMAP().fit(tables_of(network, np.full(12, 9.0), Laplace(1.0)))
+        return fit.interval(list(variables)).attrs["rests_on"]
+
+    assert rests_on(pair(ordinal=["b"]), "b", 0) == "scores of b are linear (declared, not measured)"
+    assert rests_on(pair(ordinal=["b"]), "b") == rests_on(pair(ordinal={"b": "smooth"}), "b", 0) == ""

@@ -29,7 +29,7 @@ from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import declared_independences, mark_rests_on
+from bayesprivmrf.model.independences import assumptions, mark_rests_on
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -105,7 +105,7 @@ class NoiseAwareSolution(Solution):
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
         frame = interval_of_log_odds(probabilities, errors, prob, model, names, query)
-        mark_rests_on(frame, declared_independences(model, [*query, *condition]))
+        mark_rests_on(frame, assumptions(model, [*query, *condition]))
         return mark_rows(frame, ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
 
     def _facts(self) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import declared_independences, mark_rests_on, rests_on_text
+from bayesprivmrf.model.independences import assumptions, mark_rests_on, rests_on_text
 from bayesprivmrf.model.tables import labelled
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Posterior(Card):
                 warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=2)
         is_whole = of == "records" and not condition
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
-        marked = mark_rests_on(frame, declared_independences(model, [*query, *condition]))
+        marked = mark_rests_on(frame, assumptions(model, [*query, *condition]))
         is_decided = is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1]))
         return mark_rows(marked, is_decided, "prior_decides", "prior decides")
 
@@ -254,7 +254,7 @@ class Posterior(Card):
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         event = coded_states(model.domain, "states", states)
         condition = conditions(model.domain, given, [*event])
-        rests_on = rests_on_text(declared_independences(model, [*event, *condition]))
+        rests_on = rests_on_text(assumptions(model, [*event, *condition]))
         if rests_on:
             found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
             return replace(found, rests_on=rests_on)

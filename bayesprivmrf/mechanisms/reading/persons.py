@@ -20,7 +20,7 @@ from bayesprivmrf.model.tables import IntArray
 __all__ = ["Persons"]
 
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
-_NUMPY = (np.number, np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64)
+_NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
 """Types of which two values are equal just where they say the same."""
 
