@@ -16,6 +16,12 @@ records. Or d records go from cell i, drawn among the K that hold records, to a 
   the fewer they are, and j among its cells, so that m stays as it is. With :math:`W_i` the sum of i's weights, the
   way back by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
 
+The records of two such cells may also be parted anew, from their conditional law given their sum s: a number that is
+known well and whose parts are not has many nearly empty cells, of which now the one and now the other holds all that
+is there, and no step of a drawn size leads across. With :math:`a = [n_i > 0] / W_i + [n_j > 0] / W_j` the pair is
+chosen with a probability proportional to a / K, so that what was drawn is accepted with probability
+:math:`\min(1, a' K / (a K'))`. This costs s + 1 steps, and is left out where s is more than 32.
+
 A number that is known within bounds alone has the probability of these bounds in place of f (`noise/within.py`).
 Where no noise stands behind it, that is 0 or 1, and a log of -10^9 stands for that of 0, so that of two moves which
 lead out of the bounds and back the sum is what it should be. `hard_bounds` says when moves still reach every table.
@@ -42,6 +48,7 @@ __all__ = ["TableState", "TableTape", "advance_table", "log_within", "rounds_of"
 _SWEEPS_BETWEEN_SHAPES = 4
 _FORBIDDEN = -1e9
 _MOVES = 1000
+_PARTED = 32  # records of two cells, at most, that are parted anew
 
 
 class TableTape(NamedTuple):
@@ -195,6 +202,38 @@ def _partner(i, way, state, tape, rng):
 
 
 @njit(nogil=True)
+def _part(i, j, state, tape, rng):
+    """Draw anew what of the records of two cells is in which of them."""
+    counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
+    widths, absolute = tape.widths, tape.absolute
+    old, both, occupied = counts[i], counts[i] + counts[j], state.sizes[0]
+    by_i, by_j = 1.0 / tape.weights[starts[i + 1] - 1], 1.0 / tape.weights[starts[j + 1] - 1]
+    before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
+    _add(i, -old, state, tape)
+    _add(j, old, state, tape)
+    chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
+    for k in range(1, both + 1):
+        log_weight += math.log((shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k)))
+        log_weight += _log_noise(
+            i, 1, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
+        )
+        _add(i, 1, state, tape)
+        log_weight += _log_noise(
+            j, -1, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
+        )
+        _add(j, -1, state, tape)
+        mark = log_weight - math.log(rng.standard_exponential())
+        if mark > best:
+            chosen, best = k, mark
+    _add(i, chosen - both, state, tape)
+    _add(j, both - chosen, state, tape)
+    after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / state.sizes[0]
+    if rng.random() * before >= after:
+        _add(i, old - chosen, state, tape)
+        _add(j, chosen - old, state, tape)
+
+
+@njit(nogil=True)
 def _move_between(tries, state, tape, rng):
     """Records go from occupied cells to others."""
     counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
@@ -205,6 +244,9 @@ def _move_between(tries, state, tape, rng):
             return
         i = state.occupied[int(rng.random() * occupied)]
         j = _partner(i, way, state, tape, rng)
+        if turn % 4 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
+            _part(i, j, state, tape, rng)
+            continue
         by = _size(tape.scales, rng)
         if i == j or by > counts[i] or (way == 1 and by == counts[i]):
             continue
