@@ -88,8 +88,6 @@ class ExactTable(ExactRecords):
             occupied=np.concatenate([np.flatnonzero(counts), np.zeros(np.sum(counts == 0), np.int64)]),
             places=np.where(counts > 0, np.cumsum(counts > 0) - 1, -1),
             sizes=np.array([np.count_nonzero(counts)]),
-            trial=np.zeros(cells),
-            evidence=np.zeros(1),
         )
         return RecordChain(
             sweep=self._sweep,

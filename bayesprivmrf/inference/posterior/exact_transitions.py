@@ -146,8 +146,6 @@ class ExactTransitions(ExactRecords):
                     shapes=shapes,
                     counts=np.zeros(cells, np.int64),
                     log_rows=start,
-                    evidence=np.zeros(2),
-                    trial=np.zeros(cells),
                 ),
             },
         )

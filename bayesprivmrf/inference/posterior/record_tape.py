@@ -70,8 +70,6 @@ class ChainState(NamedTuple):
     stale_wholes: FloatArray
     proposal: IntArray
     current: IntArray
-    evidence: FloatArray
-    trial: FloatArray
     moved: IntArray  # room for what a record adds to each measured cell
 
     @classmethod
@@ -95,8 +93,6 @@ class ChainState(NamedTuple):
             stale_wholes=np.zeros(rows),
             proposal=np.zeros(cliques, np.int64),
             current=np.zeros(cliques, np.int64),
-            evidence=np.zeros(cliques),
-            trial=np.zeros(cells),
             moved=np.zeros(tape.noisy.size, np.int64),
         )
 

@@ -1,9 +1,20 @@
-"""Metropolis moves of the rows' learned shapes, given whole tables and with the rows integrated out, compiled."""
+r"""Metropolis moves of the rows' learned shapes, given whole tables and with the rows integrated out, compiled.
+
+Given the tables n, the shapes of a clique have the likelihood
+
+.. math:: \sum_r \bigl[\log Γ(α_{r+}) - \log Γ(α_{r+} + n_{r+})\bigr]
+          + \sum_{i: n_i > 0} \bigl[\log Γ(α_i + n_i) - \log Γ(α_i)\bigr],
+
+so that only cells that hold records count one by one. A move of a margin multiplies α less its floor by one factor in
+the cells of one state and by another in all others, so that :math:`α_{r+}` follows from the sums of each row by
+state, taken once for each margin. A move costs what is occupied, not what the table holds.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior.shape_prior import (
@@ -16,23 +27,18 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 
 __all__ = ["move_shapes"]
 
+_FEW = 8
 
-@njit(nogil=True)
-def _log_evidence(clique, shapes, counts, tape):
-    """Log of the Dirichlet-multinomial law of one clique's tables, but for what the shapes do not enter."""
-    value = 0.0
-    for row in range(tape.clique_rows[clique], tape.clique_rows[clique + 1]):
-        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
-        whole, total = 0.0, 0
-        for i in range(start, stop):
-            whole += shapes[i]
-            total += counts[i]
-        if total:
-            value += math.lgamma(whole) - math.lgamma(whole + total)
-            for i in range(start, stop):
-                if counts[i]:
-                    value += math.lgamma(shapes[i] + counts[i]) - math.lgamma(shapes[i])
-    return value
+
+@njit(nogil=True, inline="always")
+def _log_rising(shape, count):
+    """Log of Γ(α + n) / Γ(α)."""
+    if count > _FEW:
+        return math.lgamma(shape + count) - math.lgamma(shape)
+    product = shape
+    for k in range(1, count):
+        product *= shape + k
+    return math.log(product)
 
 
 @njit(nogil=True)
@@ -50,41 +56,91 @@ def _factors(clique, group, place, change, position, tape):
 
 
 @njit(nogil=True)
-def _rescale(clique, group, place, own, others, shapes, tape, result):
-    """Write α of one clique's cells with A m multiplied by those factors."""
-    margin = group - tape.clique_groups[clique]
-    for cell in range(tape.clique_cells[clique], tape.clique_cells[clique + 1]):
-        is_own = group >= 0 and tape.factors[tape.factor_starts[cell] + margin] == place
-        result[cell] = tape.fixed[cell] + (own if is_own else others) * (shapes[cell] - tape.fixed[cell])
+def _log_evidence(own, others, state, of_rows, of_cells, grown):
+    """Log likelihood of a clique's shapes where cells of one state grow by one factor, others by another."""
+    (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
+    value = 0.0
+    for r in range(totals.size):
+        whole = floors[r]
+        for k in range(grown.size):
+            whole += (own if k == state else others) * grown[k] * sums[r, k]
+        value += math.lgamma(whole) - math.lgamma(whole + totals[r])
+    for i in range(counts.size):
+        factor = grown[states[i]] * (own if states[i] == state else others)
+        value += _log_rising(fixed[i] + factor * (alphas[i] - fixed[i]), counts[i])
+    return value
 
 
 @njit(nogil=True)
-def _move_place(clique, group, place, step, position, state, tape, prior, rng):
-    """One Metropolis move of one position."""
-    change = step * rng.standard_normal()
-    own, others = _factors(clique, group, place, change, position, prior)
-    _rescale(clique, group, place, own, others, state.shapes, prior, state.trial)
-    new = _log_evidence(clique, state.trial, state.counts, tape)
-    by_prior = 0.5 * change * (2.0 * position[place] + change)
-    if math.log(rng.random()) < new - state.evidence[clique] - by_prior:
-        start, stop = prior.clique_cells[clique], prior.clique_cells[clique + 1]
-        state.evidence[clique], position[place] = new, position[place] + change
-        state.shapes[start:stop] = state.trial[start:stop]
+def _gathered(clique, group, states, state, tape, prior):
+    """What the likelihood is made of: of rows that hold records, and of cells that do."""
+    first, last = tape.clique_rows[clique], tape.clique_rows[clique + 1]
+    start = prior.clique_groups[clique]
+    floors, sums = np.zeros(last - first), np.zeros((last - first, states))
+    totals, rows, cells = np.zeros(last - first, np.int64), 0, 0
+    for row in range(first, last):
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            totals[rows] += state.counts[i]
+            cells += state.counts[i] > 0
+        rows += totals[rows] > 0
+    totals = totals[:rows]
+    alphas, fixed = np.empty(cells), np.empty(cells)
+    counts, places = np.empty(cells, np.int64), np.zeros(cells, np.int64)
+    rows, cells = 0, 0
+    for row in range(first, last):
+        is_empty = True
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            if state.counts[i] > 0:
+                is_empty = False
+                break
+        if is_empty:
+            continue
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            place = 0
+            if group >= 0:
+                place = prior.factors[prior.factor_starts[i] + group - start] - prior.group_starts[group]
+            floors[rows] += prior.fixed[i]
+            sums[rows, place] += state.shapes[i] - prior.fixed[i]
+            if state.counts[i] > 0:
+                alphas[cells], fixed[cells] = state.shapes[i], prior.fixed[i]
+                counts[cells], places[cells] = state.counts[i], place
+                cells += 1
+        rows += 1
+    return (floors, sums, totals), (alphas, fixed, counts, places)
+
+
+@njit(nogil=True)
+def _move_group(clique, group, position, state, tape, prior, rng):
+    """Moves of the positions of one margin, or of a clique's own part of log A, by small steps and by large ones."""
+    start = 1 + clique if group < 0 else prior.group_starts[group]
+    states = 1 if group < 0 else prior.group_starts[group + 1] - start
+    of_rows, of_cells = _gathered(clique, group, states, state, tape, prior)
+    grown = np.ones(states)
+    current = _log_evidence(1.0, 1.0, 0, of_rows, of_cells, grown)
+    for own_state in range(states):
+        place = start + own_state
+        for step in (0.25, 1.0):
+            change = step * rng.standard_normal()
+            own, others = _factors(clique, group, place, change, position, prior)
+            new = _log_evidence(own, others, own_state, of_rows, of_cells, grown)
+            by_prior = 0.5 * change * (2.0 * position[place] + change)
+            if math.log(rng.random()) < new - current - by_prior:
+                current, position[place] = new, position[place] + change
+                grown *= others
+                grown[own_state] *= own / others
+    clique_shapes(clique, position, prior, state.shapes)
 
 
 @njit(nogil=True)
 def move_shapes(position, state, tape, prior, rng):
-    """Metropolis moves of the shapes' positions given the tables, one at a time, by small steps and by large ones."""
-    cliques = state.evidence.size
+    """Metropolis moves of the shapes' positions given the tables, one at a time."""
+    cliques = prior.clique_cells.size - 1
     for k in range(cliques):
         clique_shapes(k, position, prior, state.shapes)
-        state.evidence[k] = _log_evidence(k, state.shapes, state.counts, tape)
-        for step in (0.25, 1.0):
-            _move_place(k, -1, 1 + k, step, position, state, tape, prior, rng)
-        for group in range(prior.clique_groups[k], prior.clique_groups[k + 1]):
-            for place in range(prior.group_starts[group], prior.group_starts[group + 1]):
-                for step in (0.25, 1.0):
-                    _move_place(k, group, place, step, position, state, tape, prior, rng)
+        for group in range(prior.clique_groups[k] - 1, prior.clique_groups[k + 1]):
+            _move_group(
+                k, group if group >= prior.clique_groups[k] else -1, position, state, tape, prior, rng
+            )
     # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
     ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
     precision, linear = 1.0, 0.0

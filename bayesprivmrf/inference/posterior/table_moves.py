@@ -77,8 +77,6 @@ class TableState(NamedTuple):
     occupied: IntArray  # cells that hold records, the first ones of it
     places: IntArray  # where each of them stands there, or -1
     sizes: IntArray  # how many there are
-    trial: FloatArray
-    evidence: FloatArray
 
 
 @njit(nogil=True)
@@ -244,7 +242,7 @@ def _move_between(tries, state, tape, rng):
             return
         i = state.occupied[int(rng.random() * occupied)]
         j = _partner(i, way, state, tape, rng)
-        if turn % 4 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
+        if turn % 8 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
             _part(i, j, state, tape, rng)
             continue
         by = _size(tape.scales, rng)

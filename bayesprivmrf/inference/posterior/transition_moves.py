@@ -63,8 +63,6 @@ class SharedRows(NamedTuple):
     shapes: FloatArray
     counts: IntArray  # F and C
     log_rows: FloatArray
-    evidence: FloatArray
-    trial: FloatArray
 
 
 @njit(nogil=True)
