@@ -55,7 +55,7 @@ def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
     mean, sd = enumerated(evidence, 0.4, range(6, 31) if is_private else [15])
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
-    drawn = formulation.sample(draws=1500, tune=50, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=600, tune=20, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, 4), finished.total.reshape(-1)])
     varies = sd > 1e-9
@@ -77,8 +77,8 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
         given = NoisyStatistics.from_tables(model, {"a": values}, noise={"a": laws}, total=120)
         evidence = gather(given, takes_bounds=True)
         formulation = ExactTable(evidence=evidence, concentration=0.7, total=120)
-        drawn = formulation.sample(draws=400, tune=50, chains=1, seed=trial, time_limit=0.0)
-        counts = np.asarray(drawn.draws["counts"]).reshape(-1, 8) + rng.uniform(-0.5, 0.5, (400, 8))
+        drawn = formulation.sample(draws=200, tune=20, chains=1, seed=trial, time_limit=0.0)
+        counts = np.asarray(drawn.draws["counts"]).reshape(-1, 8) + rng.uniform(-0.5, 0.5, (200, 8))
         lower, upper = np.quantile(counts, [0.05, 0.95], axis=0)
         shaken, is_withheld = truth + rng.uniform(-0.5, 0.5, 8), noisy < 10
         held += int(((lower <= shaken) & (shaken <= upper))[is_withheld].sum())

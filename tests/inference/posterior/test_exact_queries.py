@@ -84,7 +84,10 @@ def test_an_unknown_number_of_records_too(kind):
     agrees(ExactRecords(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "weighted" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+)  # all of them together are in the next test
 def test_records_of_a_cycle_too(kind):
     evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))
     agrees(ExactEffects(evidence=evidence, scale=1.0, total_range=(2, 3)), range(2, 4))

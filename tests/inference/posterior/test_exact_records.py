@@ -99,7 +99,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
             warnings.simplefilter("ignore")
             chain = ExactRecords(evidence=gather(release), total_range=(5, 60))
         finished = chain.finish(
-            chain.sample(draws=1, tune=400, chains=1, seed=int(rng.integers(2**32))).draws, rng
+            chain.sample(draws=1, tune=30, chains=1, seed=int(rng.integers(2**32))).draws, rng
         )
         first.append(
             [drawn.total[0, 0], *drawn.marginals[0, 0, :9].reshape(3, 3).sum(axis=1), drawn.counts[0, 0, 0]]

@@ -70,7 +70,7 @@ def enumerated(evidence, alpha, totals):
 @pytest.mark.parametrize("model", [PAIR, ZERO], ids=["pair", "impossible cell"])
 @pytest.mark.parametrize("is_private", [False, True])
 def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(model, is_private):
-    """Means within .12 posterior standard deviations, and deviations within a tenth: 3,000 draws of many rounds."""
+    """Means within .12 posterior standard deviations, and deviations within a tenth: 1,200 draws of many rounds."""
     rng = np.random.default_rng(5)
     counts, _ = simulated_counts(model, 15, rng)
     evidence = gather(released(model, counts, rng, total=None if is_private else 15))
@@ -78,7 +78,7 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     mean, sd = enumerated(evidence, 0.4, totals)
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
-    drawn = formulation.sample(draws=1500, tune=50, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=600, tune=20, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
     varies = sd > 1e-9
@@ -99,7 +99,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             chain = ExactTable(evidence=evidence, **known)
-        kept = chain.sample(draws=1, tune=5, chains=1, seed=int(rng.integers(2**32)))
+        kept = chain.sample(draws=1, tune=1, chains=1, seed=int(rng.integers(2**32)))
         finished = chain.finish(kept.draws, rng)
         first.append(
             [drawn.total[0, 0], drawn.counts[0, 0, 0], *drawn.marginals[0, 0].reshape(3, 3).sum(axis=1)]
