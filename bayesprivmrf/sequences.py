@@ -1,4 +1,4 @@
-r"""What a chain of tied steps says: transition matrix, stationary law, hitting and sojourn times, with intervals.
+r"""What a chain of tied steps says: transitions, stationary law, hitting and sojourn times, lengths, with intervals.
 
 With P the matrix of transitions between K states:
 
@@ -10,6 +10,11 @@ With P the matrix of transitions between K states:
 These are of the chain that goes on with the matrix for ever. Where steps share transitions, that matrix is the
 model's. Where they share potentials, the conditional probabilities change from step to step, and the step has to be
 named.
+
+**Unequal lengths** (``markov_chain(..., end=)``). `transition_matrix` has the probability to end after each state,
+in the column of the end state, beside those to go on. An absorbing chain has no stationary law but its end, so laws
+and times are those of going on, :math:`Q_{ij} = P_{ij} / (1 - P_{i,\text{end}})`: what the chain would do
+if it never ended. `lengths` is the law of the length itself.
 
 Bounds of a posterior are quantiles of its draws. Those of `NoiseAwareMAP` are by the delta method: from the
 covariance of its coordinates and the quantity's derivative by them, normal on the scale of log-odds for probabilities
@@ -30,6 +35,7 @@ from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
@@ -38,8 +44,10 @@ from bayesprivmrf.model.tables import FloatArray, project
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["hitting_times", "sojourn_times", "stationary_law", "transition_matrix"]
+__all__ = ["hitting_times", "lengths", "sojourn_times", "stationary_law", "transition_matrix"]
 
+type _Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
+"""Estimates, lower and upper bounds, and which are to be marked."""
 _STEP = 1e-3
 """Of a standard deviation: half the distance between the points of a difference."""
 
@@ -66,7 +74,8 @@ def transition_matrix(
         bounds: they are NaN. ``attrs["model"]`` says what the steps share. ``attrs["doubtful"]`` names the rows of a
         `NoiseAwareMAP` whose interval was cut off at 0 or 1: the normal approximation, and the noise, reach beyond
         what a probability may be, and such intervals hold the truth too seldom. A `LatentCounts` has intervals
-        without that approximation, and ``attrs["prior_decides"]`` as `Posterior.interval` has it.
+        without that approximation, and ``attrs["prior_decides"]`` as `Posterior.interval` has it. With an end state
+        there are rows to it, and none from it.
 
     Examples
     --------
@@ -76,6 +85,48 @@ def transition_matrix(
         transition_matrix(solution, prob=0.9)
     """
     return _table(fit, prob, step, lambda matrix: matrix, ["from", "to"], is_share=True)
+
+
+def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
+    r"""Shares of the lengths of records that end, :math:`P(x_{l+1} = e) - P(x_l = e)` with e the end state.
+
+    Parameters
+    ----------
+    fit
+        What an estimator gave for a chain with an end state.
+    prob
+        See `transition_matrix`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a length; the last, the longest length, holds all records that were cut there as well. Columns and
+        ``attrs`` as `transition_matrix` has them.
+    """
+    import pandas as pd
+
+    _require_fit(fit)
+    model = fit.specification
+    chain = chain_of(model)
+    if chain.end is None:
+        raise ModelError("the chain's records have one length; declare it by markov_chain(..., end='<end>').")
+    code, starts = chain.end, list(model.offsets)
+
+    def shares(flat: FloatArray) -> FloatArray:
+        ended = np.zeros((*flat.shape[:-1], len(chain.positions) + 1))
+        ended[..., -1] = 1.0
+        for t, variable in enumerate(chain.positions):
+            clique = chain.cliques[max(t - chain.order, 0)]
+            cells = flat[..., starts[clique] : starts[clique + 1]]
+            tables = cells.reshape(*flat.shape[:-1], *model.shapes[clique])
+            ended[..., t] = project(tables, model.scopes[clique], (variable,))[..., code]
+        return np.diff(ended, axis=-1)
+
+    bounds = _bounded(fit, lambda flat: flat, TransitionRows.forward, prob, shares, is_share=True)
+    index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
+    return _framed(
+        fit, bounds, index, "shared transitions" if model.shares_transitions else "shared potentials"
+    )
 
 
 def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
@@ -111,7 +162,13 @@ def hitting_times(
     """
     _require_fit(fit)
     model = fit.specification
-    code = model.domain.code(model.domain.variables[chain_of(model).positions[0]], target)
+    chain = chain_of(model)
+    code = model.domain.code(model.domain.variables[chain.positions[0]], target)
+    if code == chain.end:
+        raise ArgumentError(
+            f"`target` must be a state to go on from, got the end state {target!r}; `lengths` says when records end."
+        )
+    code -= chain.end is not None and code > chain.end
 
     def reached(matrix: FloatArray) -> FloatArray:
         _require_order_one(matrix)
@@ -154,27 +211,63 @@ def _table(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     _require_fit(fit)
     model = fit.specification
     chain = chain_of(model)
     window = _window(model.shares_transitions, chain, step)
-    values, lower, upper, is_marked = _bounded(fit, chain, window, prob, function, is_share)
+    is_matrix = len(names) > 1
+    going = _going(chain, model.cardinalities[chain.positions[0]], is_matrix)
+    bounds = _bounded(
+        fit,
+        _conditional(fit, chain, window),
+        lambda rows, law, matrix: matrix,
+        prob,
+        lambda matrix: function(going(matrix)),
+        is_share,
+    )
     labels = list(model.domain.states[chain.positions[0]])
+    left = [label for code, label in enumerate(labels) if code != chain.end]
     order = chain.order if names[0] == "from" else 1
     titles = list(names) if order == 1 else [*(f"from {k + 1}" for k in range(order)), *names[1:]]
-    index = pd.MultiIndex.from_product([labels] * len(titles), names=titles)
+    states = [left] * (len(titles) - is_matrix) + [labels] * is_matrix
+    index = pd.MultiIndex.from_product(states, names=titles)
     if len(titles) == 1:
         index = index.get_level_values(0)
+    what = "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
+    return _framed(fit, bounds, index, what)
+
+
+def _framed(fit: Solution | Posterior, bounds: _Bounds, index: pd.Index, what: str) -> pd.DataFrame:
+    """Return the table of estimates and bounds, marked."""
+    import pandas as pd
+
+    values, lower, upper, is_marked = bounds
     columns = {"estimate": values.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
     frame = pd.DataFrame(columns, index=index)
-    frame.attrs["model"] = (
-        "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
-    )
+    frame.attrs["model"] = what
     frame.attrs["status"] = "no intervals" if np.isnan(lower).any() else str(fit.status)
     if isinstance(fit, Posterior):
         return mark_rows(frame, is_marked, "prior_decides", "prior decides")
     return mark_rows(frame, is_marked, "doubtful", "doubtful")
+
+
+def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray], FloatArray]:
+    """Map of a matrix to its rows before the end; and, but for `keeps_end`, to what goes on, given that it does."""
+    left = np.arange(states) if chain.end is None else np.delete(np.arange(states), chain.end)
+    pasts = (
+        np.arange(states**chain.order).reshape((states,) * chain.order)[np.ix_(*[left] * chain.order)].ravel()
+    )
+
+    def going(matrix: FloatArray) -> FloatArray:
+        if chain.end is None:
+            return matrix
+        rows = matrix[..., pasts, :]
+        if keeps_end:
+            return rows
+        rows = rows[..., left]
+        return rows / rows.sum(axis=-1, keepdims=True)
+
+    return going
 
 
 def _require_fit(fit: Any) -> None:
@@ -203,38 +296,41 @@ def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
 
 def _bounded(
     fit: Solution | Posterior,
-    chain: Chain,
-    window: int,
+    part: Callable[[FloatArray], FloatArray],
+    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray],
     prob: float,
     function: Callable[[FloatArray], FloatArray],
     is_share: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray]:
-    """Estimate of a function of the matrix, its bounds, and which of them are to be marked."""
-    conditional = _conditional(fit, chain, window)
+) -> _Bounds:
+    """Estimate of a function of a part of the marginals, such as a matrix, its bounds, and which are to be marked.
+
+    The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
+    """
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     if isinstance(fit, Posterior):
         marginals = fit._draws.finished.marginals
-        matrices = conditional(marginals)
-        drawn = function(matrices)
+        parts = part(marginals)
+        drawn = function(parts)
         lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
         is_shared = fit.specification.shares_transitions
-        center = matrices.mean(axis=(0, 1)) if is_shared else conditional(marginals.mean(axis=(0, 1)))
-        return (
-            function(center),
-            lower,
-            upper,
-            is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1])),
-        )
-    values = function(conditional(fit.marginals.flat))
+        center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
+        is_marked = is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
+        return function(center), lower, upper, is_marked
+    values = function(part(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
         mode = fit.mode
         start = np.zeros(mode.rows.size)
-        errors = _errors(lambda c: function(mode.rows.shifted(mode.coordinates, c)), start, mode.covariance)
+
+        def shifted(moves: FloatArray) -> FloatArray:
+            return function(part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves)))
+
+        errors = _errors(shifted, start, mode.covariance)
     elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
         means = fit.mode.means
 
         def moved(points: FloatArray) -> FloatArray:
             flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
-            return function(conditional(np.array(flat)))
+            return function(part(np.array(flat)))
 
         errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
@@ -252,7 +348,8 @@ def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callab
     def conditional(flat: FloatArray) -> FloatArray:
         tables = flat[..., cells].reshape(*flat.shape[:-1], *shape)
         rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, shape[0])
-        return rows / rows.sum(axis=-1, keepdims=True)
+        sums = rows.sum(axis=-1, keepdims=True)
+        return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)  # nobody begins with the end
 
     return conditional
 

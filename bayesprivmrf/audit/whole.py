@@ -100,8 +100,12 @@ def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
 
 
 def _at_most(release: NoisyStatistics) -> int | None:
-    """Return how many records of one person were counted at most, where the release is of persons."""
-    return release.provenance.settings.get("at_most")
+    """Return how many records of one person move the numbers furthest, where the release is of persons.
+
+    Where rows weigh what a grid gives them, a person with one row has it all.
+    """
+    settings = release.provenance.settings
+    return 1 if "grid" in settings else settings.get("at_most")
 
 
 def _worst(release: NoisyMeasurements, adjacency: Adjacency) -> Sensitivity:

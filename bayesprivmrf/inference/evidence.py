@@ -70,6 +70,8 @@ class Evidence:
         Why the releases' guarantees do not add up to one; empty where they do.
     rows_of_one
         How many rows of one person were counted at most, where one may have several.
+    is_weighed
+        Whether the rows of a person with K rows count 1/K each.
     queries
         What was measured, where that is not one or more tables of each clique, and perhaps tables inside them.
     """
@@ -86,6 +88,7 @@ class Evidence:
     is_simulated: bool = False
     guarantees: str = ""
     rows_of_one: int = 1
+    is_weighed: bool = False
     queries: tuple[BoundQuery, ...] | None = None
 
     @cached_property
@@ -299,6 +302,7 @@ def gather(
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=_unlike_guarantees(given),
         rows_of_one=_rows_of_one(given),
+        is_weighed=any("grid" in release.provenance.settings for release in given),
     )
     evidence = _agreeing(evidence)
     needs_total = queries is not None or evidence.has_bounds
@@ -393,7 +397,10 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
 
 def _rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
     """How many rows of one person the releases count, with a warning where they are more than one."""
-    bounds = [release.provenance.settings.get("at_most") for release in releases]
+    settings = [release.provenance.settings for release in releases]
+    bounds = [
+        one.get("at_most") for one in settings if "grid" not in one
+    ]  # 1/K of each: a person is one record
     most = max((bound for bound in bounds if isinstance(bound, int)), default=1)
     if most > 1:
         warnings.warn(

@@ -62,4 +62,8 @@ def totals(evidence: Evidence) -> dict[str, Any]:
         found["model"] = "; ".join(told)
     if evidence.rows_of_one > 1:
         found["rows_of_one_person"] = evidence.rows_of_one
+    if evidence.is_weighed:
+        found["rests_on"] = (
+            "one row drawn from each person, whose K rows weigh 1/K: each person counts as one record"
+        )
     return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})

@@ -14,6 +14,7 @@ from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
 from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.parity_queries import ParityQueries
+from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
@@ -37,4 +38,6 @@ __all__ = [
     "discrete_gaussian_laws",
     "discrete_laplace_laws",
     "promised_loss",
+    "transition_rows",
+    "wide_sequences",
 ]

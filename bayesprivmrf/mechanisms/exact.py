@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
@@ -26,7 +26,7 @@ class ExactStatistics(StatisticsMechanism):
     ----------
     adjacency
         The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
-    missing, other, queries, person, at_most
+    missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 
     Examples
@@ -38,6 +38,8 @@ class ExactStatistics(StatisticsMechanism):
     >>> ExactStatistics().release(model, pd.DataFrame({"ill": ["no", "yes", "no"]})).tables["ill"]
     array([2, 1])
     """
+
+    takes_grid: ClassVar[bool] = True
 
     def _noise(self, specification: ModelSpecification) -> tuple[NoNoise, ...]:
         return tuple(NoNoise() for _ in specification.cliques)

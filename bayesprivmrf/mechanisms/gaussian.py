@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -38,7 +38,7 @@ class GaussianStatistics(StatisticsMechanism):
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
         default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
         variance of the model's tables least.
-    adjacency, missing, other, queries, person, at_most
+    adjacency, missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 
     Raises
@@ -56,6 +56,8 @@ class GaussianStatistics(StatisticsMechanism):
     1.414214
     """
 
+    takes_grid: ClassVar[bool] = True
+
     rho: float
     weights: Mapping[Clique, float] | Sequence[float] | None = None
 
@@ -68,7 +70,7 @@ class GaussianStatistics(StatisticsMechanism):
         return discrete_gaussian_laws(shares(specification, self.weights), self.rho, self.l2_sensitivity)
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        given = {"budget": self.rho, "adjacency": self.adjacency, "at_most": self.at_most}
+        given = {"budget": self.rho, "adjacency": self.adjacency, "at_most": self.contribution}
         return noise_of_queries(DiscreteGaussian, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -37,7 +37,7 @@ class LaplaceStatistics(StatisticsMechanism):
         Share of each table: clique (its variables in any order) to a positive number, normalised; even by
         default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
         variance of the model's tables least.
-    adjacency, missing, other, queries, person, at_most
+    adjacency, missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 
     Raises
@@ -55,6 +55,8 @@ class LaplaceStatistics(StatisticsMechanism):
     1
     """
 
+    takes_grid: ClassVar[bool] = True
+
     epsilon: float
     weights: Mapping[Clique, float] | Sequence[float] | None = None
 
@@ -67,7 +69,7 @@ class LaplaceStatistics(StatisticsMechanism):
         return discrete_laplace_laws(shares(specification, self.weights), self.epsilon, self.l1_sensitivity)
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        given = {"budget": self.epsilon, "adjacency": self.adjacency, "at_most": self.at_most}
+        given = {"budget": self.epsilon, "adjacency": self.adjacency, "at_most": self.contribution}
         return noise_of_queries(DiscreteLaplace, specification, queries, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:

@@ -15,6 +15,7 @@ from bayesprivmrf.queries import Query
 __all__ = [
     "FrozenMapping",
     "checked_bound",
+    "checked_grid",
     "checked_redirect",
     "checked_weights",
     "redirect_codes",
@@ -132,6 +133,19 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
     return whole_number(
         "at_most", at_most, 1, LARGEST_BOUND, remedy="it is how many rows of one person are counted"
     )
+
+
+def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
+    """Return the setting `grid`, which goes with `person`, `at_most` and `queries`."""
+    if grid is None:
+        return None
+    if at_most is None or queries is None:
+        raise ArgumentError(
+            "`grid` must be given with `person`, `at_most` and `queries`, for it is what the counted rows of one "
+            "person share, and what is released are sums of its units; write queries=[queries.table(...)], say."
+        )
+    remedy = "a person with more rows than units would have no weight; 720720 divides by all of 1 to 16"
+    return whole_number("grid", grid, at_most, LARGEST_BOUND, remedy=remedy)
 
 
 def checked_redirect(name: str, redirect: Any) -> Any:

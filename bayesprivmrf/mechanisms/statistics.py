@@ -27,7 +27,7 @@ from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.persons import Persons
-from bayesprivmrf.mechanisms.settings import checked_bound, checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.settings import checked_bound, checked_grid, checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -36,7 +36,7 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
 from bayesprivmrf.planning import checked_total, drowned_queries, drowned_tables, noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
-from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.queries.sensitivity import checked_queries
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 from bayesprivmrf.release.measured import of_measurements
@@ -63,6 +63,7 @@ class StatisticsPlan:
     other: Mapping[Variable, int]
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
+    of_units: tuple[BoundQuery, ...] | None = None
 
     @property
     def offsets(self) -> Sequence[int]:
@@ -75,7 +76,7 @@ class StatisticsPlan:
         """What is measured, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
         if self.queries is None:
             return counts
-        return np.concatenate([query.in_cliques @ counts for query in self.queries])
+        return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])
 
     @cached_property
     def is_public_zero(self) -> np.ndarray | None:
@@ -112,7 +113,7 @@ class StatisticsMechanism(
     jointly. Replacing it moves it, in each table, from one cell to another or not at all: L1 distance 2 and L2
     distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
     differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
-    are `at_most` times as large (`docs/privacy.md`, "Records of one person").
+    are `contribution` times as large (`docs/privacy.md`, "Records of one person").
 
     With `queries` their answers :math:`A n` are measured in place of the tables. How far one record moves those is
     `bayesprivmrf.queries.sensitivity`.
@@ -136,9 +137,16 @@ class StatisticsMechanism(
         persons: its unit is ``"person"``. The column is no declared variable, and the data must be in memory.
     at_most
         How many rows of one person are counted, the first ones in the frame's order; public. It goes with `person`.
+    grid
+        Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
+        person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope
+        each. What is released are sums of units: the query ``grid`` times that of persons. One neighbour moves them
+        `grid` times as far as a record, in place of `at_most` times.
     """
 
     runs_from_file: ClassVar[bool] = True
+    takes_grid: ClassVar[bool] = False
+    """Whether the noise follows `contribution`; a subclass that says so is given `grid`."""
     releases = (NoisyStatistics,)
 
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
@@ -147,6 +155,7 @@ class StatisticsMechanism(
     queries: Sequence[Query] | None = None
     person: Variable | None = None
     at_most: int | None = None
+    grid: int | None = None
 
     def __post_init__(self) -> None:
         if self.queries is not None:
@@ -155,6 +164,11 @@ class StatisticsMechanism(
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
         object.__setattr__(self, "at_most", checked_bound(self.person, self.at_most))
+        object.__setattr__(self, "grid", checked_grid(self.grid, self.at_most, self.queries))
+        if self.grid is not None and not self.takes_grid:
+            raise ArgumentError(
+                f"`grid` must be left out of {type(self).__name__}, whose noise does not follow it."
+            )
 
     @abstractmethod
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
@@ -174,7 +188,7 @@ class StatisticsMechanism(
     def _settings(self) -> dict[str, Any]:
         """Return the settings; newer ones stand in them where given, so that other files stay as they are."""
         settings = super()._settings()
-        for name in ("queries", "person", "at_most"):
+        for name in ("queries", "person", "at_most", "grid"):
             if getattr(self, name) is None:
                 del settings[name]
         return settings
@@ -192,15 +206,21 @@ class StatisticsMechanism(
 
     @property
     @final
+    def contribution(self) -> int | None:
+        """How many times as far as a record a person moves the answers: `grid`, or `at_most`; None for records."""
+        return self.at_most if self.grid is None else self.grid
+
+    @property
+    @final
     def l1_sensitivity(self) -> int:
-        """How far one neighbour moves one table in L1: 1, or 2 under replace-one; for persons `at_most` times."""
-        return (self.at_most or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
+        """How far one neighbour moves one table in L1: 1, or 2 under replace-one; times `contribution`."""
+        return (self.contribution or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
 
     @property
     @final
     def l2_sensitivity(self) -> float:
-        """How far one neighbour moves one table in L2: 1, or sqrt(2) rounded up; for persons `at_most` times."""
-        most = self.at_most or 1
+        """How far one neighbour moves one table in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
+        most = self.contribution or 1
         if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             return float(most)
         return math.nextafter(math.sqrt(2 * most**2), math.inf)
@@ -239,6 +259,7 @@ class StatisticsMechanism(
             frame = self._query_preview(plan, plan.queries, total)
         if self.person is not None:
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
+            frame.attrs |= {} if self.grid is None else {"grid": self.grid}
         if total is not None:
             message = _drowned(plan, total, f"about {total:,.0f} records")
             if message is not None:
@@ -274,11 +295,16 @@ class StatisticsMechanism(
             )
         _warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
-        queries = query_noise = None
+        queries = query_noise = of_units = None
         if self.queries is None:
             noise = tuple(self._noise(specification))
         else:
             measured, queries = self.queries, _bound(self.queries, specification)
+            if self.grid is not None:
+                of_units, queries = (
+                    queries,
+                    _bound([_times(one, self.grid) for one in queries], specification),
+                )
             query_noise = self._query_noise(specification, tuple(self.queries))
             noise = tuple(query_noise.laws)
         if len(noise) != len(measured):
@@ -305,6 +331,7 @@ class StatisticsMechanism(
             other=redirect_codes("other", self.other, specification),
             queries=queries,
             query_noise=query_noise,
+            of_units=of_units,
         )
         if queries is not None:
             plan.rehearse()
@@ -329,7 +356,7 @@ class StatisticsMechanism(
     def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:
         persons = None
         if self.person is not None and self.at_most is not None:
-            persons = Persons(column=self.person, at_most=self.at_most)
+            persons = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(
             plan.specification, data, missing=plan.missing, other=plan.other, persons=persons
         )
@@ -340,7 +367,7 @@ class StatisticsMechanism(
             )
         if (
             plan.queries is not None
-            and counts.records * max(map(_largest_weight, plan.queries)) > LARGEST_ANSWER
+            and counts.records * max(map(_largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER
         ):
             raise DataError(
                 "the answers to `queries` must be whole numbers of 64 bits, which so many records with such weights "
@@ -413,6 +440,16 @@ def _bound(queries: Sequence[Query], specification: ModelSpecification) -> tuple
             "fewer or coarser ones."
         )
     return tuple(bound)
+
+
+def _times(query: BoundQuery, units: int) -> Query:
+    """Return a query on one scope, times a whole number."""
+    if query.is_pooled:
+        raise ArgumentError(
+            f"`queries` must be on one scope each where `grid` is given, got {query.query!r}: each row is one "
+            "transition, say, and its table holds them all; leave `grid` out, and use `at_most`."
+        )
+    return weighted(*query.scopes[0], matrix=query.matrix * units, labels=query.labels)
 
 
 def _largest_weight(query: BoundQuery) -> int:

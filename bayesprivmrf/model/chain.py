@@ -12,6 +12,14 @@ sum r over all that follows has fewer steps to go.
 .. math:: p(x) = π(x_1) \prod_t P(x_t, x_{t+1}).
 
 This is another model: its potentials log P are not free, as each row of P sums to one.
+
+**Unequal lengths.** With an end state e that nobody leaves, a record of fewer than T states goes on as e. No record
+begins with it, and ``e -> other`` cannot occur: these are structural zeros. So the length is part of the record,
+
+.. math:: P(\text{length} < t) = P(x_t = e),
+
+every sum over steps is linear in the clique tables as before, and P(i, e) is the probability to end after i. A record
+that is cut at T has no end, and tells of the ends before T alone.
 """
 
 from __future__ import annotations
@@ -45,11 +53,14 @@ class Chain:
         Number of states that the next one depends on.
     cliques
         Position in the model's cliques of each step's window of order + 1 variables.
+    end
+        Code of the state that nobody leaves; None where records have one length.
     """
 
     positions: tuple[int, ...]
     order: int
     cliques: tuple[int, ...]
+    end: int | None = None
 
 
 def markov_chain(
@@ -58,6 +69,7 @@ def markov_chain(
     order: int = 1,
     share: Literal["potentials", "transitions"] = "potentials",
     *,
+    end: Label | None = None,
     names: Sequence[Variable] | None = None,
 ) -> DiscreteMarkovNetwork:
     """Declare a Markov chain whose steps are alike.
@@ -67,13 +79,16 @@ def markov_chain(
     states
         The states, in order; the same at all times.
     length
-        Number of times, at least ``order + 2``.
+        Number of times, at least ``order + 2``. With `end` it is the longest length, public; longer records are cut.
     order
         Number of states that the next one depends on.
     share
         ``"potentials"``: every step has the same table of potentials, and the first states have one of their own. The
         conditional probabilities of a step then still change towards the end. ``"transitions"``: every step has the
         same matrix of probabilities. `NaiveMLE`, `NoiseAwareMAP` and `LatentCounts` fit the second.
+    end
+        Label of a further state for all times after a record's last one, where records are of unequal length. It
+        comes last; nobody begins with it or leaves it. `bayesprivmrf.mechanisms.wide_sequences` makes such records.
     names
         Name of each time's variable; ``x1``, ``x2``, ... by default.
 
@@ -102,15 +117,41 @@ def markov_chain(
     labels = listed("`states`", states)
     if len(labels) < 2:
         raise ArgumentError(f"`states` must be at least two, for a chain to have steps, got {labels!r}.")
+    if end is not None and end in labels:
+        raise ArgumentError(
+            f"`end` must be none of `states`, for it stands for no state any more, got {end!r}."
+        )
+    zeros = () if end is None else _after_end(times, labels, end)
+    labels = labels if end is None else [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
     own = (tuple(times[:order]),) if share == "potentials" else ()
     model = ModelSpecification(
         domain=Domain.from_states(dict.fromkeys(times, labels)),
         cliques=(*own, *windows),
+        impossible=zeros,
         ties=(windows,),
         shares_transitions=share == "transitions",
     )
     return model.to_pgmpy()
+
+
+def _after_end(
+    times: Sequence[Variable], states: Sequence[Label], end: Label
+) -> tuple[tuple[tuple[Variable, Label], ...], ...]:
+    """Return what cannot occur: to begin with the end state, and to leave it."""
+    left = [((one, end), (two, state)) for one, two in pairwise(times) for state in states]
+    return (((times[0], end),), *left)
+
+
+def _end_of(model: ModelSpecification, times: Sequence[Variable]) -> int | None:
+    """Return the code of the state that structural zeros let nobody leave, if there is one."""
+    states = model.domain.states[model.domain.index(times[0])]
+    zeros = {frozenset(zero) for zero in model.impossible}
+    for code, end in enumerate(states if zeros else ()):
+        others = [state for state in states if state != end]
+        if zeros == set(map(frozenset, _after_end(times, others, end))):
+            return code
+    return None
 
 
 def chain_of(model: ModelSpecification) -> Chain:
@@ -134,4 +175,5 @@ def chain_of(model: ModelSpecification) -> Chain:
         positions=tuple(map(model.domain.index, times)),
         order=len(windows[0]) - 1,
         cliques=tuple(scopes.index(frozenset(window)) for window in windows),
+        end=_end_of(model, times),
     )

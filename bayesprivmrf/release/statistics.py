@@ -349,8 +349,9 @@ class NoisyStatistics(Released):
         if guarantee is None:
             return "No privacy guarantee is stated for these tables."
         most = self.provenance.settings.get("at_most")
+        weighed = ", each of K rows with the weight 1/K" if "grid" in self.provenance.settings else ""
         bound = (
-            f" Of one person's rows at most {most} were counted."
+            f" Of one person's rows at most {most} were counted{weighed}."
             if guarantee.unit == "person" and most
             else ""
         )

@@ -321,9 +321,8 @@ def test_the_covariance_of_transitions_is_that_of_repeated_releases():
         evidence = gather(pooled_release(network, names, counts, scale=8.0, seed=seed))
         mode = transition_mode(evidence, phi)
         found.append(rows.probabilities(mode.coordinates)[1][:, 0])
-        moved = (
-            mode.rows.shifted(mode.coordinates, np.eye(rows.size)) - rows.probabilities(mode.coordinates)[1]
-        )
+        shifted = mode.rows.shifted(mode.coordinates, np.eye(rows.size))[1]
+        moved = shifted - rows.probabilities(mode.coordinates)[1]
         promised.append(np.einsum("cr,cd,dr->r", moved[:, :, 0], mode.covariance, moved[:, :, 0]))
     ratio = np.var(found, axis=0) / np.mean(promised, axis=0)
     assert ((ratio > 0.75) & (ratio < 1.3)).all()  # 300 draws: a standard error of .08

@@ -27,6 +27,7 @@ from bayesprivmrf.mechanisms import (
     LaplaceStatistics,
     StatisticsMechanism,
 )
+from bayesprivmrf.mechanisms.query_noise import noise_of_queries
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 
@@ -321,3 +322,108 @@ def test_the_column_is_the_one_of_that_name():
     for name, rest in (("1", 1), (1, "1")):
         kept = ExactStatistics(person=name, at_most=1).release(PAIR, frame.drop(columns=[rest]))
         assert kept.flat.sum() == (1 if name == "1" else 3)
+
+
+@pytest.mark.parametrize("grid", [3, 6, 7])
+@pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("name", ["near each other", "signed", "number of records"])
+def test_persons_whose_rows_share_a_grid_keep_the_promise_and_no_more(kind, adjacency, name, grid):
+    """Each of K rows weighs floor(grid / K): all persons of none to three rows, and a release's own scales."""
+    network, queries = STACKS[name]
+    budget = "epsilon" if kind is LaplaceStatistics else "rho"
+    mechanism = kind(**{budget: 0.7}, adjacency=adjacency, queries=queries, person="id", at_most=3, grid=grid)
+    frame = pd.DataFrame({"id": [1, 1, 2, 3], "a": ["x", "x", "y", "z"], "b": [0, 0, 1, 1]})
+    release = mechanism.release(network, frame)
+    scales = np.concatenate(
+        [[law.scale] * len(one.values) for law, one in zip(release.noise, release.measurements, strict=True)]
+    )
+    columns = columns_of(network, queries)
+    added = [np.zeros(columns.shape[1])]
+    for rows in (1, 2, 3):
+        persons = itertools.combinations_with_replacement(columns, rows)
+        added += [grid // rows * np.sum(own, axis=0) for own in persons]
+    added = np.unique(added, axis=0)
+    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    moved = np.abs(added - others) / scales
+    loss = moved.sum(axis=-1).max() if budget == "epsilon" else (moved**2).sum(axis=-1).max() / 2
+    assert loss <= 0.7 * (1 + 1e-12)
+    assert loss == pytest.approx(0.7, rel=1e-6)  # attained by a person of one row
+    assert exact_cost(table_draws(release, adjacency), release.guarantee) == pytest.approx(0.7, rel=1e-6)
+    assert release.guarantee.unit == "person"
+
+
+@pytest.mark.parametrize("grid", [6, 7, 720720])
+def test_the_rows_of_a_person_weigh_what_the_grid_gives_each_of_them(grid):
+    ids = [1, 1, 2, 3, 3, 3, 3]  # the last row is a fourth, beyond the bound
+    frame = pd.DataFrame({"id": ids, "a": list("xxyzzzy"), "b": [0, 1, 1, 0, 0, 1, 1]})
+    settings = {"queries": [q.table("a", "b")], "person": "id", "at_most": 3, "grid": grid}
+    two, three = grid // 2, grid // 3
+    wanted = [two, two, 0, grid, 2 * three, three]
+    for engine in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        release = ExactStatistics(**settings).release(PAIR, engine)
+        assert release.measurements[0].values.tolist() == wanted
+    assert release.measurements[0].query == q.weighted(
+        "a", "b", matrix=grid * np.eye(6, dtype=int), labels=q.table("a", "b").bind(PAIR).labels
+    )
+    assert release.estimated_total == pytest.approx((grid + 2 * two + 3 * three) / grid)  # persons
+    said = LaplaceStatistics(epsilon=1.0, **settings).release(PAIR, frame)
+    assert "at most 3 were counted, each of K rows with the weight 1/K" in said.privacy_statement()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConsistencyWarning)
+        stats = bpm.NaiveMLE().fit(said).stats
+    assert "one row drawn from each person" in stats["rests_on"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"grid": 2}, "`grid` must be a whole number from 3"),
+        ({"grid": 4.5}, "`grid` must be a whole number"),
+        ({"grid": 1 / 3}, "`grid` must be a whole number"),
+        ({"grid": 6, "queries": None}, "must be given with"),
+        ({"grid": 6, "person": None, "at_most": None}, "must be given with"),
+    ],
+)
+def test_weights_off_the_grid_are_refused(settings, match):
+    given = {"queries": [q.table("a")], "person": "id", "at_most": 3} | settings
+    with pytest.raises(ArgumentError, match=match):
+        LaplaceStatistics(epsilon=1.0, **given)
+
+
+def test_weights_are_of_queries_on_one_scope_and_of_noise_that_follows_them():
+    settings = {"person": "id", "at_most": 3, "grid": 6}
+    with pytest.raises(ArgumentError, match="on one scope each"):
+        LaplaceStatistics(epsilon=1.0, queries=STACKS["pooled"][1], **settings).promise(CHAIN)
+    with pytest.raises(ArgumentError, match="does not follow it"):
+        OfRecords(queries=[q.table("m1")], **settings)
+
+
+class UnderWeighed(OfRecords):
+    """Noise for as many rows as are counted, where each may weigh the whole grid."""
+
+    takes_grid, said = True, "person"
+
+    def _query_noise(self, specification, queries):
+        return noise_of_queries(
+            DiscreteLaplace,
+            specification,
+            queries,
+            None,
+            budget=1.0,
+            adjacency=self.adjacency,
+            at_most=self.at_most,
+        )
+
+
+def test_an_audit_flags_noise_that_forgets_the_grid():
+    settings = {"queries": [q.table("a", "b")], "person": "id", "at_most": 3, "grid": 12}
+    frame = pd.DataFrame({"id": [1, 2], "a": ["x", "y"], "b": [0, 1]})
+    for mechanism, cost in (
+        (LaplaceStatistics(epsilon=1.0, **settings), 1.0),
+        (UnderWeighed(**settings), 4.0),
+    ):
+        release = mechanism.release(PAIR, frame)
+        draws = table_draws(release, release.guarantee.adjacency)
+        assert exact_cost(draws, release.guarantee) == pytest.approx(cost)
+        assert exceeds(draws, exact_cost(draws, release.guarantee), 1.0) == (cost > 1)

@@ -30,7 +30,7 @@ from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.transition_moves import SharedRows, SharedTape, advance_transitions
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -93,9 +93,12 @@ class ExactTransitions(ExactRecords):
             cardinalities=(self.chain_rows.states,) * (order + 1),
             scopes=(past, (*past, order)),
             order=(0, 1),
-            parents=(-1, 0),
+            parents=(
+                -1,
+                -1,
+            ),  # only its rows matter, and nobody begins with the end state, whose row there is
             separators=((), past),
-            supported=None,
+            supported=np.concatenate([mask.ravel() for mask in self.chain_rows.is_possible]),
         )
         return ShapePrior(forest=forest, concentration=self.concentration)
 
@@ -107,16 +110,21 @@ class ExactTransitions(ExactRecords):
     def _shared(self) -> SharedTape:
         rows, pooled = self.chain_rows, self.prior.forest
         deviations = np.array([law.standard_deviation for law in self.evidence.noise])
+        place = _ranks(pooled.cells, pooled.offsets[-1])
         places = np.empty(self.evidence.specification.size, np.int64)
-        places[rows.cells] = rows.rows + np.arange(rows.rows * rows.states)
-        firsts = np.empty(places.size, np.int64)
-        firsts[rows.cells[0]] = np.repeat(np.arange(rows.rows), rows.states)
+        places[rows.cells] = place[rows.rows :]
+        firsts = np.full(places.size, -1)
+        firsts[rows.cells[0]] = np.repeat(place[: rows.rows], rows.states)
+        first_clique, size = self.forest.order[0], places.size
+        is_first = np.zeros(size, bool)
+        is_first[slice(*self.forest.offsets[first_clique : first_clique + 2])] = True
         return SharedTape(
             places=places[self.forest.cells],
-            firsts=firsts[self.forest.cells[: rows.rows * rows.states]],
-            clique_rows=np.array([0, 1, 1 + rows.rows]),
+            firsts=firsts[self.forest.cells[is_first[self.forest.cells]]],
+            clique_rows=np.array([0, 1, len(pooled.row_starts) - 1]),
             row_starts=pooled.row_starts,
-            windows=np.argsort(self.forest.cells)[rows.cells],
+            steps=place[rows.rows :],
+            windows=_ranks(self.forest.cells, size)[rows.cells],
             states=rows.states,
             scales=1 + min(max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0), _SCALES),
         )
@@ -154,7 +162,7 @@ class ExactTransitions(ExactRecords):
     def _rough(self) -> FloatArray:
         """F and C by tables that nearly fit the release."""
         counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
-        return np.maximum(self.chain_rows.sums(counts[np.argsort(self.forest.cells)]), 0.0)
+        return np.maximum(self._pooled(self.in_order(counts)), 0.0)
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -175,7 +183,13 @@ class ExactTransitions(ExactRecords):
 
     def _sums(self, counts: FloatArray) -> FloatArray:
         """F, C and what was measured, of tables."""
-        return np.concatenate([self.chain_rows.sums(counts), self._answers(counts)], axis=-1)
+        return np.concatenate([self._pooled(counts), self._answers(counts)], axis=-1)
+
+    def _pooled(self, counts: FloatArray) -> FloatArray:
+        """F and C of the model's possible cells, where they can be."""
+        full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
+        full[..., np.sort(self.forest.cells)] = counts
+        return self.chain_rows.sums(full)[..., self.prior.forest.cells]
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         return advance_transitions(
@@ -212,7 +226,9 @@ class ExactTransitions(ExactRecords):
     ) -> Finished:
         """What follows from log π and log P and their shapes, (cells, draws) both."""
         rows, lead = self.chain_rows, counts.shape[:-1]
-        first, matrix = np.split(np.exp(log_rows).T, [rows.rows], axis=1)
+        full = np.zeros((log_rows.shape[1], self.prior.forest.offsets[-1]))
+        full[:, self.prior.forest.cells] = np.exp(log_rows).T
+        first, matrix = np.split(full, [rows.rows], axis=1)
         marginals = rows.forward(first, matrix.reshape(-1, rows.rows, rows.states))
         effects = effects_of(self.forest, self._in_windows(log_rows))
         log_prior, fit = self.prior.judged(log_rows, shapes)
@@ -233,3 +249,10 @@ class ExactTransitions(ExactRecords):
         scopes = [chain.positions[: chain.order], chain.positions[: chain.order + 1]]
         labels = [table_name(kind, names, scope) for scope in scopes]
         return {label: row.reshape(lead) for label, row in zip(labels, values, strict=False)}
+
+
+def _ranks(cells: IntArray, size: int) -> IntArray:
+    """Where each of a number of cells stands among those that can be, -1 for the others."""
+    ranks = np.full(size, -1, np.int64)
+    ranks[cells] = np.arange(cells.size)
+    return ranks

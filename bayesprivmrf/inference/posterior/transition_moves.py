@@ -52,6 +52,7 @@ class SharedTape(NamedTuple):
     firsts: IntArray  # of each cell of the first window, its first states
     clique_rows: IntArray
     row_starts: IntArray
+    steps: IntArray  # of each transition, its cell among those of P that can be, or -1
     windows: IntArray  # the chain's cell of each step and transition
     states: int
     scales: int  # powers of two up to which pairs of records exchange at once
@@ -175,7 +176,7 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
     windows, states = shared.windows, shared.states
     pasts = windows.shape[1] // states
     old, new, steps = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(1 << shared.scales, np.int64)
-    first, alpha = shared.row_starts[1], rows.shapes
+    alpha, cells = rows.shapes, shared.steps
     for _ in range(tries):
         a = int(rng.random() * pasts)
         b = (a + pasts // states * (1 + int(rng.random() * (states - 1)))) % pasts
@@ -183,20 +184,22 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
         k = (j + 1 + int(rng.random() * (states - 1))) % states
         size = 1 + int(rng.random() * (1 << int(rng.random() * shared.scales)))
         old[0], old[1], new[0], new[1] = a * states + k, b * states + j, a * states + j, b * states + k
-        if min(rows.counts[first + old[0]], rows.counts[first + old[1]]) < size:
+        if min(cells[old[0]], cells[old[1]], cells[new[0]], cells[new[1]]) < 0:
+            continue  # the end state is not left, and what can follow others can do so at every step
+        if min(rows.counts[cells[old[0]]], rows.counts[cells[old[1]]]) < size:
             continue
         done, ratio = _exchange(size, old, new, steps, state, tape, shared, rng)
         if done == size:
             for i in range(2):
-                here, there = first + old[i], first + new[i]
+                here, there = cells[old[i]], cells[new[i]]
                 ratio += math.lgamma(alpha[here] + rows.counts[here] - size)
                 ratio -= math.lgamma(alpha[here] + rows.counts[here])
                 ratio += math.lgamma(alpha[there] + rows.counts[there] + size)
                 ratio -= math.lgamma(alpha[there] + rows.counts[there])
         if math.log(rng.random()) < ratio:
             for i in range(2):
-                rows.counts[first + old[i]] -= size
-                rows.counts[first + new[i]] += size
+                rows.counts[cells[old[i]]] -= size
+                rows.counts[cells[new[i]]] += size
             continue
         for n in range(done):
             for i in range(2):

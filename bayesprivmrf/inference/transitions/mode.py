@@ -30,7 +30,6 @@ from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["TransitionMode", "transition_mode"]
@@ -72,11 +71,13 @@ class TransitionMode:
 
     @property
     def drowned(self) -> FloatArray:
-        """Transitions whose normal 90 % interval reaches beyond 0 or 1, shape of the matrix."""
+        """Which of the transitions that are free have a normal 90 % interval that reaches beyond 0 or 1."""
         center = self.rows.probabilities(self.coordinates)[1]
-        slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size)) - center
+        slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
         reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, self.covariance, slopes))
-        return (center <= reach) | (center + reach >= 1)
+        possible = self.rows.is_possible[1]
+        is_free = possible & (possible.sum(axis=1, keepdims=True) > 1)
+        return ((center <= reach) | (center + reach >= 1))[is_free]
 
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
@@ -200,14 +201,14 @@ class _Fit:
         """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""
         first, matrix = self.rows.probabilities(phi)
         value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
-        for law in (first, *matrix):
-            basis, count = contrasts(len(law)), _PRIOR_COUNT * len(law)
-            own = slice(start, start + len(law) - 1)
+        masks = (self.rows.is_possible[0], *self.rows.is_possible[1])
+        for law, mask, basis in zip((first, *matrix), masks, self.rows.bases, strict=True):
+            count, own = _PRIOR_COUNT * mask.sum(), slice(start, start + basis.shape[1])
             with np.errstate(
                 divide="ignore"
             ):  # a probability that has become zero has no density: such steps are refused
-                value -= _PRIOR_COUNT * float(np.log(law).sum())
+                value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
             gradient[own] = count * (law @ basis)
             curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
-            start += len(law) - 1
+            start = own.stop
         return value, gradient, curvature

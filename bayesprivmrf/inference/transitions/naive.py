@@ -16,7 +16,6 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["naive_transitions", "refuse_loopy_transitions"]
@@ -40,17 +39,19 @@ def naive_transitions(
     """
     first, steps = np.split(rows.sums(target), [rows.rows])
     steps = steps.reshape(rows.rows, rows.states)
-    by_first, by_step = contrasts(rows.rows), contrasts(rows.states)
+    (is_first, is_step), by_first = rows.is_possible, rows.bases[0]
 
     def objective(phi: FloatArray) -> tuple[float, FloatArray]:
         law, matrix = rows.probabilities(phi)
-        value = -float(first @ np.log(law) + (steps * np.log(matrix)).sum()) + ridge * float(phi @ phi)
+        fit = first[is_first] @ np.log(law[is_first]) + steps[is_step] @ np.log(matrix[is_step])
+        value = ridge * float(phi @ phi) - float(fit)
         own = (first.sum() * law - first) @ by_first
-        inner = (steps.sum(axis=1, keepdims=True) * matrix - steps) @ by_step
-        return value, np.concatenate([own, inner.ravel()]) + 2 * ridge * phi
+        rest = steps.sum(axis=1, keepdims=True) * matrix - steps
+        inner = [row @ basis for row, basis in zip(rest, rows.bases[1:], strict=True)]
+        return value, np.concatenate([own, *inner]) + 2 * ridge * phi
 
     optimum = minimize(objective, np.zeros(rows.size), gradient_tolerance=tolerance, iterations=iterations)
-    has_no_maximum = ridge == 0 and bool((first <= 0).any() or (steps <= 0).any())
+    has_no_maximum = ridge == 0 and bool((first[is_first] <= 0).any() or (steps[is_step] <= 0).any())
     status = Status.DIVERGED if has_no_maximum else optimum.status
     return optimum.point, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
 

@@ -7,13 +7,15 @@ The first law π has K^m cells (m the order), the matrix P as many rows of K. Ea
 
 The table of the window that begins at time t is :math:`W_t = f_t P`, and :math:`f_{t+1}` its sum over the first
 variable, :math:`f_1 = π`. The potentials :math:`\log π + \log P` on the first window and :math:`\log P` on the others
-are the chain as a Markov random field of log-partition 0, whose covariances the marginal engines know.
+are the chain as a Markov random field of log-partition 0, whose covariances the marginal engines know. Structural
+zeros, as an end state has them, are left out of π and of the rows of P: Q is then of the cells that remain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -55,16 +57,42 @@ class TransitionRows:
     @property
     def size(self) -> int:
         """Number of coordinates."""
-        return self.rows - 1 + self.rows * (self.states - 1)
+        return self._first.shape[1] + self._inner.shape[1]
+
+    @cached_property
+    def is_possible(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which cells of π, shape (K^m,), and of P, shape (K^m, K), structural zeros leave."""
+        possible = np.ones(self.model.size, bool) if self.model.possible is None else self.model.possible
+        windows = possible[self.cells].reshape(-1, self.rows, self.states)
+        return windows[0].any(axis=-1), windows.any(axis=0)
+
+    @cached_property
+    def bases(self) -> tuple[FloatArray, ...]:
+        """Contrasts Q of π and of each row of P, zero where nothing can be."""
+        first, matrix = self.is_possible
+        return tuple(_contrasts_within(mask) for mask in (first, *matrix))
+
+    @property
+    def _first(self) -> FloatArray:
+        return self.bases[0]
+
+    @cached_property
+    def _inner(self) -> Any:
+        """All rows' contrasts, sparse, shape (K^(m + 1), coordinates of P)."""
+        from scipy.sparse import block_diag, csr_array
+
+        return csr_array(block_diag([csr_array(basis) for basis in self.bases[1:]]))
+
+    def _logits(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Q φ of π and of the rows of P, both linear."""
+        lead, start = phi.shape[:-1], self._first.shape[1]
+        inner = (self._inner @ phi[..., start:].reshape(-1, self._inner.shape[1]).T).T
+        return phi[..., :start] @ self._first.T, inner.reshape(*lead, self.rows, self.states)
 
     def probabilities(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """π, shape (..., K^m), and P, shape (..., K^m, K), of coordinates of shape (..., size)."""
-        lead = phi.shape[:-1]
-        first = phi[..., : self.rows - 1] @ contrasts(self.rows).T
-        inner = (
-            phi[..., self.rows - 1 :].reshape(*lead, self.rows, self.states - 1) @ contrasts(self.states).T
-        )
-        return _softmax(first), _softmax(inner)
+        first, inner = self._logits(phi)
+        return _softmax(first, self.is_possible[0]), _softmax(inner, self.is_possible[1])
 
     def sums(self, tables: FloatArray) -> FloatArray:
         """The first states' table and the transitions added up over all steps, shape (..., K^m + K^(m+1))."""
@@ -74,9 +102,11 @@ class TransitionRows:
         return np.concatenate([windows[..., 0, :, :].sum(axis=-1), added], axis=-1)
 
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
-        """φ of positive probabilities."""
-        own = np.log(first) @ contrasts(self.rows)
-        return np.concatenate([own, (np.log(matrix) @ contrasts(self.states)).ravel()])
+        """φ of probabilities that are positive wherever something can be."""
+        own, inner = (
+            np.log(np.where(mask, p, 1.0)) for mask, p in zip(self.is_possible, (first, matrix), strict=True)
+        )
+        return np.concatenate([own @ self._first, inner.ravel() @ self._inner])
 
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Potentials of the cliques, shape (size of the model,), nats; they are normalised."""
@@ -88,40 +118,35 @@ class TransitionRows:
         return flat
 
     def derivatives(self, phi: FloatArray) -> FloatArray:
-        """Of the potentials by φ, shape (size of the model, size)."""
+        """Of the potentials by φ, shape (size of the model, size); 0 where nothing can be."""
         first, matrix = self.probabilities(phi)
-        rows, states = self.rows, self.states
-        by_first = contrasts(rows) - first @ contrasts(rows)
-        by_row = contrasts(states) - np.einsum("rk,kc->rc", matrix, contrasts(states))[:, np.newaxis]
-        step = np.zeros((rows * states, self.size))
-        for row in range(rows):
-            start = rows - 1 + row * (states - 1)
-            step[row * states : (row + 1) * states, start : start + states - 1] = by_row[row]
-        flat = np.zeros((self.model.size, self.size))
-        flat[self.cells] = step
-        flat[self.cells[0], : rows - 1] += np.repeat(by_first, states, axis=0)
-        return flat
+        inner = self._inner.toarray()
+        means = (matrix.reshape(-1, 1) * inner).reshape(self.rows, self.states, -1).sum(axis=1)
+        return self._slopes(self._first - first @ self._first, inner - np.repeat(means, self.states, axis=0))
 
     def linear_derivatives(self, phi: FloatArray) -> FloatArray:
         """Of the potentials by c, where π and the rows of P move by Q c: shape (size of the model, size)."""
         first, matrix = self.probabilities(phi)
-        rows, states = self.rows, self.states
-        step = np.zeros((rows * states, self.size))
-        for row in range(rows):
-            start = rows - 1 + row * (states - 1)
-            own = contrasts(states) / matrix[row][:, np.newaxis]
-            step[row * states : (row + 1) * states, start : start + states - 1] = own
-        flat = np.zeros((self.model.size, self.size))
-        flat[self.cells] = step
-        by_first = contrasts(rows) / first[:, np.newaxis]
-        flat[self.cells[0], : rows - 1] += np.repeat(by_first, states, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._slopes(
+                self._first / first[:, np.newaxis], self._inner.toarray() / matrix.reshape(-1, 1)
+            )
+
+    def _slopes(self, by_first: FloatArray, by_step: FloatArray) -> FloatArray:
+        """Of the potentials by coordinates, from those of log π and log P."""
+        first, matrix = self.is_possible
+        start, flat = self._first.shape[1], np.zeros((self.model.size, self.size))
+        flat[self.cells, start:] = np.where(matrix.reshape(-1, 1), by_step, 0.0)
+        flat[self.cells[0], :start] += np.repeat(
+            np.where(first[:, np.newaxis], by_first, 0.0), self.states, axis=0
+        )
         return flat
 
-    def shifted(self, phi: FloatArray, moves: FloatArray) -> FloatArray:
-        """P at φ with its rows moved by Q c, c of shape (..., size); its numbers may leave 0 to 1."""
-        matrix, start = self.probabilities(phi)[1], self.rows - 1
-        inner = moves[..., start:].reshape(*moves.shape[:-1], self.rows, self.states - 1)
-        return matrix + inner @ contrasts(self.states).T
+    def shifted(self, phi: FloatArray, moves: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """π and P at φ, moved by Q c, c of shape (..., size); their numbers may leave 0 to 1."""
+        first, matrix = self.probabilities(phi)
+        by_first, by_step = self._logits(moves)
+        return first + by_first, matrix + by_step
 
     def tables(self, phi: FloatArray) -> FloatArray:
         """Marginals of the cliques by the forward recursion, shape (size of the model,)."""
@@ -149,6 +174,15 @@ class TransitionRows:
         return np.array(found)
 
 
-def _softmax(logits: FloatArray) -> FloatArray:
-    values = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return values / values.sum(axis=-1, keepdims=True)
+def _contrasts_within(mask: np.ndarray) -> FloatArray:
+    """Helmert's contrasts of the cells that can be, 0 at the others; shape (cells, possible cells - 1)."""
+    basis = np.zeros((mask.size, max(int(mask.sum()) - 1, 0)))
+    if basis.shape[1]:
+        basis[mask] = contrasts(int(mask.sum()))
+    return basis
+
+
+def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
+    """Probabilities of logits, 0 outside a mask; all of them where it leaves nothing."""
+    values = np.where(mask, np.exp(logits - logits.max(axis=-1, keepdims=True)), 0.0)
+    return values / np.where(mask.any(axis=-1), values.sum(axis=-1), 1.0)[..., np.newaxis]

@@ -28,7 +28,7 @@ class ExactCounts:
     flat
         Counts of all cells, shape (size,), records, laid out as `ModelSpecification.offsets` says.
     records
-        Number of records N.
+        Number of records N; or of units, where rows of persons weigh several.
     """
 
     flat: IntArray
@@ -61,7 +61,8 @@ def count_tables(
         Codes of the states that take missing and undeclared values, by variable; without one they are an
         error.
     persons
-        Whose the rows are, and how many of one person are counted; by default all rows are.
+        Whose the rows are, how many of one person are counted, and how much each weighs; by default all rows are,
+        once.
 
     Returns
     -------
@@ -101,11 +102,11 @@ def _counted(
     import narwhals as nw
 
     columns = match_columns(specification.domain.variables, column_names(data, frame))
-    kept = None if persons is None else persons.kept(data, frame)
+    units = None if persons is None else persons.units(data, frame)
     if isinstance(frame, nw.LazyFrame):
         flat, records = count_where_the_data_is(specification, frame, codings, columns)
     else:
-        flat, records = count_in_memory(specification, frame, codings, columns, kept)
+        flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)
 
 

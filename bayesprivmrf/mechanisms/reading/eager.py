@@ -20,17 +20,26 @@ def count_in_memory(
     frame: Any,
     codings: list[Coding],
     columns: Mapping[Variable, Any],
-    kept: np.ndarray | None = None,
+    units: IntArray | None = None,
 ) -> tuple[IntArray, int]:
-    """Return the counts of an eager narwhals frame, or of the rows kept, and its number of records."""
+    """Return the counts of an eager narwhals frame, each row as many times as it has units, and their number."""
     codes = in_memory_codes(frame, codings, columns)
-    if kept is not None:
-        codes = {variable: column[kept] for variable, column in codes.items()}
+    if units is None:
+        return _binned(specification, codes), len(frame)
+    flat = np.zeros(specification.size, dtype=np.int64)
+    for unit in np.unique(units[units > 0]):  # whole numbers throughout
+        own = units == unit
+        flat += unit * _binned(specification, {variable: column[own] for variable, column in codes.items()})
+    return flat, int(units.sum())
+
+
+def _binned(specification: ModelSpecification, codes: Mapping[Variable, np.ndarray]) -> IntArray:
+    """Return the counts of all cells, of codes by variable."""
     flat = np.zeros(specification.size, dtype=np.int64)
     for position, clique in enumerate(specification.cliques):
         start, stop = specification.offsets[position : position + 2]
         _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop])
-    return flat, len(frame) if kept is None else int(kept.sum())
+    return flat
 
 
 def in_memory_codes(

@@ -1,4 +1,4 @@
-"""Which rows of each person are counted: the first ones, up to a public number."""
+"""Which rows of each person are counted: the first ones, up to a public number; and how much each weighs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayesprivmrf.mechanisms.reading.frame import column_names, match_columns
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["Persons"]
+__all__ = ["Persons", "rank_within"]
 
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
@@ -35,16 +35,35 @@ class Persons:
         Name of the column.
     at_most
         Rows of one person that are counted: the first ones in the frame's order.
+    grid
+        Units that the rows of one person share, each of K counted rows having floor(grid / K); by default a row has
+        one unit.
     """
 
     column: Hashable
     at_most: int
+    grid: int | None = None
 
-    def kept(self, data: Any, frame: Any) -> np.ndarray:
-        """Return which rows are counted, shape (rows,).
+    def units(self, data: Any, frame: Any) -> IntArray:
+        """Return how much each row weighs, shape (rows,); 0 where it is not counted.
 
-        Whether a row is kept depends on that person's rows alone, and on their own order: the rows of others may come
-        and go, before it or after it. `Mechanism`s rest on that.
+        It depends on that person's rows alone, and on their own order: the rows of others may come and go, before it
+        or after it. `Mechanism`s rest on that.
+
+        Raises
+        ------
+        DataError
+            As `numbers` raises it.
+        """
+        numbers = self.numbers(data, frame)
+        kept = rank_within(numbers) < self.at_most
+        if self.grid is None:
+            return kept.astype(np.int64)
+        rows = np.bincount(numbers[kept], minlength=numbers.max(initial=-1) + 1)
+        return np.where(kept, self.grid // np.maximum(rows[numbers], 1), 0)
+
+    def numbers(self, data: Any, frame: Any) -> IntArray:
+        """Return a number for each row, the same for rows of one person, shape (rows,).
 
         Raises
         ------
@@ -79,7 +98,7 @@ class Persons:
                 f"column {self.column!r} must name a person in each row, but has a missing value; drop the rows "
                 "that are nobody's, or give each a name of its own."
             )
-        return _rank_within(self._numbered(series)) < self.at_most
+        return self._numbered(series)
 
     def _numbered(self, series: Any) -> IntArray:
         """Return a number for each row, the same for rows of one person, and no other's.
@@ -108,7 +127,7 @@ def _is_name(value: Any) -> bool:
     return (kind in _NAMES or isinstance(value, _NUMPY) or is_pandas) and value == value
 
 
-def _rank_within(groups: IntArray) -> IntArray:
+def rank_within(groups: IntArray) -> IntArray:
     """Return how many earlier rows are of the same group, shape (rows,)."""
     order = np.argsort(groups, kind="stable")
     placed = groups[order]
