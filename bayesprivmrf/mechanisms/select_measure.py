@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -11,9 +12,9 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, positive_finite
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,
@@ -36,8 +37,14 @@ from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.select_rounds import (
+    MAXIMUM_CELLS,
+    SelectRoundsPlan,
+    checked_workload,
+    rounds_plan,
+)
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
@@ -62,7 +69,9 @@ class SelectMeasurePlan(LearningPlan):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise]):
+class SelectMeasure(LearningMechanism[
+        SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
+    ]):
     r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
 
     The mechanism measures every variable by itself, then chooses the :math:`m = \lceil p d / 2 \rceil` pairs of the
@@ -95,27 +104,52 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
     """
 
-    releases = (LearnedIsing, LearnedPairwise)
+    releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
 
-    degree: float
+    degree: float | None = None
     measure: Measure | None = None
+    workload: Iterable[Clique] | None = None
+    maximum_cells: int = MAXIMUM_CELLS
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole_number("maximum_cells", self.maximum_cells, 16)
+        object.__setattr__(self, "workload", checked_workload(self.workload))
+        if self.degree is None:
+            if self.measure is not None:
+                raise ArgumentError(
+                    f"`measure` must be left out without `degree`, got {self.measure!r}: rounds measure tables; "
+                    "give both for one choice of pairs."
+                )
+            return
+        if self.workload is not None:
+            raise ArgumentError(
+                "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
+            )
         positive_finite("degree", self.degree, "state about how many neighbours a variable has")
         if self.measure is not None:
             one_of(
                 "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
             )
 
-    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
+    @property
+    def needs_total(self) -> bool:
+        """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        return self.degree is not None
+
+    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
+        if self.degree is None:
+            return rounds_plan(self, plan)
+        return self._one_choice(plan, self.degree)
+
+    def _one_choice(self, plan: LearningPlan, degree: float) -> SelectMeasurePlan:
         specification = plan.specification
         cards = specification.cardinalities
         variables = len(cards)
-        if float(self.degree) > variables - 1:
+        if float(degree) > variables - 1:
             raise ArgumentError(
-                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {self.degree!r}."
+                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
             )
         is_binary = all(k == 2 for k in cards)
         if self.measure == "moments" and not is_binary:
@@ -130,7 +164,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
                 "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
                 "where cliques are declared, got none; declare more."
             )
-        count = min(math.ceil(sum(k > 1 for k in cards) * float(self.degree) / 2), len(candidates))
+        count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         return SelectMeasurePlan(
             specification=specification,
@@ -173,7 +207,9 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             selection_scale=scale,
         )
 
-    def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
+    def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
+        if isinstance(plan, SelectRoundsPlan):
+            return plan.outlays()
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
@@ -216,8 +252,10 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
-        self, plan: SelectMeasurePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
-    ) -> LearnedIsing | LearnedPairwise:
+        self, plan: SelectMeasurePlan | SelectRoundsPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
+        if isinstance(plan, SelectRoundsPlan):
+            return plan.release(exact, source, stamp)
         total = self._total(plan, exact, source)
         assert total is not None
         assert stamp.guarantee is not None

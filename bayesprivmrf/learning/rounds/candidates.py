@@ -1,0 +1,99 @@
+"""Which tables may be measured, and whether exact inference bears the model with them; all of it is public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+from bayesprivmrf.learning.rounds.fit import RoundFit, Scope, margin, maximal
+from bayesprivmrf.marginals import forecast, marginal_of
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Size", "candidates", "model_table"]
+
+MOST_TRIPLES = 1_000
+"""Triples up to which all are candidates; else those alone of which two pairs are in the model already."""
+
+
+class Size:
+    """What exact inference bears: cells of all cliques of merged states, and memory of declared states.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable.
+    declared
+        Number of declared states of each variable.
+    cells, memory
+        The most cells and bytes.
+    """
+
+    def __init__(
+        self, cardinalities: Sequence[int], declared: Sequence[int], cells: int, memory: int
+    ) -> None:
+        self.cardinalities, self._declared = tuple(cardinalities), tuple(declared)
+        self._cells, self._memory = cells, memory
+
+    def bears(self, scopes: Sequence[Scope]) -> bool:
+        """Whether a model of these scopes is within the size."""
+        cliques = maximal(scopes)
+        if forecast(self.cardinalities, cliques).total_cells > self._cells:
+            return False
+        return forecast(self._declared, cliques).memory_bytes <= self._memory
+
+
+def candidates(
+    cardinalities: Sequence[int],
+    largest: int,
+    inside: Sequence[Scope] | None,
+    model: Sequence[Scope],
+) -> list[Scope]:
+    """Return the pairs and triples that may be measured, ascending by size.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable; one of a single state is in none.
+    largest
+        The most cells of a table.
+    inside
+        Declared cliques, or a workload: tables must lie in one of them; ``None`` for any.
+    model
+        Scopes of the model so far.
+    """
+    free = [v for v, k in enumerate(cardinalities) if k > 1]
+    allowed = [free] if inside is None else [sorted(set(scope) & set(free)) for scope in inside]
+    pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
+    triples: set[Scope] = set()
+    if sum(math.comb(len(scope), 3) for scope in allowed) <= MOST_TRIPLES:
+        triples = {triple for scope in allowed for triple in combinations(scope, 3)}
+    else:
+        triples = _closing(model, pairs)
+    found = sorted(pairs) + sorted(triples)
+    return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= largest]
+
+
+def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
+    """Return triples of three allowed pairs, two of which are in the model."""
+    neighbours: dict[int, set[int]] = {}
+    for scope in model:
+        for a, b in combinations(scope, 2):
+            neighbours.setdefault(a, set()).add(b)
+            neighbours.setdefault(b, set()).add(a)
+    found = set()
+    for v, around in neighbours.items():
+        for a, b in combinations(sorted(around), 2):
+            triple = tuple(sorted((a, b, v)))
+            if set(combinations(triple, 2)) <= pairs:
+                found.add(triple)
+    return found
+
+
+def model_table(fit: RoundFit, scope: Scope) -> FloatArray:
+    """Return the fitted model's probabilities of any variables, ascending."""
+    for clique, table in zip(fit.effects.scopes, fit.clique_tables(), strict=True):
+        if set(scope) <= set(clique):
+            return margin(table, clique, scope)
+    potentials = fit.effects.potentials(fit.coordinates)
+    return marginal_of(fit.effects.cardinalities, fit.effects.scopes, potentials, scope)

@@ -1,0 +1,250 @@
+r"""Fit of a log-linear model to noisy tables, several times the same or inside each other.
+
+In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` every noisy table of a scope C tells the mean
+:math:`t_S = E[\phi_S]` of each effect S inside C: the sum :math:`\sum_x y(x) \phi_S(x_S)`, whose noise has the
+variance :math:`\sigma_C^2 \prod_{v \in C \setminus S} K_v`. What several tables tell of one effect is averaged by
+precision, so that small effects inside many tables are known best. With pooled means t of variance v the estimate
+minimises
+
+.. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
+    \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
+
+where :math:`F_s` is the variance of :math:`\phi_s` in one record, as the last fit has it, and
+:math:`\tau_k` the prior deviation of effects of order k: the penalty of a normal prior, on the scale of this
+likelihood (`bayesprivmrf.learning.select_measure.fit` derives it). The scales are learned from the estimate by
+MacKay's fixed point :math:`\tau^2 = \sum \beta_s^2 / \sum \gamma_s`, where
+:math:`\gamma_s = F_s \tau^2 / (F_s \tau^2 + v_s / F_s)` says how far the data determine a coordinate. The objective is
+convex, and each fit starts where the last one ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["NoisyTable", "RoundFit", "Scope", "fit_tables", "margin", "maximal"]
+
+type Scope = tuple[int, ...]
+"""Positions of variables, ascending."""
+
+_FIRST_SCALE, _LEAST_SCALE, _LARGEST_SCALE = 1.0, 0.02, 2.0
+_RENEWALS = 3  # of scales and variances in one fit
+_ITERATIONS, _TOLERANCE = 150, 5e-5
+_LEAST_SPREAD = 1e-7  # variance of an effect in one record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyTable:
+    """A noisy table of merged states.
+
+    Parameters
+    ----------
+    scope
+        Positions of variables, ascending.
+    values
+        Noisy counts, records, shape of the states.
+    variance
+        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
+    """
+
+    scope: Scope
+    values: FloatArray
+    variance: float | FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFit:
+    """A fitted model of merged states.
+
+    Parameters
+    ----------
+    effects
+        Coordinates on the maximal scopes that were measured.
+    coordinates
+        β, shape (d,), nats.
+    marginals
+        Probabilities of the cliques' tables.
+    total
+        Number of records, by what was measured.
+    scales
+        Prior deviation by order of effect, nats.
+    status
+        How the search ended.
+    evaluations
+        Of the marginals.
+    """
+
+    effects: Effects
+    coordinates: FloatArray
+    marginals: FloatArray
+    total: float
+    scales: dict[int, float] = field(default_factory=dict)
+    status: Status = Status.CONVERGED
+    evaluations: int = 0
+
+    def tables(self) -> list[FloatArray]:
+        """Return log potentials, one table a clique."""
+        flat = self.effects.potentials(self.coordinates)
+        return _split(self.effects, flat)
+
+    def clique_tables(self) -> list[FloatArray]:
+        """Return probabilities, one table a clique."""
+        return _split(self.effects, self.marginals)
+
+
+def _split(effects: Effects, flat: FloatArray) -> list[FloatArray]:
+    shapes = [tuple(effects.cardinalities[v] for v in scope) for scope in effects.scopes]
+    parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    """Return the scopes that lie in no other, ascending by size from the largest, without repetition."""
+    found: list[set[int]] = []
+    for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
+        if not any(set(scope) <= other for other in found):
+            found.append(set(scope))
+    return tuple(tuple(sorted(scope)) for scope in found)
+
+
+def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
+    """Return the margin of a table of ascending variables on some of them, ascending."""
+    return table.sum(axis=tuple(a for a, v in enumerate(scope) if v not in set(subset)))
+
+
+def fit_tables(
+    cardinalities: tuple[int, ...], measured: Sequence[NoisyTable], last: RoundFit | None = None,
+    *,
+    total: float | None = None,
+) -> RoundFit:
+    """Fit the model of the maximal measured scopes; begin where the last fit ended.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable.
+    measured
+        Noisy tables; each variable is in one at least.
+    last
+        The fit before the newest tables.
+    total
+        Number of records where it is known; else what was measured tells it.
+    """
+    alone = [(v,) for v in range(len(cardinalities))]
+    scopes = maximal([*(each.scope for each in measured), *alone])
+    effects = Effects.of(cardinalities, scopes)
+    total = _total(measured) if total is None else max(total, 1.0)
+    means, variances = _pooled_means(effects, measured, total)
+    engine = marginal_engine(cardinalities, scopes)
+    beta = np.zeros(effects.size) if last is None else _carried(effects, last)
+    scales = dict.fromkeys(range(1, 9), _FIRST_SCALE) | ({} if last is None else last.scales)
+    marginals = engine.marginals(effects.potentials(beta))[1]
+    evaluations, status = 1, Status.ITERATION_LIMIT
+    spread = _spreads(effects, marginals)
+    for _ in range(_RENEWALS):
+        spread = np.sqrt(spread * _spreads(effects, marginals))  # damped: it falls where coordinates grow
+        prior = np.array([scales[k] for k in effects.orders.tolist()]) ** 2
+        ridge = variances / (spread * prior) + 1e-12
+        unit = 1 / np.sqrt(spread + ridge)
+
+        def objective(
+            point: FloatArray, unit: FloatArray = unit, ridge: FloatArray = ridge
+        ) -> tuple[float, FloatArray]:
+            at = unit * point
+            log_partition, found = engine.marginals(effects.potentials(at))
+            pull = ridge * at
+            gradient = effects.pull_back(found) - means + pull
+            return float(log_partition - means @ at + 0.5 * pull @ at), unit * gradient
+
+        found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
+        evaluations, status = evaluations + found.evaluations, found.status
+        if not np.isfinite(found.point).all():
+            status = Status.DIVERGED
+            break
+        beta = unit * found.point
+        marginals = engine.marginals(effects.potentials(beta))[1]
+        known = spread * prior / (spread * prior + variances / spread)
+        scales = scales | _learned(effects, beta, known)
+    return RoundFit(
+        effects=effects,
+        coordinates=beta,
+        marginals=marginals,
+        total=total,
+        scales=scales,
+        status=status,
+        evaluations=evaluations,
+    )
+
+
+def _total(measured: Sequence[NoisyTable]) -> float:
+    """Return the number of records: the tables' sums, averaged by precision."""
+    sums = np.array([float(each.values.sum()) for each in measured])
+    precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
+    return max(float(sums @ precisions / precisions.sum()), 1.0)
+
+
+def _pooled_means(
+    effects: Effects, measured: Sequence[NoisyTable], total: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return means of all effects and their noise variances, averaged over what was measured."""
+    cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
+    weighted, precision = np.zeros(effects.size), np.zeros(effects.size)
+    for each in measured:
+        own = Effects.of(cards, (each.scope,))
+        values = own.pull_back(each.values.ravel())
+        for position, subset in enumerate(own.subsets):
+            start, stop = own.offsets[position : position + 2]
+            held = slice(place[subset], place[subset] + stop - start)
+            if isinstance(each.variance, np.ndarray):
+                variance = each.variance @ contrasts(cards[subset[0]]) ** 2
+            else:
+                variance = each.variance * math.prod(cards[v] for v in each.scope if v not in subset)
+            weighted[held] += values[start:stop] / variance
+            precision[held] += 1 / variance
+    return weighted / (precision * total), 1 / (precision * total**2)
+
+
+def _spreads(effects: Effects, marginals: FloatArray) -> FloatArray:
+    """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
+    homes: dict[Scope, tuple[Scope, FloatArray]] = {}
+    tables = _split(effects, marginals)
+    found = [np.zeros(0)]
+    for subset in effects.subsets:
+        if subset not in homes:
+            k = next(k for k, scope in enumerate(effects.scopes) if set(subset) <= set(scope))
+            homes[subset] = effects.scopes[k], tables[k]
+        mean = second = margin(homes[subset][1], homes[subset][0], subset)
+        for v in subset:  # each contraction moves the first axis to the end
+            mean = np.tensordot(mean, contrasts(effects.cardinalities[v]), axes=(0, 0))
+            second = np.tensordot(second, contrasts(effects.cardinalities[v]) ** 2, axes=(0, 0))
+        found.append((second - mean**2).ravel())
+    return np.maximum(np.concatenate(found), _LEAST_SPREAD)
+
+
+def _carried(effects: Effects, last: RoundFit) -> FloatArray:
+    """Return the last fit's coordinates among those of a model with more effects."""
+    place = dict(zip(effects.subsets, effects.offsets, strict=False))
+    beta = np.zeros(effects.size)
+    for position, subset in enumerate(last.effects.subsets):
+        start, stop = last.effects.offsets[position : position + 2]
+        if subset in place:
+            beta[place[subset] : place[subset] + stop - start] = last.coordinates[start:stop]
+    return beta
+
+
+def _learned(effects: Effects, beta: FloatArray, known: FloatArray) -> dict[int, float]:
+    found = {}
+    for order in np.unique(effects.orders).tolist():
+        held = effects.orders == order
+        ratio = float((beta[held] ** 2).sum() / max(float(known[held].sum()), 1e-9))
+        found[order] = float(np.clip(math.sqrt(ratio), _LEAST_SCALE, _LARGEST_SCALE))
+    return found
