@@ -31,8 +31,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.rounds.candidates import Size, candidates, model_table
-from bayesprivmrf.learning.rounds.fit import RoundFit, Scope, fit_tables
+from bayesprivmrf.learning.rounds.candidates import Size, candidates
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
 from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.learning.rounds.released import MeasuredTable
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -169,7 +170,8 @@ class Rounds:
         scopes = self._eligible()
         if not scopes:
             return
-        misfits = np.array([misfit(self._counts(c), self._expected(c)) for c in scopes], dtype=np.int64)
+        expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
+        misfits = np.array([misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)], dtype=np.int64)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
         spent = _Spending.of(rho)
         number = self._how_many(misfits, cells, spent)
@@ -198,9 +200,6 @@ class Rounds:
             table = np.bincount(flat, weights=self.counts, minlength=math.prod(shape))
             self._kept[scope] = table.astype(np.int64)
         return self._kept[scope]
-
-    def _expected(self, scope: Scope) -> IntArray:
-        return expected_counts(model_table(self.fit, scope), self.fit.total)
 
     def _how_many(self, misfits: IntArray, cells: IntArray, spent: _Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""

@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from bayesprivmrf.learning.rounds.fit import RoundFit, Scope, margin, maximal
-from bayesprivmrf.marginals import forecast, marginal_of
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import maximal
+from bayesprivmrf.marginals import array_forecast
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.ordering import elimination_order
 
-__all__ = ["Size", "candidates", "model_table"]
+__all__ = ["Size", "candidates"]
 
 MOST_TRIPLES = 1_000
 """Triples up to which all are candidates; else those alone of which two pairs are in the model already."""
@@ -38,9 +40,13 @@ class Size:
     def bears(self, scopes: Sequence[Scope]) -> bool:
         """Whether a model of these scopes is within the size."""
         cliques = maximal(scopes)
-        if forecast(self.cardinalities, cliques).total_cells > self._cells:
+        layout = Layout.build(self.cardinalities, cliques)
+        order = elimination_order(layout.cardinalities, layout.scopes)
+        if array_forecast(layout, order).total_cells > self._cells:
             return False
-        return forecast(self._declared, cliques).memory_bytes <= self._memory
+        # the same order, which depends on the merged states, is near the best of the declared ones
+        declared = Layout.build(self._declared, cliques)
+        return array_forecast(declared, order).memory_bytes <= self._memory
 
 
 def candidates(
@@ -88,12 +94,3 @@ def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
             if set(combinations(triple, 2)) <= pairs:
                 found.add(triple)
     return found
-
-
-def model_table(fit: RoundFit, scope: Scope) -> FloatArray:
-    """Return the fitted model's probabilities of any variables, ascending."""
-    for clique, table in zip(fit.effects.scopes, fit.clique_tables(), strict=True):
-        if set(scope) <= set(clique):
-            return margin(table, clique, scope)
-    potentials = fit.effects.potentials(fit.coordinates)
-    return marginal_of(fit.effects.cardinalities, fit.effects.scopes, potentials, scope)

@@ -22,19 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["NoisyTable", "RoundFit", "Scope", "fit_tables", "margin", "maximal"]
-
-type Scope = tuple[int, ...]
-"""Positions of variables, ascending."""
+__all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 
 _FIRST_SCALE, _LEAST_SCALE, _LARGEST_SCALE = 1.0, 0.02, 2.0
 _RENEWALS = 3  # of scales and variances in one fit
@@ -61,7 +59,7 @@ class NoisyTable:
     variance: float | FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RoundFit:
     """A fitted model of merged states.
 
@@ -71,8 +69,6 @@ class RoundFit:
         Coordinates on the maximal scopes that were measured.
     coordinates
         β, shape (d,), nats.
-    marginals
-        Probabilities of the cliques' tables.
     total
         Number of records, by what was measured.
     scales
@@ -85,26 +81,27 @@ class RoundFit:
 
     effects: Effects
     coordinates: FloatArray
-    marginals: FloatArray
     total: float
     scales: dict[int, float] = field(default_factory=dict)
     status: Status = Status.CONVERGED
     evaluations: int = 0
 
-    def tables(self) -> list[FloatArray]:
+    @cached_property
+    def engine(self) -> Engine:
+        """Marginals of the model."""
+        return engine_of(self.effects)
+
+    def potentials(self) -> list[FloatArray]:
         """Return log potentials, one table a clique."""
+        cards, scopes = self.effects.cardinalities, self.effects.scopes
+        shapes = [tuple(cards[v] for v in scope) for scope in scopes]
         flat = self.effects.potentials(self.coordinates)
-        return _split(self.effects, flat)
+        parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def clique_tables(self) -> list[FloatArray]:
-        """Return probabilities, one table a clique."""
-        return _split(self.effects, self.marginals)
-
-
-def _split(effects: Effects, flat: FloatArray) -> list[FloatArray]:
-    shapes = [tuple(effects.cardinalities[v] for v in scope) for scope in effects.scopes]
-    parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    def probabilities(self, scopes: Sequence[Scope]) -> list[FloatArray]:
+        """Return the model's probabilities of any scopes, axes ascending."""
+        return self.engine.tables(self.coordinates, scopes)
 
 
 def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
@@ -114,11 +111,6 @@ def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
         if not any(set(scope) <= other for other in found):
             found.append(set(scope))
     return tuple(tuple(sorted(scope)) for scope in found)
-
-
-def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
-    """Return the margin of a table of ascending variables on some of them, ascending."""
-    return table.sum(axis=tuple(a for a, v in enumerate(scope) if v not in set(subset)))
 
 
 def fit_tables(
@@ -144,14 +136,13 @@ def fit_tables(
     effects = Effects.of(cardinalities, scopes)
     total = _total(measured) if total is None else max(total, 1.0)
     means, variances = _pooled_means(effects, measured, total)
-    engine = marginal_engine(cardinalities, scopes)
+    engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else _carried(effects, last)
     scales = dict.fromkeys(range(1, 9), _FIRST_SCALE) | ({} if last is None else last.scales)
-    marginals = engine.marginals(effects.potentials(beta))[1]
     evaluations, status = 1, Status.ITERATION_LIMIT
-    spread = _spreads(effects, marginals)
+    spread = _spreads(effects, engine, beta)
     for _ in range(_RENEWALS):
-        spread = np.sqrt(spread * _spreads(effects, marginals))  # damped: it falls where coordinates grow
+        spread = np.sqrt(spread * _spreads(effects, engine, beta))  # damped: it falls where coordinates grow
         prior = np.array([scales[k] for k in effects.orders.tolist()]) ** 2
         ridge = variances / (spread * prior) + 1e-12
         unit = 1 / np.sqrt(spread + ridge)
@@ -160,9 +151,9 @@ def fit_tables(
             point: FloatArray, unit: FloatArray = unit, ridge: FloatArray = ridge
         ) -> tuple[float, FloatArray]:
             at = unit * point
-            log_partition, found = engine.marginals(effects.potentials(at))
+            log_partition, found = engine.means(at)
             pull = ridge * at
-            gradient = effects.pull_back(found) - means + pull
+            gradient = found - means + pull
             return float(log_partition - means @ at + 0.5 * pull @ at), unit * gradient
 
         found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
@@ -171,13 +162,11 @@ def fit_tables(
             status = Status.DIVERGED
             break
         beta = unit * found.point
-        marginals = engine.marginals(effects.potentials(beta))[1]
         known = spread * prior / (spread * prior + variances / spread)
         scales = scales | _learned(effects, beta, known)
     return RoundFit(
         effects=effects,
         coordinates=beta,
-        marginals=marginals,
         total=total,
         scales=scales,
         status=status,
@@ -213,16 +202,11 @@ def _pooled_means(
     return weighted / (precision * total), 1 / (precision * total**2)
 
 
-def _spreads(effects: Effects, marginals: FloatArray) -> FloatArray:
+def _spreads(effects: Effects, engine: Engine, beta: FloatArray) -> FloatArray:
     """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
-    homes: dict[Scope, tuple[Scope, FloatArray]] = {}
-    tables = _split(effects, marginals)
     found = [np.zeros(0)]
-    for subset in effects.subsets:
-        if subset not in homes:
-            k = next(k for k, scope in enumerate(effects.scopes) if set(subset) <= set(scope))
-            homes[subset] = effects.scopes[k], tables[k]
-        mean = second = margin(homes[subset][1], homes[subset][0], subset)
+    for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
+        mean = second = table
         for v in subset:  # each contraction moves the first axis to the end
             mean = np.tensordot(mean, contrasts(effects.cardinalities[v]), axes=(0, 0))
             second = np.tensordot(second, contrasts(effects.cardinalities[v]) ** 2, axes=(0, 0))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
-from bayesprivmrf.learning.rounds.fit import NoisyTable, RoundFit, Scope
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import NoisyTable, RoundFit
 from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
@@ -106,7 +107,7 @@ def learned_potentials(
         tuple(domain.variables[v] for v in scope) for scope in fit.effects.scopes
     ]
     model = ModelSpecification(domain=domain, cliques=tuple(cliques))
-    full: list[FloatArray] = merging.expanded(fit.effects.scopes, fit.tables())
+    full: list[FloatArray] = merging.expanded(fit.effects.scopes, fit.potentials())
     measurements = [each.measurement(domain, merging) for each in tables]
     return LearnedPotentials(
         domain=domain,
