@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.marginals import array_forecast
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order
@@ -34,19 +33,21 @@ class Size:
     def __init__(
         self, cardinalities: Sequence[int], declared: Sequence[int], cells: int, memory: int
     ) -> None:
-        self.cardinalities, self._declared = tuple(cardinalities), tuple(declared)
+        self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
         self._cells, self._memory = cells, memory
+        self._is_small = 2 * math.prod(cardinalities) <= cells and 64 * math.prod(declared) <= memory
 
     def bears(self, scopes: Sequence[Scope]) -> bool:
         """Whether a model of these scopes is within the size."""
-        cliques = maximal(scopes)
-        layout = Layout.build(self.cardinalities, cliques)
+        if self._is_small:
+            return True
+        edges = sorted({pair for scope in scopes for pair in combinations(scope, 2)})
+        layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
         if array_forecast(layout, order).total_cells > self._cells:
             return False
-        # the same order, which depends on the merged states, is near the best of the declared ones
-        declared = Layout.build(self._declared, cliques)
-        return array_forecast(declared, order).memory_bytes <= self._memory
+        # an order for the merged states is near the best for the declared ones
+        return array_forecast(Layout.build(self._declared, edges), order).memory_bytes <= self._memory
 
 
 def candidates(

@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -34,9 +35,10 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 
-_FIRST_SCALE, _LEAST_SCALE, _LARGEST_SCALE = 1.0, 0.02, 2.0
-_RENEWALS = 3  # of scales and variances in one fit
-_ITERATIONS, _TOLERANCE = 150, 5e-5
+_FIRST_SCALE, _LEAST_SCALE, _LARGEST_SCALE = 0.35, 0.02, 0.35
+_RENEWALS = 2  # of scales and variances in one fit
+_ITERATIONS, _TOLERANCE = 300, 1e-4
+DEBUG=0
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
 
@@ -105,12 +107,14 @@ class RoundFit:
 
 
 def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    """Return the scopes that lie in no other, ascending by size from the largest, without repetition."""
-    found: list[set[int]] = []
+    """Return the scopes that lie in no other, from the largest, each once."""
+    inside: set[Scope] = set()
+    found = []
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
-        if not any(set(scope) <= other for other in found):
-            found.append(set(scope))
-    return tuple(tuple(sorted(scope)) for scope in found)
+        if scope not in inside:
+            found.append(scope)
+            inside.update(subset for size in range(1, len(scope)) for subset in combinations(scope, size))
+    return tuple(found)
 
 
 def fit_tables(
@@ -157,6 +161,7 @@ def fit_tables(
             return float(log_partition - means @ at + 0.5 * pull @ at), unit * gradient
 
         found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
+        if DEBUG: print(found.iterations, found.status, 'grad', np.abs(objective(found.point)[1]).max(), found.value)
         evaluations, status = evaluations + found.evaluations, found.status
         if not np.isfinite(found.point).all():
             status = Status.DIVERGED
@@ -188,16 +193,18 @@ def _pooled_means(
     cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
     weighted, precision = np.zeros(effects.size), np.zeros(effects.size)
     for each in measured:
-        own = Effects.of(cards, (each.scope,))
-        values = own.pull_back(each.values.ravel())
-        for position, subset in enumerate(own.subsets):
-            start, stop = own.offsets[position : position + 2]
-            held = slice(place[subset], place[subset] + stop - start)
+        sums = each.values
+        for v in each.scope:  # each contraction moves the first axis to the end
+            sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
+        free = [v for v in each.scope if cards[v] > 1]
+        for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
+            told = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
+            held = slice(place[subset], place[subset] + told.size)
             if isinstance(each.variance, np.ndarray):
                 variance = each.variance @ contrasts(cards[subset[0]]) ** 2
             else:
                 variance = each.variance * math.prod(cards[v] for v in each.scope if v not in subset)
-            weighted[held] += values[start:stop] / variance
+            weighted[held] += told / variance
             precision[held] += 1 / variance
     return weighted / (precision * total), 1 / (precision * total**2)
 
