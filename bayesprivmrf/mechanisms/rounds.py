@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.candidates import Size, candidates
 from bayesprivmrf.learning.rounds.engine import Scope
@@ -42,7 +43,7 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
-__all__ = ["Rounds", "RoundsPlan", "expected_counts", "misfit", "singles_law"]
+__all__ = ["Rounds", "RoundsPlan", "expected_counts", "misfit", "require_noise", "singles_law"]
 
 SINGLES_SHARE = 0.08
 """Share of the budget for single variables."""
@@ -87,6 +88,11 @@ class RoundsPlan:
     workload: tuple[Scope, ...] | None
     maximum_cells: int
     memory: int
+
+    @property
+    def largest_change(self) -> float:
+        """Range of the changes of scores, steps: they may rise and fall."""
+        return 2.0 * self.moved * STEPS
 
     @property
     def free(self) -> list[int]:
@@ -171,7 +177,9 @@ class Rounds:
         if not scopes:
             return
         expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
-        misfits = np.array([misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)], dtype=np.int64)
+        misfits = np.array(
+            [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)], dtype=np.int64
+        )
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
         spent = _Spending.of(rho)
         number = self._how_many(misfits, cells, spent)
@@ -188,9 +196,7 @@ class Rounds:
         cards = self.merging.cardinalities
         found = self.plan.candidates(cards, model)
         inside = [set(scope) for scope in self.fit.effects.scopes]
-        return [
-            c for c in found if any(set(c) <= scope for scope in inside) or self.size.bears([*model, c])
-        ]
+        return [c for c in found if any(set(c) <= scope for scope in inside) or self.size.bears([*model, c])]
 
     def _counts(self, scope: Scope) -> IntArray:
         """Return the exact table of a scope: sensitive."""
@@ -206,8 +212,7 @@ class Rounds:
         numbers = _numbers(len(misfits))
         allowance = [_allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
         exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowance, strict=True)]
-        sensitivity = math.sqrt(len(numbers)) * self.plan.moved * STEPS
-        (law,) = discrete_gaussian_laws([1.0], spent.counting, math.nextafter(sensitivity, math.inf))
+        law = _counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
         standing = [k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0]
@@ -223,7 +228,7 @@ class Rounds:
         if number >= len(everything) and self.size.bears([*model, *everything]):
             return everything
         scores = misfits - _allowance(cells, self._law(spent.measuring, number), 1.0)
-        scale = selection_scale(2.0 * self.plan.moved * STEPS, spent.choosing / number)
+        scale = selection_scale(self.plan.largest_change, spent.choosing / number)
         eligible = np.ones(len(scopes), dtype=bool)
         for _ in range(number):
             if not eligible.any():
@@ -272,9 +277,44 @@ class _Spending:
         )
 
 
+def require_noise(plan: RoundsPlan) -> None:
+    """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is too small or too large. No later step fails for it, for no round has a smaller share, or more
+        tables, than these.
+    """
+    least = _Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
+    free = len(plan.free)
+    most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
+    try:
+        laws = [
+            singles_law(plan),
+            _tables_law(plan, least.measuring, most),
+            _counting_law(plan, least.counting, len(_numbers(most))),
+            _tables_law(plan, plan.rho, 1),
+        ]
+        selection_scale(plan.largest_change, least.choosing / most)
+        selection_scale(plan.largest_change, plan.rho)
+    except ArgumentError:
+        laws = []
+    if not laws or not min(law.variance for law in laws) > 0:
+        raise ArgumentError(
+            f"`rho` must leave every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
+        )
+
+
 def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
     """Return the law of the noise on tables of single variables."""
     return _tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
+
+
+def _counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
+    sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
+    (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
+    return law
 
 
 def _tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
@@ -296,7 +336,7 @@ def misfit(counts: IntArray, expected: IntArray) -> int:
 def _allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
     """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record."""
     error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
-    return np.minimum(np.rint(STEPS * error * cells), 2.0**60).astype(np.int64)
+    return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
 
 
 def _numbers(most: int) -> list[int]:

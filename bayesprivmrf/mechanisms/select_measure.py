@@ -69,9 +69,11 @@ class SelectMeasurePlan(LearningPlan):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SelectMeasure(LearningMechanism[
+class SelectMeasure(
+    LearningMechanism[
         SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
-    ]):
+    ]
+):
     r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
 
     The mechanism measures every variable by itself, then chooses the :math:`m = \lceil p d / 2 \rceil` pairs of the
@@ -252,7 +254,11 @@ class SelectMeasure(LearningMechanism[
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
-        self, plan: SelectMeasurePlan | SelectRoundsPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+        self,
+        plan: SelectMeasurePlan | SelectRoundsPlan,
+        exact: CodedRecords,
+        source: NoiseSource,
+        stamp: Stamp,
     ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
         if isinstance(plan, SelectRoundsPlan):
             return plan.release(exact, source, stamp)

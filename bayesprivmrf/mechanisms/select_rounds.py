@@ -14,7 +14,14 @@ from bayesprivmrf.learning.rounds.released import learned_potentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.rounds import ROUND_SHARES, SINGLES_SHARE, Rounds, RoundsPlan, singles_law
+from bayesprivmrf.mechanisms.rounds import (
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    Rounds,
+    RoundsPlan,
+    require_noise,
+    singles_law,
+)
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique
@@ -121,7 +128,7 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
             "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
             "where cliques are declared, got none; declare more."
         )
-    singles_law(rounds)  # refuses a budget that leaves no noise, or too much
+    require_noise(rounds)
     return SelectRoundsPlan(
         specification=model,
         budget=plan.budget,

@@ -41,7 +41,7 @@ class Size:
         """Whether a model of these scopes is within the size."""
         if self._is_small:
             return True
-        edges = sorted({pair for scope in scopes for pair in combinations(scope, 2)})
+        edges = sorted({part for scope in scopes for size in (1, 2) for part in combinations(scope, size)})
         layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
         if array_forecast(layout, order).total_cells > self._cells:

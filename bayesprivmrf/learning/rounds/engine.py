@@ -62,7 +62,9 @@ class _Elimination:
         _, flat = self._engine.marginals(potentials)
         shapes = [tuple(effects.cardinalities[v] for v in clique) for clique in effects.scopes]
         parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-        cliques = [(set(c), c, part.reshape(s)) for c, part, s in zip(effects.scopes, parts, shapes, strict=True)]
+        cliques = [
+            (set(c), c, part.reshape(s)) for c, part, s in zip(effects.scopes, parts, shapes, strict=True)
+        ]
         found = []
         for scope in scopes:
             home = next(((c, table) for held, c, table in cliques if held.issuperset(scope)), None)
@@ -120,7 +122,9 @@ def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], list[FloatAr
         if blocks[-1] and math.prod(blocks[-1]) * k > _BLOCK:
             blocks.append([])
         blocks[-1].append(k)
-    matrices = [reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]) for block in blocks]
+    matrices = [
+        reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]) for block in blocks
+    ]
     return tuple(len(matrix) for matrix in matrices), matrices
 
 

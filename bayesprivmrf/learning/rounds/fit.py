@@ -7,21 +7,19 @@ precision, so that small effects inside many tables are known best. With pooled 
 minimises
 
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
-    \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
+    \lambda_s = \frac{v_s}{F_s \tau^2},
 
-where :math:`F_s` is the variance of :math:`\phi_s` in one record, as the last fit has it, and
-:math:`\tau_k` the prior deviation of effects of order k: the penalty of a normal prior, on the scale of this
-likelihood (`bayesprivmrf.learning.select_measure.fit` derives it). The scales are learned from the estimate by
-MacKay's fixed point :math:`\tau^2 = \sum \beta_s^2 / \sum \gamma_s`, where
-:math:`\gamma_s = F_s \tau^2 / (F_s \tau^2 + v_s / F_s)` says how far the data determine a coordinate. The objective is
-convex, and each fit starts where the last one ended.
+where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau` the deviation of a
+normal prior on effects: its penalty on the scale of this likelihood, as
+`bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
+ended.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -35,10 +33,10 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 
-_FIRST_SCALE, _LEAST_SCALE, _LARGEST_SCALE = 0.35, 0.02, 0.35
-_RENEWALS = 2  # of scales and variances in one fit
-_ITERATIONS, _TOLERANCE = 300, 1e-4
-DEBUG=0
+PRIOR_DEVIATION = 0.35
+"""τ, nats: of .2, .35 and .7 the best or near it on NLTCS and Adult at rho of .01 to 1 (docs/benchmarks.md)."""
+
+_ITERATIONS, _TOLERANCE = 400, 1e-4
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
 
@@ -73,8 +71,6 @@ class RoundFit:
         β, shape (d,), nats.
     total
         Number of records, by what was measured.
-    scales
-        Prior deviation by order of effect, nats.
     status
         How the search ended.
     evaluations
@@ -84,7 +80,6 @@ class RoundFit:
     effects: Effects
     coordinates: FloatArray
     total: float
-    scales: dict[int, float] = field(default_factory=dict)
     status: Status = Status.CONVERGED
     evaluations: int = 0
 
@@ -118,7 +113,9 @@ def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
 
 
 def fit_tables(
-    cardinalities: tuple[int, ...], measured: Sequence[NoisyTable], last: RoundFit | None = None,
+    cardinalities: tuple[int, ...],
+    measured: Sequence[NoisyTable],
+    last: RoundFit | None = None,
     *,
     total: float | None = None,
 ) -> RoundFit:
@@ -142,40 +139,23 @@ def fit_tables(
     means, variances = _pooled_means(effects, measured, total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else _carried(effects, last)
-    scales = dict.fromkeys(range(1, 9), _FIRST_SCALE) | ({} if last is None else last.scales)
-    evaluations, status = 1, Status.ITERATION_LIMIT
     spread = _spreads(effects, engine, beta)
-    for _ in range(_RENEWALS):
-        spread = np.sqrt(spread * _spreads(effects, engine, beta))  # damped: it falls where coordinates grow
-        prior = np.array([scales[k] for k in effects.orders.tolist()]) ** 2
-        ridge = variances / (spread * prior) + 1e-12
-        unit = 1 / np.sqrt(spread + ridge)
+    ridge = variances / (spread * PRIOR_DEVIATION**2)
+    unit = 1 / np.sqrt(spread + ridge)
 
-        def objective(
-            point: FloatArray, unit: FloatArray = unit, ridge: FloatArray = ridge
-        ) -> tuple[float, FloatArray]:
-            at = unit * point
-            log_partition, found = engine.means(at)
-            pull = ridge * at
-            gradient = found - means + pull
-            return float(log_partition - means @ at + 0.5 * pull @ at), unit * gradient
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        at = unit * point
+        log_partition, found = engine.means(at)
+        pull = ridge * at
+        return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-        found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
-        if DEBUG: print(found.iterations, found.status, 'grad', np.abs(objective(found.point)[1]).max(), found.value)
-        evaluations, status = evaluations + found.evaluations, found.status
-        if not np.isfinite(found.point).all():
-            status = Status.DIVERGED
-            break
-        beta = unit * found.point
-        known = spread * prior / (spread * prior + variances / spread)
-        scales = scales | _learned(effects, beta, known)
+    found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
     return RoundFit(
         effects=effects,
-        coordinates=beta,
+        coordinates=unit * found.point,
         total=total,
-        scales=scales,
-        status=status,
-        evaluations=evaluations,
+        status=found.status,
+        evaluations=found.evaluations,
     )
 
 
@@ -230,12 +210,3 @@ def _carried(effects: Effects, last: RoundFit) -> FloatArray:
         if subset in place:
             beta[place[subset] : place[subset] + stop - start] = last.coordinates[start:stop]
     return beta
-
-
-def _learned(effects: Effects, beta: FloatArray, known: FloatArray) -> dict[int, float]:
-    found = {}
-    for order in np.unique(effects.orders).tolist():
-        held = effects.orders == order
-        ratio = float((beta[held] ** 2).sum() / max(float(known[held].sum()), 1e-9))
-        found[order] = float(np.clip(math.sqrt(ratio), _LEAST_SCALE, _LARGEST_SCALE))
-    return found

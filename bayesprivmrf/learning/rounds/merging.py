@@ -74,9 +74,7 @@ class Merging:
         columns = [group[codes[:, v]] for v, group in enumerate(self.groups)]
         return np.stack(columns, axis=1) if columns else codes.astype(np.int64)
 
-    def expanded(
-        self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]
-    ) -> list[FloatArray]:
+    def expanded(self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]) -> list[FloatArray]:
         """Return log potentials of the declared states from those of the groups; shares go to the first scope."""
         waiting, found = dict(enumerate(self.shares)), []
         for scope, table in zip(scopes, tables, strict=True):
