@@ -4,7 +4,8 @@ Every step looks at the records and at what was released before. A `PrivacyFilte
 neither the choices nor the number of rounds, which depend on the answers, can spend more than the total
 (`bayesprivmrf.privacy.filter` has the proof).
 
-1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged for the fit.
+1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged for the
+   fit.
 2. **How many tables stand out.** For each candidate c the *misfit* is
 
    .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
@@ -16,8 +17,8 @@ neither the choices nor the number of rounds, which depend on the answers, can s
    largest of numbers each of which moves by at most D moves by at most D itself. So the order statistics
    of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian noise of that
    sensitivity. The largest k at which more than noise is to be found is the number of tables of the round.
-3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would have,
-   :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D, D]: range 2D.
+3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
+   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D, D]: range 2D.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise.
 """
@@ -38,7 +39,7 @@ from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
 from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.learning.rounds.released import MeasuredTable
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 from bayesprivmrf.privacy.filter import PrivacyFilter
@@ -191,6 +192,12 @@ class Rounds:
         self._refit()
         self.tables_by_round.append(len(chosen))
 
+    def _misfits(self, scopes: list[Scope]) -> IntArray:
+        """Return how far the model is from each table: sensitive."""
+        expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
+        found = [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)]
+        return np.array(found, dtype=np.int64)
+
     def _eligible(self) -> list[Scope]:
         model = [each.scope for each in self.measured] + [each.scope for each in self.singles]
         cards = self.merging.cardinalities
@@ -269,7 +276,7 @@ class _Spending:
     measuring: float
 
     @classmethod
-    def of(cls, rho: float) -> Spending:
+    def of(cls, rho: float) -> _Spending:
         """Share a round's budget."""
         counting, choosing = COUNTING_SHARE * rho, CHOICE_SHARE * rho
         return cls(

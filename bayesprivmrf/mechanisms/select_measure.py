@@ -1,4 +1,4 @@
-"""Couplings of a Markov random field: the most dependent pairs are chosen, measured, and fitted."""
+"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted."""
 
 from __future__ import annotations
 
@@ -74,25 +74,39 @@ class SelectMeasure(
         SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
     ]
 ):
-    r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
+    r"""Learn a model by choosing the tables of which the records say most, and measuring those alone.
 
-    The mechanism measures every variable by itself, then chooses the :math:`m = \lceil p d / 2 \rceil` pairs of the
-    largest noisy dependence scores, and measures these; `bayesprivmrf.learning.select_measure.measurement` derives
-    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out from the noise,
-    exactly or by Gibbs sampling, whichever the chosen graph allows. Where measuring all pairs
-    would have no more noise, because no budget goes to a choice, the mechanism measures all.
+    Without a `degree` nothing is to be guessed. The mechanism measures single variables first; then, in rounds, the
+    pairs and triples whose tables are furthest from what the model says, as many as stand out from the noise that
+    measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`). The release
+    is a `LearnedPotentials`.
+
+    With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
+    :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
+    `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
+    likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
+    allows. Where measuring all pairs would have no more noise, because no budget goes to a choice, the mechanism
+    measures all.
 
     Parameters
     ----------
     rho
-        Budget, nats, positive. A tenth is for single variables, four tenths for the choice, the rest for the pairs.
+        Budget, nats, positive. With a degree a tenth is for single variables, four tenths for the choice, the rest
+        for the pairs; `preview` shows how the rounds share it.
     degree
         d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
-        chosen in vain costs little, a coupling left out is lost.
+        chosen in vain costs little, a coupling left out is lost. ``None`` for rounds.
     measure
-        ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
-        ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because that is
-        more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other estimators.
+        Of one choice alone. ``"moments"`` measures sums of spins and of their products, and needs two states a
+        variable; ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because
+        that is more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other
+        estimators.
+    workload
+        Of rounds alone: the tables that may be measured, each a tuple of variables. By default all pairs and triples,
+        inside the cliques where some are declared.
+    maximum_cells
+        Of rounds alone: the most cells of all cliques of the model, rare states merged. More cells bear more tables
+        and take longer: a fit evaluates them some hundred times.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -104,6 +118,7 @@ class SelectMeasure(
     References
     ----------
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
+    McKenna, Mullins, Sheldon, Miklau 2022 (rounds that adapt). Feldman, Zrnic 2021 (privacy filters).
     """
 
     releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
@@ -139,6 +154,11 @@ class SelectMeasure(
     def needs_total(self) -> bool:
         """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
         return self.degree is not None
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings as numbers and text: those of the form alone that was asked for."""
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
+        return {name: value for name, value in super()._settings().items() if name not in own}
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
         if self.degree is None:

@@ -165,7 +165,7 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
 
 
 def _positions(
-    model: ModelSpecification, workload: tuple[Clique, ...] | None
+    model: ModelSpecification, workload: Iterable[Clique] | None
 ) -> tuple[tuple[int, ...], ...] | None:
     if workload is None:
         return None

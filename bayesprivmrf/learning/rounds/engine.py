@@ -1,4 +1,4 @@
-"""Means of all effects of a model of merged states: over all configurations where these are few, else by elimination."""
+"""Means of all effects of a model: over all configurations where these are few, else by elimination."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _All:
         return [margin(joint, everything, scope) for scope in scopes]
 
 
-def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], list[FloatArray]]:
+def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], Sequence[FloatArray]]:
     """Return the joint table's shape by blocks of neighbouring variables, and the matrix [1 | Q] of each block."""
     blocks: list[list[int]] = [[]]
     for k in cardinalities:
@@ -123,7 +123,8 @@ def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], list[FloatAr
             blocks.append([])
         blocks[-1].append(k)
     matrices = [
-        reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]) for block in blocks
+        np.asarray(reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]), dtype=float)
+        for block in blocks
     ]
     return tuple(len(matrix) for matrix in matrices), matrices
 

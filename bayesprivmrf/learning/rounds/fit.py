@@ -7,10 +7,10 @@ precision, so that small effects inside many tables are known best. With pooled 
 minimises
 
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
-    \lambda_s = \frac{v_s}{F_s \tau^2},
+    \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
 
-where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau` the deviation of a
-normal prior on effects: its penalty on the scale of this likelihood, as
+where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the
+deviation of a normal prior on effects of k variables: its penalty on the scale of this likelihood, as
 `bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
 ended.
 """
@@ -33,8 +33,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 
-PRIOR_DEVIATION = 0.35
-"""τ, nats: of .2, .35 and .7 the best or near it on NLTCS and Adult at rho of .01 to 1 (docs/benchmarks.md)."""
+PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
+"""τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others."""
 
 _ITERATIONS, _TOLERANCE = 400, 1e-4
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
@@ -140,7 +140,7 @@ def fit_tables(
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else _carried(effects, last)
     spread = _spreads(effects, engine, beta)
-    ridge = variances / (spread * PRIOR_DEVIATION**2)
+    ridge = variances / (spread * _prior(effects) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -157,6 +157,11 @@ def fit_tables(
         status=found.status,
         evaluations=found.evaluations,
     )
+
+
+def _prior(effects: Effects) -> FloatArray:
+    """Return τ of each coordinate, nats."""
+    return np.array(PRIOR_DEVIATIONS)[np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1]
 
 
 def _total(measured: Sequence[NoisyTable]) -> float:
