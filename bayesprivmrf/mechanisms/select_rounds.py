@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAXIMUM_CELLS", "SelectRoundsPlan", "checked_workload", "rounds_plan"]
 
-MAXIMUM_CELLS = 1 << 20
-"""Cells of all cliques of the model, rare states merged: some hundredths of a second for each evaluation."""
+MAXIMUM_CELLS = 1 << 17
+"""Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 _MOST_VARIABLES = 100
