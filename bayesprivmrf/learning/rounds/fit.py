@@ -36,7 +36,7 @@ __all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
 """τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others."""
 
-_ITERATIONS, _TOLERANCE = 400, 1e-4
+_ITERATIONS, _TOLERANCE = 800, 1e-4
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
 
