@@ -148,7 +148,7 @@ def main() -> None:
     if not options.quick:
         frame.to_csv(RESULTS / "learning-rounds.csv", index=False, float_format="%.4g")
     numbers = ["3-way", "2-way", "seconds"]
-    print(frame.groupby(["data", "rho", "method"], sort=False)[numbers].mean().round(4).to_markdown())
+    print(frame.groupby(["data", "rho", "method"], sort=False)[numbers].mean().round(4))
 
 
 if __name__ == "__main__":

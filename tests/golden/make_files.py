@@ -369,6 +369,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     ),
     "3": ("35d2ecb", 3, "", (couplings, monomials, parities, potentials, regressions)),
     "4": ("5eb1a54", 4, "", (measurements,)),
+    "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
 }
 
 
