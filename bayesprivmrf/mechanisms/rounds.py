@@ -58,6 +58,8 @@ COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 NOISE_WEIGHT = 0.5
 """How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
+_ITERATIONS, _LAST_ITERATIONS = 150, 1000  # of the fit after a round, and of the last one
+
 STEPS = 64
 """M: a misfit's steps for one record."""
 
@@ -148,6 +150,7 @@ class Rounds:
         whole = self.filter.left
         for number, share in enumerate(ROUND_SHARES, start=1):
             self._round(min(share * whole, self.filter.left), is_last=number == len(ROUND_SHARES))
+        self._refit(_LAST_ITERATIONS)
 
     # single variables
 
@@ -165,9 +168,9 @@ class Rounds:
         self.codes = self.merging.codes(self.codes)
         self.fit = self._fitted()
 
-    def _fitted(self, last: RoundFit | None = None) -> RoundFit:
+    def _fitted(self, last: RoundFit | None = None, iterations: int = _ITERATIONS) -> RoundFit:
         tables = [each.merged(self.merging) for each in (*self.singles, *self.measured)]
-        return fit_tables(self.merging.cardinalities, tables, last, total=self.total)
+        return fit_tables(self.merging.cardinalities, tables, last, total=self.total, iterations=iterations)
 
     # one round
 
@@ -189,7 +192,7 @@ class Rounds:
         number = max(number, 1)
         chosen = self._choose(scopes, misfits, cells, number, spent)
         self._measure(chosen, spent.measuring)
-        self._refit()
+        self._refit(_ITERATIONS)
         self.tables_by_round.append(len(chosen))
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
@@ -256,8 +259,9 @@ class Rounds:
             noisy = self.source.add(self._counts(scope), law)
             self.measured.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
-    def _refit(self) -> None:
-        found = self._fitted(self.fit)
+    def _refit(self, iterations: int) -> None:
+        """Fit to all that was measured; a fit that diverges is dropped for the one before it."""
+        found = self._fitted(self.fit, iterations)
         if found.status is Status.DIVERGED:
             self.failures += 1
         else:

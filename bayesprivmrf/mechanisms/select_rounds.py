@@ -37,7 +37,7 @@ MAXIMUM_CELLS = 1 << 17
 """Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
-_MOST_VARIABLES = 100
+_MOST_VARIABLES = 64
 """Variables whose pairs are counted, and asked about in every round, in minutes."""
 
 
@@ -94,6 +94,7 @@ def _details(run: Rounds) -> dict[str, Any]:
         "tables_measured": len(run.measured),
         "tables_by_round": list(run.tables_by_round),
         "refits_that_failed": run.failures,
+        "distance_from_optimum": run.fit.off,
         "merged_states": sum(run.plan.declared) - sum(run.merging.cardinalities),
         "one_way_noise": run.singles[0].law.scale if run.singles else 0.0,
         "rho_spent": float(run.filter.spent),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.mechanisms import SelectMeasure, base, rounds
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, selection_rho
@@ -239,6 +242,32 @@ def test_a_model_is_kept_within_the_size_asked_for():
 
     assert forecast((4,) * 7, small.model.scopes).total_cells <= 120
     assert small.graph().number_of_edges() < large.graph().number_of_edges()
+
+
+def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
+    fits, real = [], rounds.fit_tables
+
+    def failing(*given, **named):
+        found = real(*given, **named)
+        fits.append(found)
+        if len(fits) < 4:
+            return found
+        return replace(found, coordinates=np.full_like(found.coordinates, np.nan), status=Status.DIVERGED)
+
+    monkeypatch.setattr(rounds, "fit_tables", failing)
+    release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
+    assert release.status == "stopped early"
+    assert release.details["refits_that_failed"] == len(fits) - 3
+    assert np.isfinite(release.tables.flat).all()
+    assert len(release.statistics.measurements) > 4  # nothing that was measured is lost
+
+
+def test_states_beyond_what_a_fit_bears_are_merged_even_if_they_are_not_rare():
+    noisy = np.arange(2000.0) + 1000
+    merging = Merging.of([noisy], [1.0])
+    assert merging.cardinalities == (512,)
+    assert (merging.groups[0][-511:] == np.arange(1, 512)).all()  # the most frequent ones are by themselves
+    assert merging.shares[0][:1489].sum() == pytest.approx(1)
 
 
 # odd data

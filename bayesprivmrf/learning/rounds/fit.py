@@ -36,7 +36,8 @@ __all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
 PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
 """τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others."""
 
-_ITERATIONS, _TOLERANCE = 800, 1e-4
+_TOLERANCE = 1e-4
+_CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
 
@@ -73,6 +74,9 @@ class RoundFit:
         Number of records, by what was measured.
     status
         How the search ended.
+    off
+        How far the model's means are from those of the optimum, in deviations of their noise and sampling (root mean
+        square); converged where that is at most .05.
     evaluations
         Of the marginals.
     """
@@ -80,8 +84,9 @@ class RoundFit:
     effects: Effects
     coordinates: FloatArray
     total: float
-    status: Status = Status.CONVERGED
-    evaluations: int = 0
+    status: Status
+    off: float
+    evaluations: int
 
     @cached_property
     def engine(self) -> Engine:
@@ -118,6 +123,7 @@ def fit_tables(
     last: RoundFit | None = None,
     *,
     total: float | None = None,
+    iterations: int = 1000,
 ) -> RoundFit:
     """Fit the model of the maximal measured scopes; begin where the last fit ended.
 
@@ -131,6 +137,8 @@ def fit_tables(
         The fit before the newest tables.
     total
         Number of records where it is known; else what was measured tells it.
+    iterations
+        The most of the search.
     """
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
@@ -149,14 +157,23 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-    found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
+    found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=iterations)
+    error = np.sqrt(variances * unit**2 + 1 / total)
+    off = float(np.sqrt(np.mean((objective(found.point)[1] / error) ** 2))) if effects.size else 0.0
     return RoundFit(
         effects=effects,
         coordinates=unit * found.point,
         total=total,
-        status=found.status,
+        status=_status(found.status, off),
+        off=off,
         evaluations=found.evaluations,
     )
+
+
+def _status(ended: Status, off: float) -> Status:
+    if ended is Status.DIVERGED or not math.isfinite(off):
+        return Status.DIVERGED
+    return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
 
 
 def _prior(effects: Effects) -> FloatArray:

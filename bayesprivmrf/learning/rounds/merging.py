@@ -24,6 +24,9 @@ __all__ = ["Merging"]
 RARE = 3.0
 """Deviations of the noise on its count below which a state is rare."""
 
+MOST_GROUPS = 512
+"""Groups of a variable: beyond them the rarest states are one, however many records they have."""
+
 _LEAST = 0.5  # records: what a state counts at least when a group is shared out
 
 
@@ -89,6 +92,8 @@ class Merging:
 def _groups(noisy: FloatArray, least: float) -> IntArray:
     """Return the group of each state: rare ones, if there are several, are one."""
     is_rare = noisy < least
+    if noisy.size > MOST_GROUPS:
+        is_rare[np.argsort(noisy, kind="stable")[: noisy.size - MOST_GROUPS + 1]] = True
     if is_rare.sum() < 2:
         return np.arange(noisy.size)
     labels = np.where(is_rare, -1, np.arange(noisy.size))
