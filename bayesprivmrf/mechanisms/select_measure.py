@@ -1,8 +1,9 @@
-"""Couplings of a Markov random field: the most dependent pairs are chosen, measured, and fitted."""
+"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -11,9 +12,9 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, positive_finite
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,
@@ -36,8 +37,14 @@ from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.select_rounds import (
+    MAXIMUM_CELLS,
+    SelectRoundsPlan,
+    checked_workload,
+    rounds_plan,
+)
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
@@ -62,26 +69,44 @@ class SelectMeasurePlan(LearningPlan):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise]):
-    r"""Learn couplings by choosing the most dependent pairs and measuring those alone.
+class SelectMeasure(
+    LearningMechanism[
+        SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
+    ]
+):
+    r"""Learn a model by choosing the tables of which the records say most, and measuring those alone.
 
-    The mechanism measures every variable by itself, then chooses the :math:`m = \lceil p d / 2 \rceil` pairs of the
-    largest noisy dependence scores, and measures these; `bayesprivmrf.learning.select_measure.measurement` derives
-    score and sensitivities. The model is fitted by maximum likelihood to the pairs that stand out from the noise,
-    exactly or by Gibbs sampling, whichever the chosen graph allows. Where measuring all pairs
-    would have no more noise, because no budget goes to a choice, the mechanism measures all.
+    Without a `degree` nothing is to be guessed. The mechanism measures single variables first; then, in rounds, the
+    pairs and triples whose tables are furthest from what the model says, as many as stand out from the noise that
+    measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`). The release
+    is a `LearnedPotentials`.
+
+    With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
+    :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
+    `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
+    likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
+    allows. Where measuring all pairs would have no more noise, because no budget goes to a choice, the mechanism
+    measures all.
 
     Parameters
     ----------
     rho
-        Budget, nats, positive. A tenth is for single variables, four tenths for the choice, the rest for the pairs.
+        Budget, nats, positive. With a degree a tenth is for single variables, four tenths for the choice, the rest
+        for the pairs; `preview` shows how the rounds share it.
     degree
         d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
-        chosen in vain costs little, a coupling left out is lost.
+        chosen in vain costs little, a coupling left out is lost. ``None`` for rounds.
     measure
-        ``"moments"`` measures sums of spins and of their products, and needs two states a variable;
-        ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because that is
-        more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other estimators.
+        Of one choice alone. ``"moments"`` measures sums of spins and of their products, and needs two states a
+        variable; ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because
+        that is more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other
+        estimators.
+    workload
+        Of rounds alone: the tables that may be measured, each a tuple of variables. By default all pairs and triples,
+        inside the cliques where some are declared.
+    maximum_cells
+        Of rounds alone: the most cells of all cliques of the model, rare states merged. More cells bear more tables
+        and take longer: a fit evaluates them some hundred times.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -93,29 +118,60 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     References
     ----------
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
+    McKenna, Mullins, Sheldon, Miklau 2022 (rounds that adapt). Feldman, Zrnic 2021 (privacy filters).
     """
 
-    releases = (LearnedIsing, LearnedPairwise)
+    releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
 
-    degree: float
+    degree: float | None = None
     measure: Measure | None = None
+    workload: Iterable[Clique] | None = None
+    maximum_cells: int = MAXIMUM_CELLS
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole_number("maximum_cells", self.maximum_cells, 16)
+        object.__setattr__(self, "workload", checked_workload(self.workload))
+        if self.degree is None:
+            if self.measure is not None:
+                raise ArgumentError(
+                    f"`measure` must be left out without `degree`, got {self.measure!r}: rounds measure tables; "
+                    "give both for one choice of pairs."
+                )
+            return
+        if self.workload is not None:
+            raise ArgumentError(
+                "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
+            )
         positive_finite("degree", self.degree, "state about how many neighbours a variable has")
         if self.measure is not None:
             one_of(
                 "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
             )
 
-    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
+    @property
+    def needs_total(self) -> bool:
+        """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        return self.degree is not None
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings as numbers and text: those of the form alone that was asked for."""
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
+        return {name: value for name, value in super()._settings().items() if name not in own}
+
+    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
+        if self.degree is None:
+            return rounds_plan(self, plan)
+        return self._one_choice(plan, self.degree)
+
+    def _one_choice(self, plan: LearningPlan, degree: float) -> SelectMeasurePlan:
         specification = plan.specification
         cards = specification.cardinalities
         variables = len(cards)
-        if float(self.degree) > variables - 1:
+        if float(degree) > variables - 1:
             raise ArgumentError(
-                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {self.degree!r}."
+                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
             )
         is_binary = all(k == 2 for k in cards)
         if self.measure == "moments" and not is_binary:
@@ -130,7 +186,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
                 "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
                 "where cliques are declared, got none; declare more."
             )
-        count = min(math.ceil(sum(k > 1 for k in cards) * float(self.degree) / 2), len(candidates))
+        count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         return SelectMeasurePlan(
             specification=specification,
@@ -173,7 +229,9 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             selection_scale=scale,
         )
 
-    def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
+    def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
+        if isinstance(plan, SelectRoundsPlan):
+            return plan.outlays()
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
@@ -216,8 +274,14 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
-        self, plan: SelectMeasurePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
-    ) -> LearnedIsing | LearnedPairwise:
+        self,
+        plan: SelectMeasurePlan | SelectRoundsPlan,
+        exact: CodedRecords,
+        source: NoiseSource,
+        stamp: Stamp,
+    ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
+        if isinstance(plan, SelectRoundsPlan):
+            return plan.release(exact, source, stamp)
         total = self._total(plan, exact, source)
         assert total is not None
         assert stamp.guarantee is not None

@@ -263,6 +263,16 @@ def couplings() -> Releases:
         yield name, mechanism.release(model, data, rng=20 + seed)
 
 
+def learned_by_rounds() -> Releases:
+    """Models that select-measure has learned in rounds, with what it measured: states merged, and none."""
+    from bayesprivmrf.mechanisms import SelectMeasure
+    from bayesprivmrf.model import declare
+
+    yield "potentials-rounds", SelectMeasure(rho=1.0).release(declare(BINARY), binary_records(), rng=45)
+    rare = SelectMeasure(rho=0.002, adjacency="replace-one")
+    yield "potentials-rounds-merged", rare.release(declare(SURVEY), survey_records(), rng=46)
+
+
 def monomials() -> Releases:
     """Models of three-way interactions that Frank-Wolfe has learned."""
     from bayesprivmrf.mechanisms import PrivateFrankWolfe
@@ -359,6 +369,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     ),
     "3": ("35d2ecb", 3, "", (couplings, monomials, parities, potentials, regressions)),
     "4": ("5eb1a54", 4, "", (measurements,)),
+    "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
 }
 
 

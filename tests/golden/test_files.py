@@ -52,6 +52,7 @@ def test_the_files_are_of_every_kind_and_format_version():
         (3, "learned-potentials"),
         (3, "learned-regression"),
         (3, "released-parities"),
+        (4, "learned-potentials"),
         (4, "noisy-measurements"),
     }
 

@@ -291,6 +291,8 @@ LEARNERS = {
     "moments": (2, SelectMeasure(rho=1.0, degree=1)),
     "tables": (3, SelectMeasure(rho=1.0, degree=1)),
     "all pairs": (2, SelectMeasure(rho=1.0, degree=3)),
+    "rounds": (2, SelectMeasure(rho=1.0)),
+    "rounds of more states": (3, SelectMeasure(rho=1.0)),
     **{method: (2, ParityQueries(rho=1.0, order=3, method=method)) for method in ("gaussian", "pmw", "auto")},
 }
 

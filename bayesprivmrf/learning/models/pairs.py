@@ -13,17 +13,20 @@ from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
-from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.learning.models.saved_statistics import (
+    restored_statistics,
+    statistics_content,
+    statistics_size,
+)
+from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
     domain_content,
     numbers,
     restored_domain,
-    restored_model,
     upper_places,
 )
 
@@ -169,14 +172,13 @@ class LearnedPairs(LearnedNetwork):
         return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
 
     def _content(self) -> dict[str, Any]:
-        tables = self.statistics
         return {
             "total": self.total,
             "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
             "details": details_content(self.details),
             "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
             "map": map_content(self.map),
-            "statistics": None if tables is None else _measured_content(tables),
+            "statistics": statistics_content(self.statistics),
             **domain_content(self.domain),
         }
 
@@ -189,8 +191,7 @@ class LearnedPairs(LearnedNetwork):
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         domain, count = restored_domain(content), content.whole("couplings", 0)
-        measured = None if content["statistics"] is None else Fields(_whole_measured(content))
-        width = array.size - 3 * count - (0 if measured is None else _numbers_of(measured, domain))
+        width = array.size - 3 * count - statistics_size(content, domain)
         if width not in (len(domain.variables), sum(domain.cardinalities)):
             raise ReleaseFileError(
                 f"its array must hold fields, {count} couplings and tables, got {array.size}"
@@ -198,41 +199,17 @@ class LearnedPairs(LearnedNetwork):
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))
         matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
-        statistics = None
-        if measured is not None:
-            made = NoisyMeasurements if "queries" in measured else NoisyStatistics
-            statistics = made._restored(measured, parts[4], **stamp)
         return cls(
             domain=domain,
             total=content.number("total", optional=True),
             total_noise=content.law("total_noise", optional=True),
             details=content.mapping("details"),
             map=restored_map(content["map"], cls.parameters, domain.cardinalities),
-            statistics=statistics,
+            statistics=restored_statistics(content, parts[4], **stamp),
             coupling_matrix=matrix + matrix.T,
             field_vector=parts[0],
             **stamp,
         )
-
-
-def _measured_content(statistics: NoisyStatistics) -> dict[str, Any]:
-    """Return what was measured, but for the domain, which is the model's."""
-    content = statistics._content()
-    known = {name: content[name] for name in ("cliques", "noise", "total")}
-    if "queries" not in content:
-        return known
-    return known | {"queries": content["queries"], "numbers": statistics.flat.size}
-
-
-def _whole_measured(content: Fields) -> dict[str, Any]:
-    """Return the inverse of `_measured_content`, the domain with it."""
-    shared = {name: content[name] for name in ("variables", "states")}
-    return {"cliques_declared": True, **shared, **content.mapping("statistics")}
-
-
-def _numbers_of(measured: Fields, domain: Domain) -> int:
-    """Return how many numbers of the array are noisy tables, or answers to queries."""
-    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
 
 
 def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:

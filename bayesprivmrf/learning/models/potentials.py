@@ -15,6 +15,11 @@ from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.learning.models.saved_statistics import (
+    restored_statistics,
+    statistics_content,
+    statistics_size,
+)
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
@@ -148,27 +153,37 @@ class LearnedPotentials(LearnedNetwork):
                 found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
         return ((i, j, weight) for (i, j), weight in found.items())
 
+    @property
+    def _version(self) -> int:
+        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
+
     def _content(self) -> dict[str, Any]:
+        measured = statistics_content(self.statistics)
         return {
             **model_content(self.model),
             "total": self.total,
             "details": details_content(self.details),
+            **({} if measured is None else {"statistics": measured}),
             **domain_content(self.domain),
         }
 
     def _array(self) -> np.ndarray:
-        return self.tables.flat
+        measured = np.zeros(0) if self.statistics is None else self.statistics.flat
+        return np.concatenate([self.tables.flat, measured])
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         domain = restored_domain(content)
         model = restored_model(content, domain)
+        held = model.size + statistics_size(content, domain)
+        tables, measured = np.split(numbers(array, (held,)), [model.size])
         return cls(
             domain=domain,
             total=content.number("total", optional=True),
             details=content.mapping("details"),
             model=model,
-            tables=model.tables(numbers(array, (model.size,))),
+            tables=model.tables(tables),
+            statistics=restored_statistics(content, measured, **stamp),
             **stamp,
         )
 

@@ -1,0 +1,46 @@
+"""What was measured, inside the file of a learned model: its numbers stand at the end of the model's array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.model import Domain
+from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
+from bayesprivmrf.release.codec import Fields, restored_model
+
+__all__ = ["restored_statistics", "statistics_content", "statistics_size"]
+
+
+def statistics_content(statistics: NoisyStatistics | None) -> dict[str, Any] | None:
+    """Return what was measured, but for its numbers, and for the domain, which is the model's."""
+    if statistics is None:
+        return None
+    content = statistics._content()
+    known = {name: content[name] for name in ("cliques", "noise", "total")}
+    if "queries" not in content:
+        return known
+    return known | {"queries": content["queries"], "numbers": statistics.flat.size}
+
+
+def statistics_size(content: Fields, domain: Domain) -> int:
+    """Return how many numbers of a file's array are noisy tables, or answers to queries."""
+    if "statistics" not in content or content["statistics"] is None:
+        return 0
+    measured = _measured(content)
+    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
+
+
+def restored_statistics(content: Fields, array: np.ndarray, **stamp: Any) -> NoisyStatistics | None:
+    """Return the inverse of `statistics_content`, of the last numbers of a file's array."""
+    if "statistics" not in content or content["statistics"] is None:
+        return None
+    measured = _measured(content)
+    made = NoisyMeasurements if "queries" in measured else NoisyStatistics
+    return made._restored(measured, array, **stamp)
+
+
+def _measured(content: Fields) -> Fields:
+    shared = {name: content[name] for name in ("variables", "states")}
+    return Fields({"cliques_declared": True, **shared, **content.mapping("statistics")})

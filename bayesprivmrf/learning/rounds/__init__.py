@@ -1,0 +1,1 @@
+"""Adaptive rounds of `SelectMeasure`: merged states, candidate tables, and the fit, from noisy answers alone."""

@@ -1,0 +1,234 @@
+r"""Fit of a log-linear model to noisy tables, several times the same or inside each other.
+
+In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` every noisy table of a scope C tells the mean
+:math:`t_S = E[\phi_S]` of each effect S inside C: the sum :math:`\sum_x y(x) \phi_S(x_S)`, whose noise has the
+variance :math:`\sigma_C^2 \prod_{v \in C \setminus S} K_v`. What several tables tell of one effect is averaged by
+precision, so that small effects inside many tables are known best. With pooled means t of variance v the estimate
+minimises
+
+.. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
+    \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
+
+where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the
+deviation of a normal prior on effects of k variables: its penalty on the scale of this likelihood, as
+`bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
+ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
+from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
+
+PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
+"""τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others."""
+
+_TOLERANCE = 1e-4
+_CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
+_LEAST_SPREAD = 1e-7  # variance of an effect in one record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyTable:
+    """A noisy table of merged states.
+
+    Parameters
+    ----------
+    scope
+        Positions of variables, ascending.
+    values
+        Noisy counts, records, shape of the states.
+    variance
+        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
+    """
+
+    scope: Scope
+    values: FloatArray
+    variance: float | FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundFit:
+    """A fitted model of merged states.
+
+    Parameters
+    ----------
+    effects
+        Coordinates on the maximal scopes that were measured.
+    coordinates
+        β, shape (d,), nats.
+    total
+        Number of records, by what was measured.
+    status
+        How the search ended.
+    off
+        How far the model's means are from those of the optimum, in deviations of their noise and sampling (root mean
+        square); converged where that is at most .05.
+    evaluations
+        Of the marginals.
+    """
+
+    effects: Effects
+    coordinates: FloatArray
+    total: float
+    status: Status
+    off: float
+    evaluations: int
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Marginals of the model."""
+        return engine_of(self.effects)
+
+    def potentials(self) -> list[FloatArray]:
+        """Return log potentials, one table a clique."""
+        cards, scopes = self.effects.cardinalities, self.effects.scopes
+        shapes = [tuple(cards[v] for v in scope) for scope in scopes]
+        flat = self.effects.potentials(self.coordinates)
+        parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def probabilities(self, scopes: Sequence[Scope]) -> list[FloatArray]:
+        """Return the model's probabilities of any scopes, axes ascending."""
+        return self.engine.tables(self.coordinates, scopes)
+
+
+def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    """Return the scopes that lie in no other, from the largest, each once."""
+    inside: set[Scope] = set()
+    found = []
+    for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
+        if scope not in inside:
+            found.append(scope)
+            inside.update(subset for size in range(1, len(scope)) for subset in combinations(scope, size))
+    return tuple(found)
+
+
+def fit_tables(
+    cardinalities: tuple[int, ...],
+    measured: Sequence[NoisyTable],
+    last: RoundFit | None = None,
+    *,
+    total: float | None = None,
+    iterations: int = 1000,
+) -> RoundFit:
+    """Fit the model of the maximal measured scopes; begin where the last fit ended.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable.
+    measured
+        Noisy tables; each variable is in one at least.
+    last
+        The fit before the newest tables.
+    total
+        Number of records where it is known; else what was measured tells it.
+    iterations
+        The most of the search.
+    """
+    alone = [(v,) for v in range(len(cardinalities))]
+    scopes = maximal([*(each.scope for each in measured), *alone])
+    effects = Effects.of(cardinalities, scopes)
+    total = _total(measured) if total is None else max(total, 1.0)
+    means, variances = _pooled_means(effects, measured, total)
+    engine = engine_of(effects)
+    beta = np.zeros(effects.size) if last is None else _carried(effects, last)
+    spread = _spreads(effects, engine, beta)
+    ridge = variances / (spread * _prior(effects) ** 2)
+    unit = 1 / np.sqrt(spread + ridge)
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        at = unit * point
+        log_partition, found = engine.means(at)
+        pull = ridge * at
+        return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
+
+    found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=iterations)
+    error = np.sqrt(variances * unit**2 + 1 / total)
+    off = float(np.sqrt(np.mean((objective(found.point)[1] / error) ** 2))) if effects.size else 0.0
+    return RoundFit(
+        effects=effects,
+        coordinates=unit * found.point,
+        total=total,
+        status=_status(found.status, off),
+        off=off,
+        evaluations=found.evaluations,
+    )
+
+
+def _status(ended: Status, off: float) -> Status:
+    if ended is Status.DIVERGED or not math.isfinite(off):
+        return Status.DIVERGED
+    return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
+
+
+def _prior(effects: Effects) -> FloatArray:
+    """Return τ of each coordinate, nats."""
+    return np.array(PRIOR_DEVIATIONS)[np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1]
+
+
+def _total(measured: Sequence[NoisyTable]) -> float:
+    """Return the number of records: the tables' sums, averaged by precision."""
+    sums = np.array([float(each.values.sum()) for each in measured])
+    precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
+    return max(float(sums @ precisions / precisions.sum()), 1.0)
+
+
+def _pooled_means(
+    effects: Effects, measured: Sequence[NoisyTable], total: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return means of all effects and their noise variances, averaged over what was measured."""
+    cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
+    weighted, precision = np.zeros(effects.size), np.zeros(effects.size)
+    for each in measured:
+        sums = each.values
+        for v in each.scope:  # each contraction moves the first axis to the end
+            sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
+        free = [v for v in each.scope if cards[v] > 1]
+        for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
+            told = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
+            held = slice(place[subset], place[subset] + told.size)
+            if isinstance(each.variance, np.ndarray):
+                variance = each.variance @ contrasts(cards[subset[0]]) ** 2
+            else:
+                variance = each.variance * math.prod(cards[v] for v in each.scope if v not in subset)
+            weighted[held] += told / variance
+            precision[held] += 1 / variance
+    return weighted / (precision * total), 1 / (precision * total**2)
+
+
+def _spreads(effects: Effects, engine: Engine, beta: FloatArray) -> FloatArray:
+    """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
+    found = [np.zeros(0)]
+    for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
+        mean = second = table
+        for v in subset:  # each contraction moves the first axis to the end
+            mean = np.tensordot(mean, contrasts(effects.cardinalities[v]), axes=(0, 0))
+            second = np.tensordot(second, contrasts(effects.cardinalities[v]) ** 2, axes=(0, 0))
+        found.append((second - mean**2).ravel())
+    return np.maximum(np.concatenate(found), _LEAST_SPREAD)
+
+
+def _carried(effects: Effects, last: RoundFit) -> FloatArray:
+    """Return the last fit's coordinates among those of a model with more effects."""
+    place = dict(zip(effects.subsets, effects.offsets, strict=False))
+    beta = np.zeros(effects.size)
+    for position, subset in enumerate(last.effects.subsets):
+        start, stop = last.effects.offsets[position : position + 2]
+        if subset in place:
+            beta[place[subset] : place[subset] + stop - start] = last.coordinates[start:stop]
+    return beta

@@ -1,0 +1,177 @@
+"""`SelectMeasure` without a degree: its public plan of adaptive rounds, and the release that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.audit import Sums
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.rounds.released import learned_potentials
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.rounds import (
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    Rounds,
+    RoundsPlan,
+    require_noise,
+    singles_law,
+)
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import listed
+from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.planning import Outlay
+
+if TYPE_CHECKING:
+    from bayesprivmrf.mechanisms.select_measure import SelectMeasure
+
+__all__ = ["MAXIMUM_CELLS", "SelectRoundsPlan", "checked_workload", "rounds_plan"]
+
+MAXIMUM_CELLS = 1 << 17
+"""Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
+
+_MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
+_MOST_VARIABLES = 64
+"""Variables whose pairs are counted, and asked about in every round, in minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectRoundsPlan(LearningPlan):
+    """What is public about a release, with the plan of its rounds."""
+
+    rounds: RoundsPlan
+
+    def outlays(self) -> list[Outlay]:
+        """Return the steps; what a round measures waits for the answers before it."""
+        plan, law = self.rounds, singles_law(self.rounds)
+        alone = SINGLES_SHARE * plan.rho
+        found = [
+            Outlay(
+                step="each variable by itself",
+                rho=alone,
+                count=len(plan.declared),
+                noise_sd=law.standard_deviation,
+                draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
+            )
+        ]
+        left = plan.rho - alone
+        for number, share in enumerate(ROUND_SHARES, start=1):
+            rho = min(share * (plan.rho - alone), left)
+            rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
+            found.append(Outlay(step=f"round {number}: how many tables, which, and these", rho=rho))
+        return found
+
+    def release(self, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> LearnedPotentials:
+        """Run the rounds, and return the model and what was measured."""
+        assert stamp.guarantee is not None
+        known = exact.records if self.is_total_public else None
+        run = Rounds(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+        run.run()
+        return learned_potentials(
+            self.specification.domain,
+            run.merging,
+            run.fit,
+            [*run.singles, *run.measured],
+            total=known,
+            guarantee=stamp.guarantee,
+            provenance=stamp.provenance,
+            details=_details(run),
+        )
+
+
+def _details(run: Rounds) -> dict[str, Any]:
+    """Return public numbers about a release."""
+    status = Status.STOPPED_EARLY if run.failures else run.fit.status
+    return {
+        "status": str(status.value),
+        "rounds": len(run.tables_by_round),
+        "tables_measured": len(run.measured),
+        "tables_by_round": list(run.tables_by_round),
+        "refits_that_failed": run.failures,
+        "distance_from_optimum": run.fit.off,
+        "merged_states": sum(run.plan.declared) - sum(run.merging.cardinalities),
+        "one_way_noise": run.singles[0].law.scale if run.singles else 0.0,
+        "rho_spent": float(run.filter.spent),
+    }
+
+
+def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPlan:
+    """Check what is public, and return the plan."""
+    model = plan.specification
+    if len(model.cardinalities) > _MOST_VARIABLES:
+        raise ModelTooLargeError(
+            f"rounds ask about all pairs of at most {_MOST_VARIABLES} variables, got {len(model.cardinalities)}; "
+            "give `degree`, for one choice of pairs, or learn groups of variables apart."
+        )
+    singles = sum(model.cardinalities)
+    if singles > mechanism.maximum_cells:
+        raise ModelTooLargeError(
+            f"the tables of single variables have {singles:,} cells, more than `maximum_cells` of "
+            f"{mechanism.maximum_cells:,}; allow more, or merge states."
+        )
+    rounds = RoundsPlan(
+        declared=model.cardinalities,
+        rho=plan.budget.learning,
+        adjacency=mechanism.adjacency,
+        inside=model.scopes if model.cliques_declared else None,
+        workload=_positions(model, mechanism.workload),
+        maximum_cells=mechanism.maximum_cells,
+        memory=_MEMORY,
+    )
+    if not rounds.could_couple:
+        raise ModelError(
+            "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
+            "where cliques are declared, got none; declare more."
+        )
+    require_noise(rounds)
+    return SelectRoundsPlan(
+        specification=model,
+        budget=plan.budget,
+        is_total_public=plan.is_total_public,
+        missing=plan.missing,
+        other=plan.other,
+        rounds=rounds,
+    )
+
+
+def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
+    """Return a workload as given, each table a tuple of two variables or more."""
+    if workload is None:
+        return None
+    example = "write [('age', 'smokes'), ...]"
+    if isinstance(workload, str | bytes) or not isinstance(workload, Iterable):
+        raise ArgumentError(
+            f"`workload` must be a list of tables, got a {type(workload).__name__}; {example}."
+        )
+    found = []
+    for scope in workload:
+        if isinstance(scope, str | bytes) or not isinstance(scope, Iterable):
+            raise ArgumentError(f"`workload` must hold tuples of variables, got {scope!r}; {example}.")
+        table = tuple(listed("a table of `workload`", scope))
+        if len(table) < 2 or any(table.count(v) > 1 for v in table):
+            raise ArgumentError(
+                f"`workload` must hold tables of two variables or more, each once, got {table!r}; single variables "
+                "are measured anyway."
+            )
+        found.append(table)
+    if not found:
+        raise ArgumentError("`workload` must hold a table at least, got none; leave it out for all.")
+    return tuple(found)
+
+
+def _positions(
+    model: ModelSpecification, workload: Iterable[Clique] | None
+) -> tuple[tuple[int, ...], ...] | None:
+    if workload is None:
+        return None
+    found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
+    if model.cliques_declared:
+        for scope in found:
+            model.parent(scope)
+    return tuple(sorted(found, key=lambda scope: (len(scope), scope)))
