@@ -137,6 +137,7 @@ class Rounds:
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
     failures: int = field(init=False, default=0)
+    has_fallen_back: bool = field(init=False, default=False)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
 
     def __repr__(self) -> str:
@@ -262,9 +263,9 @@ class Rounds:
     def _refit(self, iterations: int) -> None:
         """Fit to all that was measured; a fit that diverges is dropped for the one before it."""
         found = self._fitted(self.fit, iterations)
-        if found.status is Status.DIVERGED:
-            self.failures += 1
-        else:
+        self.has_fallen_back = found.status is Status.DIVERGED
+        self.failures += self.has_fallen_back
+        if not self.has_fallen_back:
             self.fit = found
 
     def _law(self, rho: float, tables: int) -> DiscreteGaussian:

@@ -87,7 +87,7 @@ class SelectRoundsPlan(LearningPlan):
 
 def _details(run: Rounds) -> dict[str, Any]:
     """Return public numbers about a release."""
-    status = Status.STOPPED_EARLY if run.failures else run.fit.status
+    status = Status.STOPPED_EARLY if run.has_fallen_back else run.fit.status
     return {
         "status": str(status.value),
         "rounds": len(run.tables_by_round),
