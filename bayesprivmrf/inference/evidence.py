@@ -398,9 +398,8 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
 def _rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
     """How many rows of one person the releases count, with a warning where they are more than one."""
     settings = [release.provenance.settings for release in releases]
-    bounds = [
-        one.get("at_most") for one in settings if "grid" not in one
-    ]  # 1/K of each: a person is one record
+    # with weights 1/K a person counts as one record
+    bounds = [one.get("at_most") for one in settings if "grid" not in one]
     most = max((bound for bound in bounds if isinstance(bound, int)), default=1)
     if most > 1:
         warnings.warn(

@@ -112,6 +112,23 @@ def test_laws_and_times_are_those_of_going_on(solution):
         sequences.hitting_times(solution, "<end>")
 
 
+def test_a_chain_of_order_two_that_ends_has_rows_for_pairs_that_go_on(people):
+    network = bpm.markov_chain(STATES, LENGTH, 2, "transitions", end="<end>")
+    windows = [tuple(TIMES[t : t + 3]) for t in range(LENGTH - 2)]
+    queries = [q.pooled(windows), q.table("x1", "x2")]
+    release = LaplaceStatistics(epsilon=100.0, queries=queries, missing="<end>").release(
+        network, people, rng=1
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    found = sequences.transition_matrix(solution)
+    assert list(found.index) == [(i, j, k) for i in STATES for j in STATES for k in [*STATES, "<end>"]]
+    assert np.abs(found["estimate"].to_numpy().reshape(2, 2, 3) - TRUTH[:2]).max() < 0.06
+    assert sequences.lengths(solution)["estimate"].to_numpy() == pytest.approx(law_of_lengths(), abs=0.03)
+    law = sequences.stationary_law(solution)["estimate"]
+    assert list(law.index) == STATES
+    assert law.sum() == pytest.approx(1.0)
+
+
 def test_bounds_of_lengths_are_as_wide_as_repeated_releases_vary(solution):
     rng, found = np.random.default_rng(5), []
     rows = solution.mode.rows
@@ -132,6 +149,13 @@ def test_the_posterior_of_a_chain_that_ends_says_the_same(release):
     ends = sequences.lengths(posterior, prob=0.999)
     assert ((ends["lower"] <= law_of_lengths()) & (law_of_lengths() <= ends["upper"])).all()
     assert posterior.interval(["x1"], of="records")["estimate"]["<end>"] == 0
+
+
+def test_a_saved_release_keeps_the_end(release, tmp_path):
+    release.save(tmp_path / "a.release", allow_unprotected=True)
+    loaded = bpm.load_release(tmp_path / "a.release")
+    assert loaded.specification == release.specification
+    assert chain_of(loaded.specification).end == 2
 
 
 def test_a_gap_inside_a_sequence_is_refused_and_nothing_is_spent(people):
