@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
 from bayesprivmrf.inference.judgement import final_status, totals
@@ -113,6 +114,11 @@ class NaiveMLE:
             `stats` holds iterations, evaluations, seconds, the total used and the ridge; and
             ``undetermined_cells``, the number of cells of the cliques that no measurement determines, where there
             are some.
+
+        Raises
+        ------
+        ModelError
+            A wave leaves cells undetermined that others measured.
         """
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False, population=population)
@@ -121,6 +127,12 @@ class NaiveMLE:
         if is_noisy:
             refuse_shared(evidence)
         pooled = pool(evidence)
+        if evidence.wave_totals and pooled.undetermined:
+            raise ModelError(
+                "the naive estimate of waves needs tables of every clique from every wave, and "
+                f"{pooled.undetermined} cells are not determined by their wave's release; use CGM or NoiseAwareMAP, "
+                "which take any."
+            )
         is_default = self.ridge is None
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
         basis = _basis(evidence, pooled)

@@ -1,13 +1,13 @@
 r"""Waves of a survey: releases of different people, of different numbers of them, that share one model.
 
-Wave w holds :math:`N_w` people, drawn from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone. The
-likelihood is the product over waves,
+Wave w holds :math:`N_w` people, drawn from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
+The likelihood is the product over waves,
 
 .. math:: \prod_w \sum_{n_w} p(n_w \mid θ, N_w)\, p(y_w \mid n_w).
 
 **One population with a variable more.** Let w be a variable that every clique holds and that interacts with none:
-:math:`p(w, x) = π_w\, p_θ(x)`. Of :math:`N = \sum_w N_w` records of that model, given how many are of each wave, those
-of a wave are :math:`N_w` draws from :math:`p_θ`, apart from the others': the product above. The tables of the cliques
+:math:`p(w, x) = π_w\, p_θ(x)`. Of :math:`N = \sum_w N_w` records of that model, given how many are of each wave,
+those of a wave are :math:`N_w` draws from :math:`p_θ`, apart from the others': the product above. The tables of the cliques
 :math:`\{w\} ∪ C` are the waves' tables :math:`n_w` side by side, each release a query of them, and θ is :math:`B β`
 without the effects of w beside its own. So every estimator that takes restricted potentials takes waves:
 

@@ -72,7 +72,11 @@ def assumptions(model: ModelSpecification, variables: Sequence[int]) -> tuple[st
     asked = {model.domain.variables[v] for v in variables} if len(variables) > 1 else set()
     scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in asked]
     waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
-    return (*waves, *(f"scores of {name} are linear" for name in scores), *declared_independences(model, variables))
+    return (
+        *waves,
+        *(f"scores of {name} are linear" for name in scores),
+        *declared_independences(model, variables),
+    )
 
 
 def rests_on_text(statements: Sequence[str]) -> str:

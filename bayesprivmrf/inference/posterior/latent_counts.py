@@ -365,7 +365,7 @@ class LatentCounts:
         )
 
     def _tied(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
-        """The log-linear formulation of a model with ties where what is measured are its statistics, else the exact."""
+        """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
         from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
@@ -373,8 +373,8 @@ class LatentCounts:
         is_exact = self.formulation == "exact" or not tells_all
         if is_exact and (self.formulation == "log-linear" or self.smoothing > 0 or not is_plain):
             raise ModelError(
-                "the relaxed counts of a model that shares parameters stand for the sums that its parameters rest on, "
-                "and these measurements tell more, such as the table of each scope by itself; use the exact "
+                "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
+                "these measurements tell more, such as the table of each scope by itself; use the exact "
                 "formulation, with `formulation`, `smoothing` and the sampler's settings left out, or measure the "
                 "sums (queries.pooled, or queries.weighted by the products of scores)."
                 if not tells_all
@@ -392,7 +392,7 @@ class LatentCounts:
 
 
 def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
-    """Whether what is measured of a model that shares parameters are its statistics; refuse what it has no place for."""
+    """Whether what is measured of a model that shares parameters are its statistics; refuse what does not fit."""
     if formulation == "hyper-dirichlet":
         raise ModelError(
             "the hyper-dirichlet formulation has a prior for each table by itself, and this model ties potentials; "
