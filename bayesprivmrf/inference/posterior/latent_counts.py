@@ -181,7 +181,7 @@ class LatentCounts:
         check_settings(sampler, draws, tune, chains, settings)
         positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
-        if not evidence.has_bounds:
+        if not evidence.has_bounds and len(evidence.specification.scopes) != 1:
             _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
@@ -251,7 +251,8 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
-        if evidence.has_bounds:
+        is_held = evidence.has_bounds or bool(evidence.is_exact.any())
+        if is_held:
             self._refuse_relaxed(evidence, is_plain)
         if model.shares_transitions:
             return self._transitions(evidence, draws, is_plain=is_plain)
@@ -292,7 +293,7 @@ class LatentCounts:
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
         require_room(evidence, draws, needs_marginals=is_effects)
-        # a public total has no error; tables without noise, which have none either, are refused before
+        # a public total has no error, nor has one that answers without noise tell
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
         if not is_effects:
             from bayesprivmrf.inference.posterior.exact_records import ExactRecords
@@ -310,7 +311,7 @@ class LatentCounts:
             longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
             may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
             may_be = may_be and (has_one_clique or evidence.queries is None)
-            if name == "exact" or evidence.has_bounds or (may_be and exact.seconds_a_sweep <= longest):
+            if name == "exact" or is_held or (may_be and exact.seconds_a_sweep <= longest):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
         effects: dict[str, Any] = {
@@ -328,12 +329,15 @@ class LatentCounts:
         return LogLinear(**effects, smoothing=float(self.smoothing))
 
     def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
-        """Raise where counts within bounds would meet relaxed counts, or moves that do not know of them."""
+        """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
+        if evidence.specification.is_restricted or evidence.wave_totals:
+            _refuse_exact(evidence)
         is_relaxed = self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain
         if is_relaxed or len(evidence.specification.scopes) != 1:
             raise ArgumentError(
-                f"counts within bounds are of whole tables; {BOUNDS}, with `formulation`, `smoothing` and the "
-                "sampler's settings left out."
+                f"counts within bounds, or without noise, are of whole tables; {BOUNDS}, with `formulation`, "
+                "`smoothing` and the sampler's settings left out; answers without noise are read by NaiveMLE, CGM "
+                "and NoiseAwareMAP too."
             )
 
     def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
@@ -436,7 +440,7 @@ def _refuse_exact(evidence: Evidence) -> None:
                 )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
-                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
+                "for a prior and an interval, or LatentCounts on a model of one clique over all variables; where it tells the number of records alone, pass that as `total=`."
             )
 
 
