@@ -8,8 +8,8 @@ The likelihood is the product over waves,
 **One population with a variable more.** Let w be a variable that every clique holds and that interacts with none:
 :math:`p(w, x) = π_w\, p_θ(x)`. Of :math:`N = \sum_w N_w` records of that model, given how many are of each wave,
 those of a wave are :math:`N_w` draws from :math:`p_θ`, apart from the others': the product above. The tables of the
-cliques :math:`\{w\} ∪ C` are the waves' tables :math:`n_w` side by side, each release a query of them, and θ is :math:`B β`
-without the effects of w beside its own. So every estimator that takes restricted potentials takes waves:
+cliques :math:`\{w\} ∪ C` are the waves' tables :math:`n_w` side by side, each release a query of them, and θ is
+:math:`B β` without the effects of w beside its own. So every estimator that takes restricted potentials takes waves:
 
 - the naive one matches :math:`\sum_w N_w \tilde μ_w / N` and the waves' shares :math:`N_w / N`, each wave's tables
   fitted by least squares;

@@ -440,7 +440,8 @@ def _refuse_exact(evidence: Evidence) -> None:
                 )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
-                "for a prior and an interval, or LatentCounts on a model of one clique over all variables; where it tells the number of records alone, pass that as `total=`."
+                "for a prior and an interval, or LatentCounts on a model of one clique over all "
+                "variables; where it tells the number of records alone, pass that as `total=`."
             )
 
 

@@ -56,7 +56,7 @@ def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exa
 
 def test_answers_that_moves_of_one_cell_do_not_keep_are_refused_with_a_remedy():
     crossing = release_of((q.table("area"), [3, 2]), (q.table("sex"), [2, 3]))
-    with pytest.raises(ModelError, match="nested or disjoint.*NoiseAwareMAP"):
+    with pytest.raises(ModelError, match=r"nested or disjoint.*NoiseAwareMAP"):
         LatentCounts().fit(crossing, rng=1)
     with pytest.raises(ArgumentError, match="NoiseAwareMAP"):
         LatentCounts(formulation="log-linear").fit(release_of((q.table("area"), [3, 2])), rng=1)
