@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.solution import Solution
@@ -82,8 +82,21 @@ class CGM(EMSettings):
             raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
     @one_blas_thread()
-    def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
-        """Estimate the model of a release, or of several releases of one population.
+    def fit(
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
+    ) -> Solution:
+        """Estimate the model of a release, or of several releases of one population or of several waves.
+
+        Parameters
+        ----------
+        releases
+            Noisy statistics.
+        population
+            ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
+            and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
 
         Returns
         -------
@@ -92,7 +105,7 @@ class CGM(EMSettings):
             total used. Status STOPPED_EARLY is the rule's normal end.
         """
         begin = time.perf_counter()
-        evidence = gather(releases)
+        evidence = gather(releases, population=population)
         self._refuse_what_it_cannot(evidence)
         model = evidence.specification
         path = EMPath(self, evidence)

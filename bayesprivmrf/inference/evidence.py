@@ -22,15 +22,16 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.joint_model import joint_specification
+from bayesprivmrf.inference.waves import public_totals, wave_queries, wave_specification, wave_total
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
-__all__ = ["Evidence", "Inference", "gather", "require_inference", "supported_cells"]
+__all__ = ["Evidence", "Inference", "Population", "gather", "require_inference", "supported_cells"]
 
 _CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
@@ -39,6 +40,7 @@ BOUNDS = "use LatentCounts on a model of one clique over all variables"
 """What to do with counts within bounds that an estimator does not take."""
 
 type Inference = Literal["exact", "loopy"]
+type Population = Literal["one", "waves"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,6 +76,8 @@ class Evidence:
         Whether the rows of a person with K rows count 1/K each.
     queries
         What was measured, where that is not one or more tables of each clique, and perhaps tables inside them.
+    wave_totals
+        Each wave's own estimate of its number of records; empty where the releases are of one population.
     """
 
     specification: ModelSpecification
@@ -90,6 +94,7 @@ class Evidence:
     rows_of_one: int = 1
     is_weighed: bool = False
     queries: tuple[BoundQuery, ...] | None = None
+    wave_totals: tuple[float, ...] = ()
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -236,8 +241,9 @@ def gather(
     *,
     needs_kernel: bool = True,
     takes_bounds: bool = False,
+    population: Population = "one",
 ) -> Evidence:
-    """Evidence of one release, or of several of one population.
+    """Evidence of one release, or of several of one population, or of one model.
 
     Parameters
     ----------
@@ -248,6 +254,8 @@ def gather(
         variance, density or score may say no.
     takes_bounds
         Whether it takes counts that are known only within bounds.
+    population
+        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own (`inference.waves`).
 
     Raises
     ------
@@ -279,9 +287,11 @@ def gather(
         raise ArgumentError(
             f"this estimator takes no counts within bounds, whose midpoint estimates nothing; {BOUNDS}."
         )
-    model = joint_specification(given)
-    scopes, queries = _measured(given, model)
-    total, error = _pooled_total(given)
+    is_waves = one_of("population", population, ("one", "waves")) == "waves"
+    model = wave_specification(given) if is_waves else joint_specification(given)
+    scopes, queries = ((), wave_queries(given, model)) if is_waves else _measured(given, model)
+    total, error = wave_total(given) if is_waves else _pooled_total(given)
+    public = public_totals(given) if is_waves else []
     supported = supported_cells(model)
     if queries is None:
         possible = [_possible(model, supported, scope) for scope in scopes]
@@ -292,8 +302,8 @@ def gather(
         specification=model,
         scopes=scopes,
         queries=queries,
-        noisy_counts=np.concatenate([np.zeros(0)] + [r.flat.astype(float) for r in given]),
-        noise=tuple(law for release in given for law in release.noise),
+        noisy_counts=np.concatenate([np.zeros(0)] + [r.flat.astype(float) for r in given] + [public]),
+        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
         possible=np.concatenate([np.zeros(0, bool), *possible]),
         supported=supported,
         total=max(total, 1.0) if total == total else 1.0,
@@ -303,6 +313,7 @@ def gather(
         guarantees=_unlike_guarantees(given),
         rows_of_one=_rows_of_one(given),
         is_weighed=any("grid" in release.provenance.settings for release in given),
+        wave_totals=tuple(release.estimated_total for release in given) if is_waves else (),
     )
     evidence = _agreeing(evidence)
     needs_total = queries is not None or evidence.has_bounds

@@ -28,7 +28,9 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import coordinates_of
 
 __all__ = ["honoured", "refuse_shared"]
 
@@ -43,12 +45,22 @@ _NEWTON_ROWS = 400
 def refuse_shared(evidence: Evidence) -> None:
     """Raise where an estimate that honours answers without noise would leave a model of shared parameters."""
     model = evidence.specification
-    if evidence.exact is not None and (model.is_restricted or model.shares_transitions):
+    if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
+        return
+    if model.shares_transitions or not _lies_in_model(evidence):
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "
             "declare the network without `tied` and `ordinal`."
         )
+
+
+def _lies_in_model(evidence: Evidence) -> bool:
+    """Whether E'g are potentials of the model for every g, as those of the public numbers of waves are."""
+    assert evidence.exact is not None
+    coordinates = coordinates_of(evidence.specification)
+    rows = evidence.exact[0].toarray().astype(float)
+    return isinstance(coordinates, Effects) or max(map(coordinates.missed, rows)) < _TOLERANCE
 
 
 def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:

@@ -58,8 +58,11 @@ def totals(evidence: Evidence) -> dict[str, Any]:
     told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
     told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
     told += [f"level {one.name} of {one.variable}" for one in model.levels]
+    told += [f"one model of all {model.waves}s"] if model.waves is not None else []
     if told:
         found["model"] = "; ".join(told)
+    if evidence.wave_totals:
+        found["wave_totals"] = list(evidence.wave_totals)
     if evidence.rows_of_one > 1:
         found["rows_of_one_person"] = evidence.rows_of_one
     if evidence.is_weighed:

@@ -118,8 +118,8 @@ class MeanCounts:
             return False
         if rows.shape[0] > _MOST_ROWS:
             raise ModelTooLargeError(
-                f"{rows.shape[0]:,} noisy numbers of a model with ties or scores are more than {_MOST_ROWS:,}; "
-                "measure sums over the tied scopes (queries.pooled)."
+                f"{rows.shape[0]:,} noisy numbers of a model with ties, scores or waves are more than "
+                f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
             )
         missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
         return max(missed, default=0.0) < _TOLD

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
-from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
 from bayesprivmrf.inference.judgement import final_status, totals
 from bayesprivmrf.inference.optimize import minimize
@@ -91,8 +92,21 @@ class NaiveMLE:
         positive_finite("tolerance", self.tolerance)
 
     @one_blas_thread()
-    def fit(self, releases: NoisyStatistics | Sequence[NoisyStatistics]) -> Solution:
-        """Estimate the model of a release, or of several releases of one population.
+    def fit(
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
+    ) -> Solution:
+        """Estimate the model of a release, or of several releases of one population or of several waves.
+
+        Parameters
+        ----------
+        releases
+            Noisy statistics.
+        population
+            ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
+            and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
 
         Returns
         -------
@@ -100,14 +114,25 @@ class NaiveMLE:
             `stats` holds iterations, evaluations, seconds, the total used and the ridge; and
             ``undetermined_cells``, the number of cells of the cliques that no measurement determines, where there
             are some.
+
+        Raises
+        ------
+        ModelError
+            A wave leaves cells undetermined that others measured.
         """
         begin = time.perf_counter()
-        evidence = gather(releases, needs_kernel=False)
+        evidence = gather(releases, needs_kernel=False, population=population)
         model = evidence.specification
         is_noisy = not evidence.is_exact[evidence.possible].all()  # else the ridge alone is wanted
         if is_noisy:
             refuse_shared(evidence)
         pooled = pool(evidence)
+        if evidence.wave_totals and pooled.undetermined:
+            raise ModelError(
+                "the naive estimate of waves needs tables of every clique from every wave, and "
+                f"{pooled.undetermined} cells are not determined by their wave's release; use CGM or NoiseAwareMAP, "
+                "which take any."
+            )
         is_default = self.ridge is None
         ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
         basis = _basis(evidence, pooled)

@@ -211,6 +211,8 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
     """
     name, count = model.domain.variables[variable], model.cardinalities[variable]
     whole = {"": np.eye(count - 1)}
+    if name == model.waves:
+        return {"waves": np.eye(count - 1)}, {}
     levels = [level for level in model.levels if level.variable == name]
     if levels:
         parts = _nested(model.domain, levels)

@@ -71,7 +71,12 @@ def assumptions(model: ModelSpecification, variables: Sequence[int]) -> tuple[st
     """Statements on which the joint law of variable positions rests: linear scores, and declared independences."""
     asked = {model.domain.variables[v] for v in variables} if len(variables) > 1 else set()
     scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in asked]
-    return (*(f"scores of {name} are linear" for name in scores), *declared_independences(model, variables))
+    waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
+    return (
+        *waves,
+        *(f"scores of {name} are linear" for name in scores),
+        *declared_independences(model, variables),
+    )
 
 
 def rests_on_text(statements: Sequence[str]) -> str:

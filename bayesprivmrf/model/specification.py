@@ -56,6 +56,9 @@ class ModelSpecification:
         Variables whose interactions rest on scores of their states (`bayesprivmrf.model.contrast_parts`).
     levels
         Partitions of a variable's states into nested areas, whose effects have a scale of their own each.
+    waves
+        A variable that tells the waves of a survey apart: cliques hold it, so that each wave has tables of its own,
+        and it interacts with no other, so that all waves have one model.
 
     Raises
     ------
@@ -75,6 +78,7 @@ class ModelSpecification:
     shares_transitions: bool = False
     ordinal: tuple[Scores, ...] = ()
     levels: tuple[Level, ...] = ()
+    waves: Variable | None = None
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
@@ -279,12 +283,12 @@ class ModelSpecification:
     @property
     def sharing(self) -> tuple[Any, ...]:
         """What relates the potentials to each other: ties, scores and levels."""
-        return self.ties, self.shares_transitions, self.ordinal, self.levels
+        return self.ties, self.shares_transitions, self.ordinal, self.levels, self.waves
 
     @property
     def is_restricted(self) -> bool:
-        """Whether the cliques' potentials are not free: tied, or restricted to scores."""
-        return bool(self.ties) or any(not one.is_smooth for one in self.ordinal)
+        """Whether the cliques' potentials are not free: tied, restricted to scores, or the same in all waves."""
+        return bool(self.ties) or self.waves is not None or any(not one.is_smooth for one in self.ordinal)
 
     def _refuse_mixed_parts(self) -> None:
         """Raise where scores or levels meet what they cannot be combined with."""

@@ -86,7 +86,7 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 
     if not model.is_restricted:
         return None
-    if not model.ordinal:
+    if not (model.ordinal or model.waves is not None):
         return tie_matrix(model)
     coordinates = coordinates_of(model)
     return csr_array(coordinates.potentials(np.eye(coordinates.size)).T)
@@ -96,7 +96,7 @@ def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
     """Zero-sum coordinates of a model's potentials: those of its cliques, or of what ties leave free."""
     full = Effects.of(model.cardinalities, model.scopes)
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
-    if not (model.ordinal or model.levels):
+    if not (model.ordinal or model.levels or model.waves is not None):
         return full if tied is None else tied
     return _in_parts(model, full if tied is None else tied)
 
@@ -259,18 +259,19 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
             for chosen in product(*(one.items() for one in held)):
                 columns.append(reduce(kron, [csr_array(basis) for _, basis in chosen]))
                 names += [", ".join(dict.fromkeys(name for name, _ in chosen if name))] * columns[-1].shape[1]
-            block = hstack(columns)
+            block = hstack(columns) if columns else csr_array((stop - start, 0))
         blocks.append(csr_array(block))
         kinds += [f"{len(subset)}, {name}" if name else str(len(subset)) for name in names]
         ends.append(ends[-1] + len(names))
     rotation = csr_array(block_diag(blocks)) if blocks else csr_array((0, 0))
     widths = np.diff(ends)
+    kept = np.flatnonzero(widths)  # what interacts with waves has no coordinate
     return TiedEffects(
         full=full,
         groups=tuple((scope,) for scope in full.scopes) if isinstance(effects, Effects) else effects.groups,
         matrix=rotation if isinstance(effects, Effects) else csr_array(effects.matrix @ rotation),
-        subsets=effects.subsets,
-        offsets=tuple(ends),
+        subsets=tuple(effects.subsets[k] for k in kept),
+        offsets=(0, *(ends[k + 1] for k in kept)),
         orders=np.repeat(np.array([len(subset) for subset in effects.subsets], dtype=int), widths),
         kinds=np.array(kinds, dtype=str),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference.evidence import Evidence, Inference, gather, require_inference
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, require_population, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.naive_mle import default_ridge
@@ -169,9 +169,20 @@ class NoiseAwareMAP:
 
     @one_blas_thread()
     def fit(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics]
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
     ) -> NoiseAwareSolution | TransitionSolution:
-        """Estimate the model of a release, or of several releases of one population.
+        """Estimate the model of a release, or of several releases of one population or of several waves.
+
+        Parameters
+        ----------
+        releases
+            Noisy statistics.
+        population
+            ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
+            and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
 
         Returns
         -------
@@ -188,7 +199,7 @@ class NoiseAwareMAP:
             The search is forecast to take longer than a minute, as on a table of a million cells.
         """
         begin = time.perf_counter()
-        evidence = gather(releases)
+        evidence = gather(releases, population=population)
         model = evidence.specification
         if model.shares_transitions:
             return self._transitions(evidence, begin)

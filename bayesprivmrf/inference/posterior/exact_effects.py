@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effect_moves import advance_effects
 from bayesprivmrf.inference.posterior.effect_tape import EffectTape, bag_evidence, bag_forest, effect_tape
@@ -23,6 +25,9 @@ from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 __all__ = ["ExactEffects"]
 
@@ -36,8 +41,18 @@ _STEP = 0.5
 class ExactEffects(LogLinear, RecordSampler):
     """The posterior of a log-linear model over the records themselves; parameters are those of `LogLinear`.
 
-    ``model()`` is the PyMC model of the same posterior with relaxed counts.
+    ``model()`` is the PyMC model of the same posterior with relaxed counts, where what was measured are the
+    statistics that the model's parameters rest on.
     """
+
+    def model(self) -> pm.Model:
+        """A PyMC model with relaxed counts; refused where they would stand for less than was measured."""
+        if not self.preliminary.mode.means.tells_all:
+            raise ModelError(
+                "relaxed counts stand for the sums that a model of shared parameters rests on, and what was measured "
+                "tells more, so that this posterior has no PyMC model; read its draws in `tree`."
+            )
+        return super().model()
 
     @property
     def is_whole(self) -> bool:

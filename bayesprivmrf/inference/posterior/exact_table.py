@@ -133,10 +133,10 @@ class ExactTable(ExactRecords):
 
     def model(self) -> Any:
         """A PyMC model of the same posterior with relaxed counts; counts within bounds have none."""
-        if self.evidence.has_bounds:
+        if self.evidence.has_bounds or self.evidence.is_exact.any():
             raise ModelError(
-                "a model of PyMC relaxes the counts, which those known within bounds do not allow; leave it out, or "
-                "leave out the bounds."
+                "a model of PyMC relaxes the counts, which those known within bounds or without noise do not allow; "
+                "leave it out, or leave out the bounds and the exact numbers."
             )
         return super().model()
 

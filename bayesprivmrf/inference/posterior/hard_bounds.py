@@ -1,4 +1,4 @@
-r"""Sums of cells that must lie within bounds, without noise: which the sampler of tables takes, and where it starts.
+r"""Sums of cells that are known exactly, or within bounds: which the sampler of tables takes, and where it starts.
 
 Moves of one cell, and of records between two cells, must reach every table within the bounds. They do where the
 bounds are of sums of cells, each counted once, that are pairwise nested or disjoint: the tables are then an M♮-convex
@@ -96,7 +96,8 @@ class HardBounds:
             raise ModelError(
                 "counts within bounds, and numbers without noise beside them, must be of cells or of sums of cells "
                 "that are nested or disjoint, each cell counted once, or else the sampler would not reach every "
-                "table; leave out the others, or state the noise before the bounds."
+                "table; leave out the others, state the noise before the bounds, or, without bounds, "
+                "use NoiseAwareMAP."
             )
         return cls(
             members=members, lowest=lowest[order].astype(np.int64), highest=highest[order].astype(np.int64)

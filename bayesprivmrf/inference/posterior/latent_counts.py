@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference.evidence import BOUNDS, Evidence, gather
+from bayesprivmrf.inference.evidence import BOUNDS, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
@@ -123,6 +123,7 @@ class LatentCounts:
         self,
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
+        population: Population = "one",
         rng: int | np.random.Generator | None = None,
         prior: bool = False,
         sampler: Sampler = "nutpie",
@@ -132,12 +133,16 @@ class LatentCounts:
         time_limit: float = 60.0,
         **settings: Any,
     ) -> Posterior:
-        """Sample the posterior of a release, or of several releases of one population.
+        """Sample the posterior of a release, or of several releases of one population or of several waves.
 
         Parameters
         ----------
         releases
             Releases with noise.
+        population
+            ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
+            and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ..., and
+            ``interval([..., "wave"], of="records")`` is of each wave's own people.
         rng
             Seed or generator; equal seeds give equal posteriors, unless `time_limit` ends them at other lengths
             (``stats["steps_between_draws"]``). None draws a seed. ``stats["seed"]`` is the seed
@@ -175,8 +180,8 @@ class LatentCounts:
         begin = time.perf_counter()
         check_settings(sampler, draws, tune, chains, settings)
         positive_finite("time_limit", time_limit)
-        evidence = gather(releases, takes_bounds=True)
-        if not evidence.has_bounds:
+        evidence = gather(releases, takes_bounds=True, population=population)
+        if not evidence.has_bounds and len(evidence.specification.scopes) != 1:
             _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
@@ -246,12 +251,13 @@ class LatentCounts:
         Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
         """
         model = evidence.specification
-        if evidence.has_bounds:
+        is_held = evidence.has_bounds or bool(evidence.is_exact.any())
+        if is_held:
             self._refuse_relaxed(evidence, is_plain)
         if model.shares_transitions:
             return self._transitions(evidence, draws, is_plain=is_plain)
         if model.is_restricted:
-            return self._tied(evidence, draws)
+            return self._tied(evidence, draws, is_plain=is_plain)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
         name = self.formulation
         if name == "auto":
@@ -287,7 +293,7 @@ class LatentCounts:
                 "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
             )
         require_room(evidence, draws, needs_marginals=is_effects)
-        # a public total has no error; tables without noise, which have none either, are refused before
+        # a public total has no error, nor has one that answers without noise tell
         total = evidence.estimated_total if evidence.total_standard_error == 0 else None
         if not is_effects:
             from bayesprivmrf.inference.posterior.exact_records import ExactRecords
@@ -305,7 +311,7 @@ class LatentCounts:
             longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
             may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
             may_be = may_be and (has_one_clique or evidence.queries is None)
-            if name == "exact" or evidence.has_bounds or (may_be and exact.seconds_a_sweep <= longest):
+            if name == "exact" or is_held or (may_be and exact.seconds_a_sweep <= longest):
                 return exact
             return HyperDirichlet(**given, smoothing=float(self.smoothing))
         effects: dict[str, Any] = {
@@ -323,12 +329,15 @@ class LatentCounts:
         return LogLinear(**effects, smoothing=float(self.smoothing))
 
     def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
-        """Raise where counts within bounds would meet relaxed counts, or moves that do not know of them."""
+        """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
+        if evidence.specification.is_restricted or evidence.wave_totals:
+            _refuse_exact(evidence)
         is_relaxed = self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain
         if is_relaxed or len(evidence.specification.scopes) != 1:
             raise ArgumentError(
-                f"counts within bounds are of whole tables; {BOUNDS}, with `formulation`, `smoothing` and the "
-                "sampler's settings left out."
+                f"counts within bounds, or without noise, are of whole tables; {BOUNDS}, with `formulation`, "
+                "`smoothing` and the sampler's settings left out; answers without noise are read by NaiveMLE, CGM "
+                "and NoiseAwareMAP too."
             )
 
     def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
@@ -359,27 +368,39 @@ class LatentCounts:
             total_range=self.total_range,
         )
 
-    def _tied(self, evidence: Evidence, draws: int) -> Formulation:
-        """The log-linear formulation of a model with ties, where what is measured are its statistics."""
+    def _tied(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+        """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
+        from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
-        _refuse_tied(evidence, self.formulation, self.concentration)
+        tells_all = _tells_statistics(evidence, self.formulation, self.concentration)
+        is_exact = self.formulation == "exact" or not tells_all
+        if is_exact and (self.formulation == "log-linear" or self.smoothing > 0 or not is_plain):
+            raise ModelError(
+                "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
+                "these measurements tell more, such as the table of each scope by itself; use the exact "
+                "formulation, with `formulation`, `smoothing` and the sampler's settings left out, or measure the "
+                "sums (queries.pooled, or queries.weighted by the products of scores)."
+                if not tells_all
+                else "the exact formulation has a sampler of its own: leave out `smoothing`, `sampler` and all "
+                "settings but `cores`, or take formulation='log-linear'."
+            )
         require_room(evidence, draws, needs_marginals=True)
-        return LogLinear(
-            evidence=evidence,
-            scale=self.scale,
-            total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
-            total_range=self.total_range,
-            smoothing=float(self.smoothing),
-        )
+        given: dict[str, Any] = {
+            "evidence": evidence,
+            "scale": self.scale,
+            "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
+            "total_range": self.total_range,
+        }
+        return ExactEffects(**given) if is_exact else LogLinear(**given, smoothing=float(self.smoothing))
 
 
-def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | None) -> None:
-    """Raise where a model that shares potentials has no posterior here, and say what has."""
-    if formulation not in ("auto", "log-linear"):
+def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
+    """Whether what is measured of a model that shares parameters are its statistics; refuse what does not fit."""
+    if formulation == "hyper-dirichlet":
         raise ModelError(
-            f"the {formulation} formulation has a prior for each table by itself, and this model ties potentials; "
-            "use formulation='log-linear' or 'auto'."
+            "the hyper-dirichlet formulation has a prior for each table by itself, and this model ties potentials; "
+            "use formulation='log-linear', 'exact' or 'auto'."
         )
     if concentration is not None:
         raise ArgumentError(
@@ -392,18 +413,7 @@ def _refuse_tied(evidence: Evidence, formulation: str, concentration: float | No
             f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
             "NoiseAwareMAP."
         )
-    if not means.tells_all and evidence.specification.ordinal:
-        raise ModelError(
-            "the posterior of a model with scores of ordered states needs measurements of what its parameters rest "
-            "on, each variable's table and the sums of scores, queries.weighted(..., matrix=[products of scores]), "
-            "as the guide shows. These tell more; use NoiseAwareMAP, or declare 'smooth' scores."
-        )
-    if not means.tells_all:
-        raise ModelError(
-            "the posterior of a model with ties needs measurements of what its parameters rest on: sums over the "
-            "tied scopes, queries.pooled([...]), and tables of scopes with a potential of their own. These are of "
-            "single scopes too; use NoiseAwareMAP, or measure the sums."
-        )
+    return means.tells_all
 
 
 def _has_no_records(evidence: Evidence) -> bool:
@@ -412,6 +422,11 @@ def _has_no_records(evidence: Evidence) -> bool:
 
 
 def _refuse_exact(evidence: Evidence) -> None:
+    if evidence.wave_totals and evidence.is_exact.any():
+        raise ArgumentError(
+            "the posterior of waves takes releases with noise whose numbers of records are private, and some answers "
+            "or numbers have none; use NoiseAwareMAP, release under add-or-remove neighbours, or fit each wave apart."
+        )
     names = evidence.specification.domain.variables
     for position, law in enumerate(evidence.noise):
         if not law.variance > 0:
@@ -425,7 +440,8 @@ def _refuse_exact(evidence: Evidence) -> None:
                 )
             raise ArgumentError(
                 f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
-                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
+                "for a prior and an interval, or LatentCounts on a model of one clique over all "
+                "variables; where it tells the number of records alone, pass that as `total=`."
             )
 
 

@@ -200,10 +200,11 @@ class Posterior(Card):
         """
         one_of("of", of, ("population", "records"))
         model = self.specification
-        if of == "records" and model.is_restricted and not model.shares_transitions:
+        is_relaxed = self._formulation.name == "log-linear"
+        if of == "records" and model.is_restricted and is_relaxed:
             raise ModelError(
                 "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
-                "tables; ask of='population'."
+                "tables; ask of='population', or fit LatentCounts(formulation='exact')."
             )
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         names, query = model.positions_of(variables)

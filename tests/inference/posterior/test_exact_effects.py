@@ -20,6 +20,7 @@ from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
@@ -30,6 +31,11 @@ ZEROS = specification(
     {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
     [("a", "b"), ("b", "c"), ("c", "a")],
     [(("a", 1), ("b", 2)), (("b", 0), ("c", 1))],
+)
+TIED = ModelSpecification(  # its tables are measured one by one, which tell more than the sums it rests on
+    domain=specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")]).domain,
+    cliques=(("a",), ("a", "b"), ("b", "c")),
+    ties=((("a", "b"), ("b", "c")),),
 )
 ODD = specification(  # integer names, labels that are not sorted, a variable of one state, one apart
     {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 0: ["b", "a"], 7: ["only"], 5: [2, 0, 1]},
@@ -99,6 +105,7 @@ def summed(formulation, totals, size=30_000, potentials=None):
         pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
         (SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None),
         (ZEROS, Laplace(0.5), 4, None, 1.5),
+        (TIED, Laplace(1.0), 3, (2, 4), 1.0),
         pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
     ],
 )

@@ -1,0 +1,138 @@
+r"""Waves of a survey: releases of different people, of different numbers of them, that share one model.
+
+Wave w holds :math:`N_w` people, drawn from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
+The likelihood is the product over waves,
+
+.. math:: \prod_w \sum_{n_w} p(n_w \mid θ, N_w)\, p(y_w \mid n_w).
+
+**One population with a variable more.** Let w be a variable that every clique holds and that interacts with none:
+:math:`p(w, x) = π_w\, p_θ(x)`. Of :math:`N = \sum_w N_w` records of that model, given how many are of each wave,
+those of a wave are :math:`N_w` draws from :math:`p_θ`, apart from the others': the product above. The tables of the
+cliques :math:`\{w\} ∪ C` are the waves' tables :math:`n_w` side by side, each release a query of them, and θ is
+:math:`B β` without the effects of w beside its own. So every estimator that takes restricted potentials takes waves:
+
+- the naive one matches :math:`\sum_w N_w \tilde μ_w / N` and the waves' shares :math:`N_w / N`, each wave's tables
+  fitted by least squares;
+- CGM has a dual :math:`g_w` of each wave and one M-step, in which the sums of the waves' expected tables are matched;
+- the noise-aware mode has means :math:`N π_w μ(θ)`;
+- the posterior moves records, each of them in one wave.
+
+The shares π are parameters, of a normal prior whose scale is learned, so that given N no :math:`N_w` is preferred. A
+public :math:`N_w` is an answer without noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.joint_model import joint_specification
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.queries import BoundQuery
+from bayesprivmrf.queries.query import Query, one_per_column
+from bayesprivmrf.release import NoisyStatistics
+
+__all__ = ["WAVE", "public_totals", "wave_queries", "wave_specification", "wave_total"]
+
+WAVE = "wave"
+"""Name of the variable; its states are 1, 2, ... in the order of the releases."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfWave(Query):
+    """What one wave was asked, or, of no query, the numbers of records of some waves."""
+
+    query: Query | None
+    waves: tuple[int, ...]
+
+    def _bind(self, model: ModelSpecification) -> BoundQuery:
+        raise NotImplementedError("a wave's query is made on the model of all waves alone")
+
+    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
+        names = tuple(f"{WAVE}={wave}" for wave in self.waves)
+        return names if self.query is None else tuple(f"{names[0]}, {s}" for s in self.query._labels(model))
+
+    def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
+        return None
+
+
+def wave_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
+    """The model of all waves: the union of the releases' variables and cliques, with the wave in every clique.
+
+    Raises
+    ------
+    ArgumentError
+        There is one release alone.
+    ModelError
+        A variable is called "wave", or the releases share potentials or transitions, or are not of one model.
+    """
+    if len(releases) < 2:
+        raise ArgumentError(
+            "`population='waves'` needs two releases or more, one a wave, got one; leave `population` out."
+        )
+    model = joint_specification(releases)
+    if WAVE in model.domain:
+        raise ModelError(f"no variable may be called {WAVE!r} in a fit of waves, whose own it is; rename it.")
+    if model.ties:
+        raise ModelError(
+            "waves share all potentials, and those of this model are tied besides, or its transitions shared; fit "
+            "each wave apart, or declare the network without `tied`."
+        )
+    own = Domain.from_states({WAVE: list(range(1, len(releases) + 1))})
+    return replace(
+        model,
+        domain=Domain(
+            variables=(*own.variables, *model.domain.variables), states=(*own.states, *model.domain.states)
+        ),
+        cliques=tuple((WAVE, *clique) for clique in model.cliques) or ((WAVE,),),
+        waves=WAVE,
+    )
+
+
+def wave_queries(releases: Sequence[NoisyStatistics], model: ModelSpecification) -> tuple[BoundQuery, ...]:
+    """What each release measured, as queries of its own wave's tables; then the public numbers of records."""
+    found = [
+        _of_wave(each.query.bind(release.specification), model, position, len(releases))
+        for position, release in enumerate(releases)
+        for each in release.measurements
+    ]
+    public = [position for position, release in enumerate(releases) if release.total is not None]
+    if public:
+        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[public]
+        query = _OfWave(None, tuple(position + 1 for position in public))
+        found.append(BoundQuery(query=query, model=model, scopes=((WAVE,),), matrix=rows))
+    return tuple(found)
+
+
+def public_totals(releases: Sequence[NoisyStatistics]) -> list[float]:
+    """The public numbers of records, in the order in which `wave_queries` asks for them."""
+    return [float(release.total) for release in releases if release.total is not None]
+
+
+def wave_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
+    """The number of records of all waves, and its standard error."""
+    errors = [release.total_standard_error for release in releases]
+    return sum(release.estimated_total for release in releases), math.hypot(*errors)
+
+
+def _of_wave(bound: BoundQuery, model: ModelSpecification, position: int, count: int) -> BoundQuery:
+    """A query of one wave's tables, as one of the tables of all waves."""
+    from scipy.sparse import csr_array, hstack
+
+    blocks: list[Any] = []
+    for block in bound.blocks:
+        nothing = csr_array(block.shape, dtype=np.int64)
+        blocks += [block if wave == position else nothing for wave in range(count)]
+    return BoundQuery(
+        query=_OfWave(bound.query, (position + 1,)),
+        model=model,
+        scopes=tuple((WAVE, *scope) for scope in bound.scopes),
+        matrix=hstack(blocks, format="csr"),
+        asked_of=bound.model,
+    )
