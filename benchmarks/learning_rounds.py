@@ -39,6 +39,9 @@ type Row = dict[str, object]
 
 
 def read(folder: Path, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
+    if name == "msnbc":
+        counted = pd.read_csv(folder / name / "msnbc17_binary_counts.csv").to_numpy()
+        return np.repeat(counted[:, :-1], counted[:, -1], axis=0), (2,) * (counted.shape[1] - 1)
     domain = json.loads((folder / name / f"{name}-domain.json").read_text())
     frame = pd.read_csv(folder / name / f"{name}.csv")
     return frame[list(domain)].to_numpy(), tuple(domain.values())
@@ -100,7 +103,7 @@ def by_degree(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int, 
         network, pd.DataFrame(codes, columns=names), rng=seed
     )
     seconds = time.perf_counter() - begin
-    drawn = learned.sample(10 * len(codes), rng=seed)[names].to_numpy()
+    drawn = learned.sample(min(10 * len(codes), 2_000_000), rng=seed)[names].to_numpy()
     found = errors(codes, cards, lambda scope: shares(drawn, scope, cards))
     return found | {"seconds": seconds, "status": learned.status.value}
 

@@ -13,6 +13,7 @@ from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds.released import learned_potentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.rounds import (
     ROUND_SHARES,
@@ -73,6 +74,12 @@ class SelectRoundsPlan(LearningPlan):
         known = exact.records if self.is_total_public else None
         run = Rounds(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
+        if not run.measured:
+            message = (
+                "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
+                "fewer variables or states."
+            )
+            warn_without_raising(message, stacklevel=5)
         return learned_potentials(
             self.specification.domain,
             run.merging,

@@ -327,6 +327,7 @@ def _mechanisms(network: Any) -> list[Target]:
             "target": "l1", **shared}, variables),
         (m.PrivateLogisticRegression, {"rho": 1.0, "radius": 1.0, "target": "a", "steps": 2, **shared}, variables),
         (m.SelectMeasure, {"rho": 1.0, "degree": 1, "measure": "moments", **shared}, variables),
+        (m.SelectMeasure, {"rho": 1.0, "workload": [("a", "b")], "maximum_cells": 1000, **shared}, variables),
         (m.ParityQueries, {"rho": 1.0, "order": 2, "method": "gaussian", "rounds": None, **shared}, variables),
         (m.DPSGD, {
             "epsilon": 1.0, "delta": 1e-5, "steps": 3, "sampling_rate": 0.5, "clip": 1.0, "learning_rate": 0.1,

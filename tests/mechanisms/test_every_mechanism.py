@@ -28,7 +28,7 @@ SETTINGS = {
     "ParityQueries": {"rho": 1.0, "order": 2},
     "PrivateFrankWolfe": {"rho": 1.0, "width": 1.0},
     "PrivateLogisticRegression": {"rho": 1.0, "radius": 2.0, "target": "a"},
-    "SelectMeasure": {"rho": 1.0, "degree": 1},
+    "SelectMeasure": {"rho": 1.0},
 }
 EVERY = pytest.mark.parametrize("name", SETTINGS)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

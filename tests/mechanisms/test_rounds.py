@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds.merging import Merging
@@ -275,7 +275,8 @@ def test_states_beyond_what_a_fit_bears_are_merged_even_if_they_are_not_rare():
 
 @pytest.mark.parametrize("records", [0, 1, 10])
 def test_hardly_any_records_give_a_release_with_a_true_status(records):
-    release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(records), rng=1)
+    with pytest.warns(NoiseWarning, match="no table"):
+        release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(records), rng=1)
     assert release.status == "converged"
     assert np.isfinite(release.tables.flat).all()
     assert release.total < 200
