@@ -181,7 +181,7 @@ class LatentCounts:
         check_settings(sampler, draws, tune, chains, settings)
         positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
-        if not evidence.has_bounds and len(evidence.specification.scopes) != 1:
+        if not evidence.has_bounds and (len(evidence.specification.scopes) != 1 or evidence.is_exact.all()):
             _refuse_exact(evidence)
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
