@@ -152,7 +152,7 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
     if workload is None:
         return None
     example = "write [('age', 'smokes'), ...]"
-    if isinstance(workload, str | bytes) or not isinstance(workload, Iterable):
+    if isinstance(workload, str | bytes) or hasattr(workload, "shape") or not isinstance(workload, Iterable):
         raise ArgumentError(
             f"`workload` must be a list of tables, got a {type(workload).__name__}; {example}."
         )
