@@ -43,7 +43,7 @@ from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["TableState", "TableTape", "advance_table", "log_within", "rounds_of"]
+__all__ = ["TableState", "TableTape", "advance_table", "log_within", "move_between", "rounds_of"]
 
 _SWEEPS_BETWEEN_SHAPES = 4
 _FORBIDDEN = -1e9
@@ -232,35 +232,32 @@ def _part(i, j, state, tape, rng):
 
 
 @njit(nogil=True)
-def _move_between(tries, state, tape, rng):
-    """Records go from occupied cells to others."""
+def move_between(turn, state, tape, rng):
+    """Records go from an occupied cell to another, in the way that the turn says; four of eight share a number."""
     counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
     widths, absolute = tape.widths, tape.absolute
-    for turn in range(tries):
-        occupied, way = state.sizes[0], min(turn % 4, 2)
-        if not occupied:
-            return
-        i = state.occupied[int(rng.random() * occupied)]
-        j = _partner(i, way, state, tape, rng)
-        if turn % 8 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
-            _part(i, j, state, tape, rng)
-            continue
-        by = _size(tape.scales, rng)
-        if i == j or by > counts[i] or (way == 1 and by == counts[i]):
-            continue
-        ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
-        ratio += _log_noise(
-            i, -by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
-        )
-        _add(i, -by, state, tape)
-        ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
-        _add(j, by, state, tape)
-        ratio += math.log(occupied / state.sizes[0])
-        if way == 2:
-            ratio += math.log(tape.weights[starts[i + 1] - 1] / tape.weights[starts[j + 1] - 1])
-        if not math.log(rng.random()) < ratio:
-            _add(j, -by, state, tape)
-            _add(i, by, state, tape)
+    occupied, way = state.sizes[0], min(turn % 4, 2)
+    if not occupied:
+        return
+    i = state.occupied[int(rng.random() * occupied)]
+    j = _partner(i, way, state, tape, rng)
+    if turn % 8 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
+        _part(i, j, state, tape, rng)
+        return
+    by = _size(tape.scales, rng)
+    if i == j or by > counts[i] or (way == 1 and by == counts[i]):
+        return
+    ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
+    ratio += _log_noise(i, -by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
+    _add(i, -by, state, tape)
+    ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
+    _add(j, by, state, tape)
+    ratio += math.log(occupied / state.sizes[0])
+    if way == 2:
+        ratio += math.log(tape.weights[starts[i + 1] - 1] / tape.weights[starts[j + 1] - 1])
+    if not math.log(rng.random()) < ratio:
+        _add(j, -by, state, tape)
+        _add(i, by, state, tape)
 
 
 @njit(nogil=True)
@@ -293,7 +290,8 @@ def _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, o
             if not is_fixed:
                 whole = state.shapes.sum()
                 total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
-            _move_between(2 * counts.shape[1], state, tape, rng)
+            for turn in range(2 * counts.shape[1]):
+                move_between(turn, state, tape, rng)
             if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
                 move_shapes(position, state, tape, prior, rng)
         _draw_row(rows[draw], state, rng)
