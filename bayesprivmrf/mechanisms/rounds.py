@@ -31,93 +31,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.rounds.candidates import Size, candidates
+from bayesprivmrf.learning.rounds.candidates import Size
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
 from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.learning.rounds.released import MeasuredTable
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.rounds_plan import (
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    STEPS,
+    RoundsPlan,
+    Spending,
+    allowance,
+    counting_law,
+    numbers_of_tables,
+    singles_law,
+    tables_law,
+)
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
+from bayesprivmrf.privacy import DiscreteGaussian, selection_scale
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
-__all__ = ["Rounds", "RoundsPlan", "expected_counts", "misfit", "require_noise", "singles_law"]
+__all__ = ["Rounds", "expected_counts", "misfit"]
 
-SINGLES_SHARE = 0.08
-"""Share of the budget for single variables."""
-
-ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
-"""Share of each round in what the budget has after the single variables; the last spends what is left."""
-
-COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
-"""Shares of a round for how many tables stand out, and which; the rest is for measuring them."""
-
-NOISE_WEIGHT = 0.5
-"""How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 1000  # of the fit after a round, and of the last one
-
-STEPS = 64
-"""M: a misfit's steps for one record."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundsPlan:
-    """What is public before the first answer.
-
-    Parameters
-    ----------
-    declared
-        Number of declared states of each variable.
-    rho
-        Budget of everything, nats.
-    adjacency
-        The neighbouring relation.
-    inside
-        Declared cliques in which tables must lie; ``None`` for any.
-    workload
-        The tables that may be measured; ``None`` for pairs and triples.
-    maximum_cells, memory
-        Size that the model is kept in.
-    """
-
-    declared: tuple[int, ...]
-    rho: float
-    adjacency: Adjacency
-    inside: tuple[Scope, ...] | None
-    workload: tuple[Scope, ...] | None
-    maximum_cells: int
-    memory: int
-
-    @property
-    def largest_change(self) -> float:
-        """Range of the changes of scores, steps: they may rise and fall."""
-        return 2.0 * self.moved * STEPS
-
-    @property
-    def free(self) -> list[int]:
-        """Variables of several states, whose tables tell anything; the first, where there is none."""
-        return [v for v, k in enumerate(self.declared) if k > 1] or [0]
-
-    @property
-    def could_couple(self) -> bool:
-        """Whether any table of two variables may be measured."""
-        return bool(self.candidates(self.declared, ()))
-
-    def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
-        """Return the tables that may be measured next to those in a model."""
-        if self.workload is None:
-            return candidates(cardinalities, self.maximum_cells, self.inside, model)
-        found = [tuple(v for v in scope if cardinalities[v] > 1) for scope in self.workload]
-        return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
-
-    @property
-    def moved(self) -> int:
-        """How many cells of a table a neighbour moves by one: D in records."""
-        return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
 
 
 @dataclass(slots=True)
@@ -181,12 +121,9 @@ class Rounds:
         scopes = self._eligible()
         if not scopes:
             return
-        expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
-        misfits = np.array(
-            [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)], dtype=np.int64
-        )
+        misfits = self._misfits(scopes)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
-        spent = _Spending.of(rho)
+        spent = Spending.of(rho)
         number = self._how_many(misfits, cells, spent)
         if number == 0 and not is_last:
             return
@@ -218,19 +155,19 @@ class Rounds:
             self._kept[scope] = table.astype(np.int64)
         return self._kept[scope]
 
-    def _how_many(self, misfits: IntArray, cells: IntArray, spent: _Spending) -> int:
+    def _how_many(self, misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""
-        numbers = _numbers(len(misfits))
-        allowance = [_allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
-        exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowance, strict=True)]
-        law = _counting_law(self.plan, spent.counting, len(numbers))
+        numbers = numbers_of_tables(len(misfits))
+        allowances = [allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
+        exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowances, strict=True)]
+        law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
         standing = [k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0]
         return max(standing, default=0)
 
     def _choose(
-        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: _Spending
+        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
@@ -238,7 +175,7 @@ class Rounds:
         everything = _without_subsets(scopes)
         if number >= len(everything) and self.size.bears([*model, *everything]):
             return everything
-        scores = misfits - _allowance(cells, self._law(spent.measuring, number), 1.0)
+        scores = misfits - allowance(cells, self._law(spent.measuring, number), 1.0)
         scale = selection_scale(self.plan.largest_change, spent.choosing / number)
         eligible = np.ones(len(scopes), dtype=bool)
         for _ in range(number):
@@ -269,70 +206,7 @@ class Rounds:
             self.fit = found
 
     def _law(self, rho: float, tables: int) -> DiscreteGaussian:
-        return _tables_law(self.plan, rho, tables)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spending:
-    """A round's budget, nats, in its three parts."""
-
-    counting: float
-    choosing: float
-    measuring: float
-
-    @classmethod
-    def of(cls, rho: float) -> _Spending:
-        """Share a round's budget."""
-        counting, choosing = COUNTING_SHARE * rho, CHOICE_SHARE * rho
-        return cls(
-            counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
-        )
-
-
-def require_noise(plan: RoundsPlan) -> None:
-    """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
-
-    Raises
-    ------
-    ArgumentError
-        The budget is too small or too large. No later step fails for it, for no round has a smaller share, or more
-        tables, than these.
-    """
-    least = _Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
-    free = len(plan.free)
-    most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
-    try:
-        laws = [
-            singles_law(plan),
-            _tables_law(plan, least.measuring, most),
-            _counting_law(plan, least.counting, len(_numbers(most))),
-            _tables_law(plan, plan.rho, 1),
-        ]
-        selection_scale(plan.largest_change, least.choosing / most)
-        selection_scale(plan.largest_change, plan.rho)
-    except ArgumentError:
-        laws = []
-    if not laws or not min(law.variance for law in laws) > 0:
-        raise ArgumentError(
-            f"`rho` must leave every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
-        )
-
-
-def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
-    """Return the law of the noise on tables of single variables."""
-    return _tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
-
-
-def _counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
-    sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
-    (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
-    return law
-
-
-def _tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
-    sensitivity = math.nextafter(math.sqrt(tables * plan.moved), math.inf)
-    (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
-    return law
+        return tables_law(self.plan, rho, tables)
 
 
 def expected_counts(table: FloatArray, total: float) -> IntArray:
@@ -343,20 +217,6 @@ def expected_counts(table: FloatArray, total: float) -> IntArray:
 def misfit(counts: IntArray, expected: IntArray) -> int:
     """Return the L1 distance between counts and a model's mean counts, steps of 1/M record; see the module."""
     return int(np.abs(STEPS * counts - expected).sum())
-
-
-def _allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
-    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record."""
-    error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
-    return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
-
-
-def _numbers(most: int) -> list[int]:
-    """Return the numbers of tables that a round may have: about doubling, up to all."""
-    found = [1]
-    while found[-1] * 3 // 2 + 1 < most:
-        found.append(found[-1] * 3 // 2 + 1)
-    return sorted({*found, most})
 
 
 def _without_subsets(scopes: Sequence[Scope]) -> list[Scope]:

@@ -15,12 +15,13 @@ from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.rounds import (
+from bayesprivmrf.mechanisms.rounds import Rounds
+from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
-    Rounds,
     RoundsPlan,
     require_noise,
+    round_draws,
     singles_law,
 )
 from bayesprivmrf.model import ModelSpecification
@@ -65,7 +66,8 @@ class SelectRoundsPlan(LearningPlan):
         for number, share in enumerate(ROUND_SHARES, start=1):
             rho = min(share * (plan.rho - alone), left)
             rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
-            found.append(Outlay(step=f"round {number}: how many tables, which, and these", rho=rho))
+            step = f"round {number}: how many tables, which, and these"
+            found.append(Outlay(step=step, rho=rho, draws=round_draws(plan, rho)))
         return found
 
     def release(self, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> LearnedPotentials:

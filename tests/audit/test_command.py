@@ -120,6 +120,7 @@ def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys
 @pytest.mark.parametrize(
     "given",
     [
+        ["select-measure", "--rho", "1"],
         ["select-measure", "--rho", "1", "--set", "degree=0.5"],
         ["frank-wolfe", "--rho", "1", "--set", "width=1"],
         ["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "order=3", "--set", "target=linf"],

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds.merging import Merging
-from bayesprivmrf.mechanisms import SelectMeasure, base, rounds
+from bayesprivmrf.mechanisms import SelectMeasure, base, rounds, rounds_plan
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, selection_rho
 
@@ -56,10 +57,10 @@ def test_no_neighbour_moves_a_misfit_or_an_order_statistic_by_more_than_is_paid_
     shape, rng = (2, 3, 2), np.random.default_rng(3)
     scopes = [(0, 1), (0, 2), (1, 2), (0, 1, 2)]
     cells = list(itertools.product(*map(range, shape)))
-    moved = rounds.RoundsPlan(
+    moved = rounds_plan.RoundsPlan(
         declared=shape, rho=1.0, adjacency=Adjacency(adjacency), inside=None, workload=None,
         maximum_cells=100, memory=10**6,
-    ).moved * rounds.STEPS  # fmt: skip
+    ).moved * rounds_plan.STEPS  # fmt: skip
     largest = 0
     for _ in range(6):
         models = [rng.dirichlet(np.full(k, 0.5)) for k in (6, 4, 6, 12)]
@@ -158,7 +159,7 @@ def test_a_release_replayed_on_neighbours_is_the_same_file_and_costs_no_more_tha
 def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adjacency):
     codes = frame(300)[["a", "b", "c"]].to_numpy()
     for seed, rho in enumerate((1e-4, 0.3, 7.7)):
-        plan = rounds.RoundsPlan(
+        plan = rounds_plan.RoundsPlan(
             declared=(3, 3, 2), rho=rho, adjacency=Adjacency(adjacency), inside=None, workload=None,
             maximum_cells=1000, memory=10**8,
         )  # fmt: skip
@@ -168,6 +169,21 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
         run.run()
         assert run.filter.spent <= Fraction(rho)
         assert run.filter.spent > 0.9 * rho or max(run.merging.cardinalities) == 1  # nothing but rare states
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [
+        ("discrete_gaussian_laws", lambda real: lambda shares, rho, moved: real(shares, rho, 0.9 * moved)),
+        ("selection_scale", lambda real: lambda moved, rho: 0.9 * real(moved, rho)),
+    ],
+)
+def test_an_audit_refutes_rounds_with_too_little_noise(name, twin, monkeypatch, capsys):
+    given = ["audit", "select-measure", "--rho", "1", "--runs", "500"]
+    assert main(given) == 0
+    monkeypatch.setattr(rounds_plan, name, twin(getattr(rounds_plan, name)))
+    assert main(given) == 3
+    assert "round 1" in capsys.readouterr().out
 
 
 # what is released

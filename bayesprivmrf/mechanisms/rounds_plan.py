@@ -1,0 +1,197 @@
+"""What is public of adaptive rounds before the first answer: shares of the budget, sensitivities and noise laws.
+
+`bayesprivmrf.mechanisms.rounds` has the steps, and what each of them may be moved by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.rounds.candidates import candidates
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
+
+__all__ = [
+    "ROUND_SHARES",
+    "SINGLES_SHARE",
+    "STEPS",
+    "RoundsPlan",
+    "Spending",
+    "allowance",
+    "counting_law",
+    "numbers_of_tables",
+    "require_noise",
+    "round_draws",
+    "singles_law",
+    "tables_law",
+]
+
+SINGLES_SHARE = 0.08
+"""Share of the budget for single variables."""
+
+ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
+"""Share of each round in what the budget has after the single variables; the last spends what is left."""
+
+COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
+"""Shares of a round for how many tables stand out, and which; the rest is for measuring them."""
+
+NOISE_WEIGHT = 0.5
+"""How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
+
+STEPS = 64
+"""M: a misfit's steps for one record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsPlan:
+    """What is public before the first answer.
+
+    Parameters
+    ----------
+    declared
+        Number of declared states of each variable.
+    rho
+        Budget of everything, nats.
+    adjacency
+        The neighbouring relation.
+    inside
+        Declared cliques in which tables must lie; ``None`` for any.
+    workload
+        The tables that may be measured; ``None`` for pairs and triples.
+    maximum_cells, memory
+        Size that the model is kept in.
+    """
+
+    declared: tuple[int, ...]
+    rho: float
+    adjacency: Adjacency
+    inside: tuple[Scope, ...] | None
+    workload: tuple[Scope, ...] | None
+    maximum_cells: int
+    memory: int
+
+    @property
+    def largest_change(self) -> float:
+        """Range of the changes of scores, steps: they may rise and fall."""
+        return 2.0 * self.moved * STEPS
+
+    @property
+    def free(self) -> list[int]:
+        """Variables of several states, whose tables tell anything; the first, where there is none."""
+        return [v for v, k in enumerate(self.declared) if k > 1] or [0]
+
+    @property
+    def could_couple(self) -> bool:
+        """Whether any table of two variables may be measured."""
+        return bool(self.candidates(self.declared, ()))
+
+    def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
+        """Return the tables that may be measured next to those in a model."""
+        if self.workload is None:
+            return candidates(cardinalities, self.maximum_cells, self.inside, model)
+        found = [tuple(v for v in scope if cardinalities[v] > 1) for scope in self.workload]
+        return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
+
+    @property
+    def moved(self) -> int:
+        """How many cells of a table a neighbour moves by one: D in records."""
+        return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """A round's budget, nats, in its three parts."""
+
+    counting: float
+    choosing: float
+    measuring: float
+
+    @classmethod
+    def of(cls, rho: float) -> Spending:
+        """Share a round's budget."""
+        counting, choosing = COUNTING_SHARE * rho, CHOICE_SHARE * rho
+        return cls(
+            counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
+        )
+
+
+def round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
+    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
+    spent, most = Spending.of(rho), len(plan.candidates(plan.declared, ()))
+    numbers = len(numbers_of_tables(most))
+    scale = selection_scale(plan.largest_change, spent.choosing / most)
+    return (
+        Sums(law=counting_law(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
+        Choices(scale=scale, score_range=plan.largest_change, copies=most),
+        Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
+    )
+
+
+def require_noise(plan: RoundsPlan) -> None:
+    """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
+
+    Raises
+    ------
+    ArgumentError
+        The budget is too small or too large. No later step fails for it, for no round has a smaller share, or more
+        tables, than these.
+    """
+    least = Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
+    free = len(plan.free)
+    most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
+    try:
+        laws = [
+            singles_law(plan),
+            tables_law(plan, least.measuring, most),
+            counting_law(plan, least.counting, len(numbers_of_tables(most))),
+            tables_law(plan, plan.rho, 1),
+        ]
+        selection_scale(plan.largest_change, least.choosing / most)
+        selection_scale(plan.largest_change, plan.rho)
+    except ArgumentError:
+        laws = []
+    if not laws or not min(law.variance for law in laws) > 0:
+        raise ArgumentError(
+            f"`rho` must leave every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
+        )
+
+
+def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
+    """Return the law of the noise on tables of single variables."""
+    return tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
+
+
+def counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
+    """Return the law of the noise on so many order statistics of misfits, steps."""
+    sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
+    (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
+    return law
+
+
+def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
+    """Return the law of the noise on the cells of so many tables, records."""
+    sensitivity = math.nextafter(math.sqrt(tables * plan.moved), math.inf)
+    (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
+    return law
+
+
+def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
+    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record."""
+    error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
+    return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
+
+
+def numbers_of_tables(most: int) -> list[int]:
+    """Return the numbers of tables that a round may have: about doubling, up to all."""
+    found = [1]
+    while found[-1] * 3 // 2 + 1 < most:
+        found.append(found[-1] * 3 // 2 + 1)
+    return sorted({*found, most})
