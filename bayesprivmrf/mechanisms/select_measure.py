@@ -41,6 +41,7 @@ from bayesprivmrf.mechanisms.select_rounds import (
     MAXIMUM_CELLS,
     SelectRoundsPlan,
     checked_workload,
+    no_pair,
     rounds_plan,
 )
 from bayesprivmrf.model import ModelSpecification
@@ -182,10 +183,7 @@ class SelectMeasure(
         form: Measure = self.measure or ("moments" if is_binary else "tables")
         candidates = eligible_pairs(specification)
         if not len(candidates):
-            raise ModelError(
-                "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
-                "where cliques are declared, got none; declare more."
-            )
+            raise no_pair()
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         return SelectMeasurePlan(

@@ -33,7 +33,7 @@ from bayesprivmrf.planning import Outlay
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 
-__all__ = ["MAXIMUM_CELLS", "SelectRoundsPlan", "checked_workload", "rounds_plan"]
+__all__ = ["MAXIMUM_CELLS", "SelectRoundsPlan", "checked_workload", "no_pair", "rounds_plan"]
 
 MAXIMUM_CELLS = 1 << 17
 """Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
@@ -134,10 +134,7 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         memory=_MEMORY,
     )
     if not rounds.could_couple:
-        raise ModelError(
-            "`network` must have a pair of variables to couple, each of two states or more, inside one clique "
-            "where cliques are declared, got none; declare more."
-        )
+        raise no_pair()
     require_noise(rounds)
     return SelectRoundsPlan(
         specification=model,
@@ -146,6 +143,14 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         missing=plan.missing,
         other=plan.other,
         rounds=rounds,
+    )
+
+
+def no_pair() -> ModelError:
+    """Return the error of a model in which nothing can be coupled."""
+    return ModelError(
+        "`network` must have a pair of variables to couple, each of two states or more, inside one clique where "
+        "cliques are declared, got none; declare more."
     )
 
 
