@@ -55,7 +55,7 @@ def release_of(model, records, law, seed, *, total=True):
     return noisy_release(model, counts, law, rng, total=records if total else None)
 
 
-def summed(formulation, totals, size=30_000):
+def summed(formulation, totals, size=30_000, potentials=None):
     """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
     evidence, model = formulation.evidence, formulation.evidence.specification
     prior = formulation.prior_draws(size, np.random.default_rng(9))
@@ -63,7 +63,10 @@ def summed(formulation, totals, size=30_000):
     unit = np.array([tables_of(model, row) for row in np.eye(states)])
     supported = np.ones(model.size, bool) if evidence.supported is None else evidence.supported
     possible = [row[~supported].sum() == 0 for row in unit]
-    flat = Effects.of(model.cardinalities, model.scopes).potentials(prior.effects[0])
+    if potentials is None:
+        flat = Effects.of(model.cardinalities, model.scopes).potentials(prior.effects[0])
+    else:
+        flat = potentials(prior)
     log_p = np.where(possible, flat @ unit.T, -np.inf)
     log_p -= np.logaddexp.reduce(log_p, axis=1)[:, np.newaxis]
     log_p = log_p[:, possible]
