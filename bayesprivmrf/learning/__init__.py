@@ -12,6 +12,7 @@ from bayesprivmrf.learning.models.potentials import LearnedPotentials, Trials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
+from bayesprivmrf.learning.structure.released import ReleasedGraph
 
 __all__ = [
     "LearnedIsing",
@@ -20,6 +21,7 @@ __all__ = [
     "LearnedPairwise",
     "LearnedPotentials",
     "LearnedRegression",
+    "ReleasedGraph",
     "ReleasedParities",
     "SimulatedIndicators",
     "Trials",

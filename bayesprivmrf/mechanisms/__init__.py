@@ -17,6 +17,7 @@ from bayesprivmrf.mechanisms.parity_queries import ParityQueries
 from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure
+from bayesprivmrf.mechanisms.stable_structure import StableStructure
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PrivateFrankWolfe",
     "PrivateLogisticRegression",
     "SelectMeasure",
+    "StableStructure",
     "Stamp",
     "StatisticsMechanism",
     "available_mechanisms",

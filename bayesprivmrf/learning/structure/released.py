@@ -1,0 +1,99 @@
+"""A released graph, or the refusal to release one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, domain_content, positions, restored_domain
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["ReleasedGraph"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ReleasedGraph(Released):
+    """The spanning tree of largest dependence among the declared variables, or no graph.
+
+    A refusal is a private result like any other: the budget is spent.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    pairs
+        Positions of the variables that an edge joins; ``None`` where no graph is released.
+    guarantee
+        What is promised.
+    provenance
+        How the release was made.
+    """
+
+    domain: Domain
+    pairs: tuple[tuple[int, int], ...] | None
+    guarantee: PrivacyGuarantee
+    provenance: Provenance
+
+    kind = "released-graph"
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether no graph is released, because the records do not make it stable enough."""
+        return self.pairs is None
+
+    @property
+    def edges(self) -> tuple[tuple[Any, Any], ...]:
+        """Pairs of variables that an edge joins.
+
+        Raises
+        ------
+        ModelError
+            No graph was released.
+        """
+        if self.pairs is None:
+            raise ModelError(
+                "a graph must have been released, got a refusal; take more records or a larger budget, or declare "
+                "fewer variables."
+            )
+        names = self.domain.variables
+        return tuple((names[i], names[j]) for i, j in self.pairs)
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The declaration with an edge's pair as a clique, ready for another release."""
+        return ModelSpecification(domain=self.domain, cliques=self.edges)
+
+    @property
+    def network(self) -> DiscreteMarkovNetwork:
+        """The same as a pgmpy network of unit factors."""
+        return self.specification.to_pgmpy()
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("mechanism", self.provenance.mechanism),
+            ("variables", f"{len(self.domain.variables)}"),
+            ("edges", "no graph: not stable enough" if self.pairs is None else f"{len(self.pairs)}, a tree"),
+            ("privacy", self.privacy_statement()),
+        ]
+
+    def _content(self) -> dict[str, Any]:
+        pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]
+        return {"pairs": pairs, **domain_content(self.domain)}
+
+    @classmethod
+    def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
+        domain = restored_domain(content)
+        size = len(domain.variables)
+        pairs = None
+        if content["pairs"] is not None:
+            read = [positions(pair, size) for pair in content.items("pairs")]
+            pairs = tuple((i, j) for i, j in read)
+        return cls(domain=domain, pairs=pairs, **stamp)

@@ -1,0 +1,136 @@
+"""The graph under approximate privacy: the distance over all neighbours, the threshold, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning.structure.spanning_tree import (
+    gap_range,
+    release_threshold,
+    scaled_scores,
+    tree_and_distance,
+)
+from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.noise import DiscreteLaplace
+from bayesprivmrf.privacy import Adjacency
+
+CARDS = (2, 3, 2)
+CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
+
+
+def scores_of(counts):
+    held = counts > 0
+    return scaled_scores(CELLS[held], counts[held], CARDS)
+
+
+def neighbours(counts, adjacency):
+    size = len(counts)
+    one = np.eye(size, dtype=np.int64)
+    for a in np.flatnonzero(counts) if adjacency is Adjacency.REPLACE_ONE else ():
+        yield from (counts - one[a] + one[b] for b in range(size))
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        yield from (counts + one[b] for b in range(size))
+        yield from (counts - one[a] for a in np.flatnonzero(counts))
+
+
+def test_scores_are_the_distance_of_tables_from_independence():
+    counts = np.random.default_rng(1).integers(0, 9, len(CELLS))
+    n, found = counts.sum(), scores_of(counts)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        joint = np.zeros((CARDS[i], CARDS[j]), dtype=np.int64)
+        np.add.at(joint, (CELLS[:, i], CELLS[:, j]), counts)
+        direct = np.abs(n * joint - np.outer(joint.sum(1), joint.sum(0))).sum()
+        assert found[i, j] == found[j, i] == direct
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_one_neighbour_moves_the_distance_by_one_and_changes_a_tree_only_at_one(adjacency):
+    rng = np.random.default_rng(2)
+    moved = gap_range(adjacency)
+    changed = 0
+    for round_ in range(20):
+        counts = rng.integers(0, (2, 4, 60)[round_ % 3], len(CELLS)) * (rng.random(len(CELLS)) < 0.5)
+        own = scores_of(counts)
+        tree, distance = tree_and_distance(own, counts.sum() * moved)
+        for other in neighbours(counts, adjacency):
+            theirs = scores_of(other)
+            if counts.sum() and other.sum():
+                shift = np.abs(own / counts.sum() - theirs / other.sum())
+                assert shift.max() <= moved / 2 + 1e-9
+            tree_, distance_ = tree_and_distance(theirs, other.sum() * moved)
+            if tree == tree_:
+                assert abs(distance - distance_) <= 1
+            else:
+                changed += 1
+                assert max(distance, distance_) <= 1
+    assert changed > 10
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.01, 0.4])
+def test_the_threshold_is_the_least_whose_tail_is_at_most_delta(epsilon, delta):
+    law = DiscreteLaplace(1 / epsilon)
+    threshold = release_threshold(law, delta)
+    far = threshold + math.ceil(60 / epsilon)
+    tail = float(np.exp(law.log_density(np.arange(threshold, far))).sum())
+    assert tail <= delta
+    assert threshold == 1 or tail + float(np.exp(law.log_density(threshold - 1))) > delta
+
+
+def test_a_chain_is_recovered_saved_and_ready_for_another_release(tmp_path):
+    rng = np.random.default_rng(3)
+    chain = [rng.integers(0, 3, 5000)]
+    for _ in range(4):
+        chain.append(np.where(rng.random(5000) < 0.6, chain[-1], rng.integers(0, 3, 5000)))
+    data = pd.DataFrame(np.column_stack(chain), columns=list("abcde"))
+    model = bpm.declare(states={v: [0, 1, 2] for v in "abcde"})
+    graph = StableStructure(epsilon=1.0, delta=1e-6).release(model, data, rng=1)
+    assert graph.edges == (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))
+    assert set(map(frozenset, graph.network.edges())) == set(map(frozenset, graph.edges))
+    graph.save(tmp_path / "graph.release")
+    assert bpm.load_release(tmp_path / "graph.release").edges == graph.edges
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2000])
+def test_unstable_data_are_refused_by_a_release_that_can_be_saved(rows, tmp_path):
+    column = np.arange(rows) % 2
+    data = pd.DataFrame(
+        {"a": column, "copy": column, "c": (column + np.arange(rows) // 3) % 2, "flat": 0 * column}
+    )
+    model = bpm.declare(states={v: [0, 1] for v in data})
+    graph = StableStructure(epsilon=1.0, delta=1e-6).release(model, data, rng=1)
+    assert graph.is_refusal
+    with pytest.raises(ModelError, match="refusal"):
+        _ = graph.network
+    graph.save(tmp_path / "graph.release")
+    assert bpm.load_release(tmp_path / "graph.release").is_refusal
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "blocks"}],
+)
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ArgumentError, match=f"`{next(iter(settings))}`"):
+        StableStructure(**({"epsilon": 1.0, "delta": 1e-6} | settings))
+
+
+def test_two_variables_have_one_distance_whatever_the_records():
+    found = {tree_and_distance(np.full((2, 2), n * n, dtype=np.int64), n * 8) for n in (0, 1, 50)}
+    assert len(found) == 1
+
+
+def test_a_graph_one_record_from_another_is_let_out_as_seldom_as_delta_says():
+    column = np.arange(60) % 2
+    data = pd.DataFrame({"a": column, "copy": column, "c": (column + (np.arange(60) % 5 == 0)) % 2})
+    model = bpm.declare(states={v: [0, 1] for v in data})
+    mechanism = StableStructure(epsilon=1.0, delta=0.05)
+    out = sum(not mechanism.release(model, data, rng=seed).is_refusal for seed in range(400))
+    assert out <= 42  # twice the mean of 20 and more: a chance of about 1e-5 at delta
