@@ -139,6 +139,12 @@ _ENTRIES = {
   volume = {31},
   year = {2018},
 }""",
+    "propose": """@inproceedings{dwork2009differential,
+  title = {Differential Privacy and Robust Statistics},
+  author = {Dwork, Cynthia and Lei, Jing},
+  booktitle = {Symposium on Theory of Computing},
+  year = {2009},
+}""",
     "pymc": """@article{abrilpla2023pymc,
   title = {{PyMC}: A Modern, and Comprehensive Probabilistic Programming Framework in {Python}},
   author = {Abril-Pla, Oriol and Andreani, Virgile and Carroll, Colin and Dong, Larry and Fonnesbeck, Christopher J.
@@ -159,6 +165,7 @@ _RAN = {
     "PrivateFrankWolfe": ("zcdp", "learning", "lasso", "range"),
     "PrivateLogisticRegression": ("zcdp", "learning", "lasso", "range"),
     "ParityQueries": ("opendp", "gaussian", "zcdp", "learning"),
+    "StableStructure": ("opendp", "geometric", "propose"),
     "DPSGD": ("opendp", "gaussian", "dpsgd", "accountant"),
     "DPSGDSearch": ("opendp", "gaussian", "dpsgd", "accountant"),
 }
