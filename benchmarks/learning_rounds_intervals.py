@@ -4,7 +4,7 @@
 
 FOLDER is that of benchmarks/learning_rounds.py. Truths: shares of NLTCS, Adult and MSNBC's indicators, from which
 records are drawn with replacement, as many as there are, at most 50,000; and three simulated populations of 200,000,
-in which each variable is drawn given up to four before it: ten of three states that are densely coupled, fourteen of 2 to
+in which each variable is drawn given up to four before it: ten of three states, densely coupled, fourteen of 2 to
 8 states with few couplings, and twelve, some of twenty states, most of them rare. Add-or-remove-one neighbours,
 fresh seeds. Counted are cells of all, or 150 random, tables of two and of three variables whose truth is above .001;
 the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv.
