@@ -40,6 +40,34 @@ def test_a_table_has_an_interval_a_cell_in_the_order_asked(learned):
     assert learned.solution.interval("one")[["lower", "upper"]].to_numpy() == pytest.approx(1)
 
 
+def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
+    """A column of 40 states, most of them merged: the model's potentials, taken as they are, say the same."""
+    rng = np.random.default_rng(5)
+    job = np.where(rng.random(4000) < 0.95, rng.integers(0, 4, 4000), rng.integers(0, 40, 4000))
+    data = pd.DataFrame({"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)})
+    data["old"] = (rng.random(4000) < 0.3 + 0.4 * data["sick"]).astype(int)
+    network = bpm.declare(states={"job": list(range(40)), "sick": [0, 1], "old": [0, 1]})
+    learned = SelectMeasure(rho=0.05).release(network, data, rng=2)
+    assert learned.details["merged_states"] > 10
+    found, plain = (
+        learned.solution,
+        bpm.Solution(
+            specification=learned.specification,
+            potentials=learned.potentials,
+            method="",
+            status=learned.status,
+        ),
+    )
+    assert found.log_partition == pytest.approx(plain.log_partition)
+    assert found.marginals.flat == pytest.approx(plain.marginals.flat)
+    for query in (["old", "job"], ["job"], ["sick", "job", "old"]):
+        assert found.marginal(query).values == pytest.approx(plain.marginal(query).values)
+    for given in ({"job": 39}, {"job": 0, "old": 1}):
+        assert found.marginal("sick", given=given).values == pytest.approx(
+            plain.marginal("sick", given=given).values
+        )
+
+
 def test_what_no_table_holds_together_is_named_and_wider(learned):
     unmeasured, measured = learned.solution.interval(["a", "b"]), learned.solution.interval(["b", 0])
     assert unmeasured.attrs["not_measured"] == (("b", "a"),)

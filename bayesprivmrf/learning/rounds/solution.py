@@ -24,7 +24,7 @@ has how often such intervals hold the truth.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -33,11 +33,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
+from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import PRIOR_DEVIATIONS, NoisyTable, effect_moments, effect_precision
 from bayesprivmrf.learning.rounds.measured import MeasuredTable
 from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
@@ -112,7 +114,7 @@ class RoundsSolution(LearnedSolution):
         names, query = self.specification.positions_of(variables)
         scope = tuple(sorted(query))
         estimate = self._marginal_table(scope, {})
-        variance, missing = self._variances(scope, estimate)
+        variance, missing = self._variances(scope)
         if of == "population":
             variance = variance + estimate * (1 - estimate) / self.total
         axes = [scope.index(v) for v in query]
@@ -135,22 +137,41 @@ class RoundsSolution(LearnedSolution):
             frame.columns.name = "not measured together: attrs['not_measured']"
         return frame
 
-    def _variances(self, scope: Scope, estimate: FloatArray) -> tuple[FloatArray, list[Scope]]:
-        """Return the variance of each cell about the records' shares, and the effects that were not measured."""
-        merging = self._merging
-        axes = [merging.groups[v] for v in scope]
-        merged = estimate
-        for axis, group in enumerate(axes):
-            merged = np.moveaxis(merged, axis, 0)
-            sums = np.zeros((int(group.max()) + 1, *merged.shape[1:]))
-            np.add.at(sums, group, merged)
-            merged = np.moveaxis(sums, 0, axis)
-        found, missing = self._merged_variances(scope, merged)
-        found = found[np.ix_(*axes)]
+    @cached_property
+    def _evaluated(self) -> tuple[float, FloatArray]:
+        whole = self._merged
+        tables = [
+            self._expanded(scope, whole.marginals.table(position))
+            for position, scope in enumerate(self.specification.scopes)
+        ]
+        return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
+
+    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
+        groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}
+        return self._expanded(query, self._merged._marginal_table(query, groups))
+
+    def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
+        """Return a table of declared states from that of their groups."""
+        found = table[np.ix_(*(self._merging.groups[v] for v in scope))]
         for axis, v in enumerate(scope):
-            shape = [-1 if a == axis else 1 for a in range(len(scope))]
-            share = merging.shares[v].reshape(shape)
-            found = found * share**2 + (estimate / share * self._share_errors(v).reshape(shape)) ** 2
+            found = found * self._along(self._merging.shares[v], axis, len(scope))
+        return found
+
+    @staticmethod
+    def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
+        return values.reshape([-1 if a == axis else 1 for a in range(axes)])
+
+    def _variances(self, scope: Scope) -> tuple[FloatArray, list[Scope]]:
+        """Return the variance of each cell about the records' shares, and the effects that were not measured."""
+        merging, table = self._merging, self._merged._marginal_table(scope, {})
+        axes = np.ix_(*(merging.groups[v] for v in scope))
+        found, missing = self._merged_variances(scope, table)
+        found, table = found[axes], table[axes]
+        for axis, v in enumerate(scope):
+            share, error = (
+                self._along(each, axis, len(scope)) for each in (merging.shares[v], self._share_errors(v))
+            )
+            found, table = found * share**2 + (table * error) ** 2, table * share
         return found, missing
 
     def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
@@ -171,6 +192,30 @@ class RoundsSolution(LearnedSolution):
             shape = [cards[v] if v in subset else 1 for v in scope]
             found += cells.reshape(shape) / math.prod(cards[v] for v in scope if v not in subset) ** 2
         return found, missing
+
+    @cached_property
+    def _merged(self) -> Solution:
+        """The model of merged states, whose marginals are cheap: a state has its share of its group's probability.
+
+        Its potentials are those of each group's first state, less the log shares, which stand in the first clique of
+        each variable.
+        """
+        model, merging, waiting = self.specification, self._merging, dict(enumerate(self._merging.shares))
+        domain = Domain.from_states({v: range(k) for v, k in enumerate(merging.cardinalities)})
+        first = [np.unique(group, return_index=True)[1] for group in merging.groups]
+        tables = []
+        for position, scope in enumerate(model.scopes):
+            table = self.potentials.table(position)[np.ix_(*(first[v] for v in scope))]
+            for axis, v in enumerate(scope):
+                if (share := waiting.pop(v, None)) is not None:
+                    table = table - self._along(np.log(share[first[v]]), axis, len(scope))
+            tables.append(table)
+        return Solution(
+            specification=ModelSpecification(domain=domain, cliques=model.scopes),
+            potentials=CliqueTables.from_arrays(domain, model.scopes, tables),
+            method=self.method,
+            status=self.status,
+        )
 
     def _share_errors(self, variable: int) -> FloatArray:
         """Return the standard deviation of each state's share of its group: 0 for a group of one."""
