@@ -38,8 +38,8 @@ def fitted(errors: pd.DataFrame, method: str) -> dict[str, float]:
     return {
         "sampling": float(np.exp(found.x[0])),
         "private": float(np.exp(found.x[1])),
-        "variables": float(found.x[2]),
-        "records": float(found.x[3]) if given is None else given,
+        "variables_power": float(found.x[2]),
+        "total_power": float(found.x[3]) if given is None else given,
         "spread": float(found.fun.std()),
         "cells": float(len(cells)),
     }

@@ -87,11 +87,11 @@ class Grouped:
         order = [i for group in self.groups for i in group] + rest
         return reduce(np.multiply.outer, laws, np.ones(())).transpose(np.argsort(order))
 
-    def codes(self, records: int, rng: np.random.Generator) -> IntArray:
-        """Return records drawn independently, one a row."""
-        codes = rng.integers(self.states, size=(records, self.variables))
+    def codes(self, total: int, rng: np.random.Generator) -> IntArray:
+        """Return so many records drawn independently, one a row."""
+        codes = rng.integers(self.states, size=(total, self.variables))
         for group, law in zip(self.groups, self.laws(), strict=True):
-            cells = rng.choice(law.size, records, p=law.ravel())
+            cells = rng.choice(law.size, total, p=law.ravel())
             codes[:, group] = np.column_stack(np.unravel_index(cells, law.shape))
         return codes
 

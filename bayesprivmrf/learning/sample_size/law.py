@@ -30,7 +30,7 @@ class FittedLaw:
         What was run, and how it was told what it must be told.
     sampling, private
         A and B.
-    variables, records
+    variables_power, total_power
         The exponents u and v.
     spread
         Standard deviation of what is left of the logarithms of errors.
@@ -39,14 +39,16 @@ class FittedLaw:
     mechanism: str
     sampling: float
     private: float
-    variables: float
-    records: float
+    variables_power: float
+    total_power: float
     spread: float
 
-    def error(self, variables: int, rho: float, records: float) -> float:
+    def error(self, variables: int, rho: float, total: float) -> float:
         """Return the error to be expected, nats; the ranges are not looked at."""
-        private = self.private * variables**self.variables / (records * math.sqrt(rho)) ** self.records
-        return math.sqrt(self.sampling * math.log(variables) / records + private)
+        private = (
+            self.private * variables**self.variables_power / (total * math.sqrt(rho)) ** self.total_power
+        )
+        return math.sqrt(self.sampling * math.log(variables) / total + private)
 
     def records_for(self, variables: int, rho: float, error: float) -> float:
         """Return the records at which the error to be expected is so large; the ranges are not looked at."""
@@ -72,26 +74,26 @@ LAWS = (
         mechanism="SelectMeasure(degree), told one neighbour more than there are",
         sampling=2.873,
         private=69.18,
-        variables=1.149,
-        records=2.0,
+        variables_power=1.149,
+        total_power=2.0,
         spread=0.127,
     ),
     FittedLaw(
         mechanism="PrivateFrankWolfe(width), told the true width",
         sampling=3.941,
         private=2.643,
-        variables=0.775,
-        records=0.988,
+        variables_power=0.775,
+        total_power=0.988,
         spread=0.108,
     ),
 )
 
 
-def stretch(task: Task, rho: float, records: float) -> tuple[str, bool]:
+def stretch(task: Task, rho: float, total: float) -> tuple[str, bool]:
     """Return what of a question lies outside where the laws were fitted, in words, and whether too far."""
     asked = {
         "variables": task.variables,
-        "records": records,
+        "records": total,
         "rho": rho,
         "width": task.width,
         "error": task.size,

@@ -116,15 +116,15 @@ def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
     return math.sqrt(pairs) * spare / (task.size * _reach(guarantee) + slack)
 
 
-def fingerprinting_error(variables: int, width: float, records: int, guarantee: PrivacyGuarantee) -> float:
+def fingerprinting_error(variables: int, width: float, total: int, guarantee: PrivacyGuarantee) -> float:
     """Return the root mean square error that no private learner of an Ising model can get below, on average.
 
     The average is over couplings as `random_means` draws them. It is the error whose `fingerprinting_records` is the
     number of records.
     """
     pairs, largest = variables // 2, math.tanh(width)
-    slope = records * _reach(guarantee) / math.sqrt(pairs)
-    rest = 1 / 3 - 8 * guarantee.delta * largest * records
+    slope = total * _reach(guarantee) / math.sqrt(pairs)
+    rest = 1 / 3 - 8 * guarantee.delta * largest * total
     if rest <= 0:
         return 0.0
     # the positive root of error^2 / largest^2 + slope error = rest

@@ -114,7 +114,7 @@ def _upper(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
         if bound.goal == task.goal and bound.privacy in forms and bound.covers(task):
             yield {
                 "kind": "upper",
-                "records": bound.records(task, *forms[bound.privacy]),
+                "records": bound.needed(task, *forms[bound.privacy]),
                 "constant": "order, constant 1",
                 "source": bound.source,
                 "says": bound.statement,

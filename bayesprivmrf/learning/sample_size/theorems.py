@@ -143,7 +143,7 @@ class UpperBound:
         What is learned, and under which form of privacy; ``"none"`` for no privacy.
     covers
         Which tasks it is about.
-    records
+    needed
         The order with all constants 1, from the task and rho, or from the task, epsilon and delta under approximate
         privacy; without privacy from the task alone.
     sampling, private
@@ -155,7 +155,7 @@ class UpperBound:
     goal: Goal
     privacy: Privacy
     covers: Callable[[Task], bool]
-    records: Callable[..., float]
+    needed: Callable[..., float]
     sampling: Slopes
     private: Slopes | None = None
 
@@ -229,7 +229,7 @@ UPPER_BOUNDS = (
         goal="parameters",
         privacy="zero-concentrated",
         covers=_is_ising,
-        records=_ising,
+        needed=_ising,
         sampling=Slopes(variables=0, inverse_error=4),
         private=Slopes(variables=0.5, inverse_error=3, rho=-0.5),
     ),
@@ -239,7 +239,7 @@ UPPER_BOUNDS = (
         goal="parameters",
         privacy="zero-concentrated",
         covers=_is_pairwise,
-        records=_pairwise,
+        needed=_pairwise,
         sampling=Slopes(variables=0, inverse_error=4),
         private=Slopes(variables=0.5, inverse_error=3, rho=-0.5),
     ),
@@ -250,7 +250,7 @@ UPPER_BOUNDS = (
         goal="parameters",
         privacy="zero-concentrated",
         covers=_is_binary,
-        records=_all_monomials,
+        needed=_all_monomials,
         sampling=Slopes(variables=12, inverse_error=4),
         private=Slopes(variables=9.5, inverse_error=3, rho=-0.5),
     ),
@@ -261,7 +261,7 @@ UPPER_BOUNDS = (
         goal="parameters",
         privacy="zero-concentrated",
         covers=_is_binary,
-        records=_maximal_monomials,
+        needed=_maximal_monomials,
         sampling=Slopes(variables=0, inverse_error=6),
         private=Slopes(variables=0.5, inverse_error=4.5, rho=-0.5),
     ),
@@ -272,7 +272,7 @@ UPPER_BOUNDS = (
         goal="structure",
         privacy="approximate",
         covers=_is_any,
-        records=_stable_structure,
+        needed=_stable_structure,
         sampling=Slopes(variables=0, inverse_error=4),
     ),
     UpperBound(
@@ -281,7 +281,7 @@ UPPER_BOUNDS = (
         goal="structure",
         privacy="none",
         covers=_is_any,
-        records=_structure,
+        needed=_structure,
         sampling=Slopes(variables=0, inverse_error=4),
     ),
 )
