@@ -325,9 +325,9 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "reproduce",
         help="make a paper's figures anew: tables and pictures",
         description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
-        "the tight one side by side, and of Bernstein et al. 2017 (CGM), beside the noise-aware "
-        "estimate. Results are kept, so an interrupted run resumes where it stopped. Without "
-        "arguments: a list of the figures.",
+        "the tight one side by side, of Bernstein et al. 2017 (CGM), beside the noise-aware estimate, and of Zhang "
+        "et al. 2020, slopes and lower bounds. Results are kept, so an interrupted run resumes where it stopped. "
+        "Without arguments: a list of the figures.",
     )
     # not `choices`: with them argparse refuses an empty list
     command.add_argument(
@@ -335,7 +335,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         nargs="*",
         type=_figure,
         metavar="FIGURE",
-        help="e.g. prising-fig1, cgm-fig2, prising-all or cgm-all",
+        help="e.g. prising-fig1, cgm-fig2, prising-all, cgm-all or zhang-all",
     )
     command.add_argument("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
     command.add_argument(
