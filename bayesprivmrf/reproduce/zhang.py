@@ -14,7 +14,14 @@ from typing import Any
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.reproduce.cells import Cell
 from bayesprivmrf.reproduce.registry import FIGURES, DataName
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, EXACT, AlgorithmCell, GraphSearchCell, MatchingCell
+from bayesprivmrf.reproduce.zhang_cells import (
+    ALGORITHMS,
+    EXACT,
+    TOLD,
+    AlgorithmCell,
+    GraphSearchCell,
+    MatchingCell,
+)
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 
@@ -155,7 +162,7 @@ def _matchings(scale: Scale, seed: int) -> list[Cell]:
             seed=seed,
         )
         for p in scale.matching_variables
-        for method in METHODS
+        for method in (*METHODS, TOLD)
         for total in scale.matching_totals
     ]
 

@@ -23,7 +23,17 @@ from bayesprivmrf.reproduce.cells import Row, generator_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ALGORITHMS", "EXACT", "SIZE", "AlgorithmCell", "GraphSearchCell", "MatchingCell"]
+__all__ = [
+    "ALGORITHMS",
+    "EXACT",
+    "SIZE",
+    "TOLD",
+    "AlgorithmCell",
+    "GraphSearchCell",
+    "MatchingCell",
+    "learned_couplings",
+    "means_of_pairs",
+]
 
 SIZE = 0.5
 """Couplings of the models of Table 1, nats, and their width: each variable has one."""
@@ -39,7 +49,7 @@ ALGORITHMS = {
     5: "Algorithm 5: PrivateFrankWolfe(order=3), linf",
 }
 
-EXACT = "not private"
+EXACT, TOLD = "not private", "pairs told, GaussianStatistics"
 
 
 def _frame(codes: np.ndarray) -> pd.DataFrame:
@@ -48,10 +58,10 @@ def _frame(codes: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(codes, columns=[f"v{i}" for i in range(codes.shape[1])])
 
 
-def _released(mechanism: Any, model: Grouped, codes: np.ndarray, rng: np.random.Generator) -> Any:
+def _released(mechanism: Any, network: Any, codes: np.ndarray, rng: np.random.Generator) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that noise drowns what is sought is what is to be seen
-        return mechanism.release(model.specification, _frame(codes), rng=rng)
+        return mechanism.release(network, _frame(codes), rng=rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +110,15 @@ class AlgorithmCell:
         common: dict[str, Any] = _COMMON | {"rho": self.rho}
         if self.algorithm == 1:
             mechanism = PrivateLogisticRegression(radius=2 * SIZE, target="v0", **common)
-            return _excess_risk(_released(mechanism, model, codes, rng), model, rng)
+            return _excess_risk(_released(mechanism, model.specification, codes, rng), model, rng)
         if order == 2:
-            learned = _released(PrivateFrankWolfe(width=SIZE, **common), model, codes, rng)
+            learned = _released(PrivateFrankWolfe(width=SIZE, **common), model.specification, codes, rng)
             truth = dict(zip(model.groups, model.tables, strict=True))
             pairs = [(i, j) for j in range(self.variables) for i in range(j)]
             return max(float(np.abs(learned.block(*pair) - truth.get(pair, 0.0)).max()) for pair in pairs)
         target = "l1" if self.algorithm == 4 else "linf"
         mechanism = PrivateFrankWolfe(width=SIZE, order=3, target=target, **common)
-        return _monomial_error(_released(mechanism, model, codes, rng), model, target)
+        return _monomial_error(_released(mechanism, model.specification, codes, rng), model, target)
 
 
 def _excess_risk(learned: Any, model: Grouped, rng: np.random.Generator) -> float:
@@ -141,7 +151,7 @@ class MatchingCell:
     Parameters
     ----------
     method
-        A key of `_learner`, or `EXACT`.
+        As for `learned_couplings`.
     variables, rho, total
         p, the budget, and n.
     repetitions
@@ -176,7 +186,9 @@ class MatchingCell:
         found = []
         for repetition in range(self.repetitions):
             model = random_means(self.variables, width, rng)
-            couplings = _learned(self.method, model, model.codes(self.total, rng), width, 1.0, self.rho, rng)
+            couplings = learned_couplings(
+                self.method, model, model.codes(self.total, rng), width, 1.0, self.rho, rng
+            )
             pairs = np.array(model.groups).T
             left = np.clip(couplings, -width, width) - model.coupling_matrix()
             squared = float(np.mean(left[pairs[0], pairs[1]] ** 2))
@@ -224,7 +236,9 @@ class GraphSearchCell:
             for repetition in range(self.repetitions):
                 model = random_member(self.variables, size, edges, rng, with_signs=False)
                 degree = 2 * edges / self.variables
-                couplings = _learned(self.method, model, model.codes(total, rng), size, degree, self.rho, rng)
+                couplings = learned_couplings(
+                    self.method, model, model.codes(total, rng), size, degree, self.rho, rng
+                )
                 graph = {(int(i), int(j)) for i, j in np.argwhere(np.triu(np.abs(couplings), 1) > size / 2)}
                 found.append(
                     {
@@ -242,7 +256,7 @@ class GraphSearchCell:
         return found
 
 
-def _learned(
+def learned_couplings(
     method: str,
     model: Grouped,
     codes: np.ndarray,
@@ -251,16 +265,33 @@ def _learned(
     rho: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return couplings, shape (p, p), by one learner; private ones are told width and degree."""
-    from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe, SelectMeasure
+    """Return couplings, shape (p, p), by one learner of a model of pairs.
+
+    Parameters
+    ----------
+    method
+        ``"ParityQueries"``, ``"PrivateFrankWolfe"`` or ``"SelectMeasure"``; `TOLD` measures the true pairs alone, and
+        `EXACT` has no privacy.
+    model, codes
+        The truth, whose pairs only `TOLD` looks at, and its records.
+    width, degree, rho
+        Settings of the mechanism.
+    rng
+        Stream of the noise.
+    """
+    from bayesprivmrf.mechanisms import GaussianStatistics, ParityQueries, PrivateFrankWolfe, SelectMeasure
 
     p = model.variables
     common: dict[str, Any] = _COMMON | {"rho": rho}
     if method == EXACT:
         spins = 2.0 * codes - 1
         return _from_means(spins.T @ spins / len(spins), width)
+    if method == TOLD:
+        return _from_means(means_of_pairs(GaussianStatistics(**common), model, codes, rng), width)
     if method == "ParityQueries":
-        released = _released(ParityQueries(order=2, method="gaussian", **common), model, codes, rng)
+        released = _released(
+            ParityQueries(order=2, method="gaussian", **common), model.specification, codes, rng
+        )
         means = np.eye(p)
         for members, value in released.values.items():
             if len(members) == 2:
@@ -272,7 +303,23 @@ def _learned(
         if method == "PrivateFrankWolfe"
         else SelectMeasure(degree=degree, **common)
     )
-    return _released(mechanism, model, codes, rng).coupling_matrix
+    return _released(mechanism, model.specification, codes, rng).coupling_matrix
+
+
+def means_of_pairs(mechanism: Any, model: Grouped, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Means of products from noisy tables of the true pairs."""
+    from bayesprivmrf.model import declare
+
+    names = [f"v{i}" for i in range(model.variables)]
+    network = declare(
+        states={name: [0, 1] for name in names}, cliques=[(names[i], names[j]) for i, j in model.groups]
+    )
+    tables = _released(mechanism, network, codes, rng).tables
+    means = np.eye(model.variables)
+    for i, j in model.groups:
+        table = np.asarray(tables[names[i], names[j]])
+        means[i, j] = means[j, i] = (table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]) / len(codes)
+    return means
 
 
 def _from_means(means: np.ndarray, width: float) -> np.ndarray:

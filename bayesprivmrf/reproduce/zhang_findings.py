@@ -9,6 +9,7 @@ import numpy as np
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, tidy
+from bayesprivmrf.reproduce.drawing import on_log_axes
 from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, EXACT, SIZE
 
 if TYPE_CHECKING:
@@ -207,8 +208,7 @@ def _algorithms(table: Any) -> Figure:
         axis.plot(
             means.index, means.iloc[0] * falling, color=GREY, linestyle="--", linewidth=1, label="theorem"
         )
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        on_log_axes(axis, own["total"])
         axis.set_xlabel("n")
         axis.set_title(ALGORITHMS[int(algorithm)], fontsize=9, loc="left")
         axis.legend(frameon=False, fontsize=7)
@@ -236,14 +236,11 @@ def _instances(table: Any) -> Figure:
         else:
             bound = rows.groupby("total")["bound"].first()
             axis.plot(bound.index, bound.to_numpy(), color=GREY, linestyle="--", label="lower bound")
-            axis.set_yscale("log")
         for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
             style = {"color": COLOURS[place], "marker": MARKS[place], "markersize": 4, "linewidth": 1.2}
             axis.plot(own["total"], own["rms"], label=method, **style)
-        axis.set_xscale("log")
-        places = sorted(set(rows["total"]))
-        axis.set_xticks(places, [f"{place:,}" for place in places], rotation=45)
-        axis.minorticks_off()
+        on_log_axes(axis, rows["total"])
+        axis.set_yscale("linear" if is_graph else "log")
         axis.set_xlabel("n")
         axis.set_title(f"{goal}, p = {p}", fontsize=10, loc="left")
         axis.set_ylabel("graphs found, worst packing" if is_graph else "root mean square error of a coupling")

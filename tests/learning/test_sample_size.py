@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,8 +37,9 @@ from bayesprivmrf.learning.sample_size.lower_bounds import (
     variation,
 )
 from bayesprivmrf.learning.sample_size.theorems import rho_within
-from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe, SelectMeasure
+from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
+from bayesprivmrf.reproduce.zhang_cells import EXACT, TOLD, learned_couplings, means_of_pairs
 
 REPLACE = Adjacency.REPLACE_ONE
 SMALL = [(4, 2, 2), (5, 2, 2), (5, 2, 3), (6, 2, 3), (4, 3, 2), (4, 4, 2)]  # p, k, s
@@ -164,48 +164,49 @@ def spread(estimates, truth):
 P, WIDTH, RECORDS, RHO, DRAWS = 32, 1.0, 900, 1e-4, 8
 
 
-def learned_couplings(name: str, member: Grouped, codes: np.ndarray, rng: np.random.Generator) -> Any:
-    """Couplings of the pairs (0, 1), (2, 3), ..., by one mechanism; ``exact`` has no privacy."""
-    frame = pd.DataFrame(codes, columns=[f"v{i}" for i in range(P)])
-    common = {"rho": RHO, "adjacency": REPLACE}
-    model = member.specification
-    places = np.arange(0, P, 2)
-    learned: Any
-    match name:
-        case "exact":
-            spins = 2 * codes - 1
-            return np.arctanh((spins[:, ::2] * spins[:, 1::2]).mean(axis=0).clip(-0.999, 0.999))
-        case "parities":
-            released = ParityQueries(order=2, method="gaussian", **common).release(model, frame, rng=rng)
-            means = [released.values[("v" + str(i), "v" + str(i + 1))] for i in places]
-            return np.arctanh(np.clip(means, -math.tanh(WIDTH), math.tanh(WIDTH)))
-        case "frank-wolfe":
-            learned = PrivateFrankWolfe(width=WIDTH, **common).release(model, frame, rng=rng)
-        case _:
-            learned = SelectMeasure(degree=1, **common).release(model, frame, rng=rng)
-    return learned.coupling_matrix[places, places + 1]
-
-
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "name", ["exact", "parities", "frank-wolfe", pytest.param("select-measure", marks=pytest.mark.slow)]
+    "method",
+    [
+        EXACT,
+        TOLD,
+        "ParityQueries",
+        "PrivateFrankWolfe",
+        pytest.param("SelectMeasure", marks=pytest.mark.slow),
+    ],
 )
-def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(name):
+def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(method):
     bound = fingerprinting_error(P, WIDTH, RECORDS, promise(rho=RHO))
     found, truth = [], []
+    pairs = np.arange(0, P, 2), np.arange(1, P, 2)
     for seed in range(DRAWS):
         rng = np.random.default_rng([7, seed])
-        member = random_means(P, WIDTH, rng)
-        found.append(learned_couplings(name, member, member.codes(RECORDS, rng), rng))
-        truth.append(member.coupling_matrix()[np.arange(0, P, 2), np.arange(1, P, 2)])
-    low, high = spread(np.clip(found, -WIDTH, WIDTH), truth)
-    if name == "exact":
+        model = random_means(P, WIDTH, rng)
+        learned = learned_couplings(method, model, model.codes(RECORDS, rng), WIDTH, 1.0, RHO, rng)
+        found.append(np.clip(learned, -WIDTH, WIDTH)[pairs])
+        truth.append(model.coupling_matrix()[pairs])
+    low, high = spread(found, truth)
+    if method == EXACT:
         assert high < bound
     else:
         assert low > bound
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("epsilon", [0.05, 0.2])
+def test_laplace_noise_on_the_true_pairs_does_not_beat_the_bound_of_pure_privacy(epsilon):
+    rng = np.random.default_rng(4)
+    mechanism = LaplaceStatistics(epsilon=epsilon, adjacency=REPLACE)
+    largest = math.tanh(WIDTH)
+    found, truth = [], []
+    pairs = np.arange(0, P, 2), np.arange(1, P, 2)
+    for _ in range(12):
+        model = random_means(P, WIDTH, rng)
+        means = means_of_pairs(mechanism, model, model.codes(RECORDS, rng), rng)
+        found.append(np.arctanh(means.clip(-largest, largest)[pairs]))
+        truth.append(model.coupling_matrix()[pairs])
+    low, _ = spread(found, truth)
+    assert low > fingerprinting_error(P, WIDTH, RECORDS, promise(epsilon=epsilon))
+
+
 @pytest.mark.parametrize("is_private", [False, True])
 def test_no_private_learner_finds_the_members_of_a_packing_below_the_bound(is_private):
     """Of some size of packing at least, the success rate is not above 2/3 at a level of 1e-4."""
@@ -219,13 +220,8 @@ def test_no_private_learner_finds_the_members_of_a_packing_below_the_bound(is_pr
             rng = np.random.default_rng([11, groups, seed])
             member = random_member(p, size, groups, rng, with_signs=False)
             codes = member.codes(records, rng)
-            frame = pd.DataFrame(codes, columns=[f"v{i}" for i in range(p)])
-            if is_private:
-                mechanism = SelectMeasure(degree=2 * groups / p, rho=rho, adjacency=REPLACE)
-                learned: Any = mechanism.release(member.specification, frame, rng=rng)
-                found = learned.coupling_matrix
-            else:
-                found = np.arctanh(np.triu(np.corrcoef((2.0 * codes - 1).T), 1).clip(-0.99, 0.99))
+            method = "SelectMeasure" if is_private else EXACT
+            found = learned_couplings(method, member, codes, size, 2 * groups / p, rho, rng)
             edges = {(int(i), int(j)) for i, j in np.argwhere(np.triu(np.abs(found), 1) > size / 2)}
             hits += edges == set(member.groups)
         rates.append(hits)
