@@ -135,6 +135,39 @@ def test_inequality_behind_fingerprinting_holds_for_any_estimate_of_a_few_record
         assert total >= largest**2 / 3 - error - 1e-12
 
 
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+def test_privacy_bounds_what_an_answer_has_of_its_records(epsilon, delta):
+    """E T_r of two records, exactly, for random exponential mechanisms that sometimes show everything."""
+    generator, width = np.random.default_rng(6), 0.9
+    largest = math.tanh(width)
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    records = np.array(list(itertools.product([-1, 1], repeat=2)))
+    tightest = 0.0
+    aligned = records.mean(axis=1, keepdims=True) * [
+        0.5,
+        0.0,
+        -0.5,
+    ]  # of sensitivity 1/2, and the rest at most 1
+    for scores in (aligned, *generator.uniform(0, 1, (20, len(records), 3))):
+        answers = np.exp(epsilon / 2 * scores)
+        answers = (1 - delta) * answers / answers.sum(axis=1, keepdims=True)
+        kernel = np.hstack([answers, delta * np.eye(len(records))])
+        estimates = np.concatenate([largest * np.array([0.5, 0.0, -0.5]), largest * records.mean(axis=1)])
+        total, error = 0.0, 0.0
+        for mean, weight in zip(largest * nodes, weights / 2, strict=True):
+            law = np.prod((1 + records * mean) / 2, axis=1)[:, None] * kernel
+            w = (largest**2 - mean**2) / (1 - mean**2)
+            score = (records - mean).sum(axis=1)[:, None]
+            total += weight * (law * w * (estimates - mean) * score).sum()
+            error += weight * (law * (estimates - mean) ** 2).sum()
+        reach = math.sinh(epsilon) if delta else 2 * math.sinh(epsilon / 2)
+        most = 2 * (reach * largest**2 * math.sqrt(error) + 8 * delta * largest**3)
+        assert largest**2 / 3 - error - 1e-12 <= total <= most
+        tightest = max(tightest, total / most)
+    assert tightest > 0.02  # the two sides are of one size
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_randomised_response_on_one_record_does_not_beat_fingerprinting(epsilon):
     """The best private use of one record is known: its error, exactly, is above the bound."""

@@ -86,21 +86,22 @@ def records_needed(
 
 
 def _lower(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
-    common = {"kind": "lower", "constant": "proved"}
+    for source, records, says in _bounds(task, guarantee):
+        said = says if records > 0 else "says nothing at this size, width and number of states"
+        yield {"kind": "lower", "records": records, "constant": "proved", "source": source, "says": said}
+
+
+def _bounds(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[tuple[str, float, str]]:
     names = "couplings" if task.goal == "parameters" else "graphs"
     said = f"to find all {names} with a probability of {SUCCESS:.3f}"
-    yield common | {"records": packing_records(task), "source": "packing, no privacy", "says": said}
+    yield "packing, no privacy", packing_records(task), said
     if guarantee is None:
         return
     if guarantee.form != "approximate":
-        records = packing_records(task, guarantee)
-        yield common | {"records": records, "source": f"packing, {guarantee.form} privacy", "says": said}
-    if task.goal == "parameters" and not task.states % 2:
-        yield common | {
-            "records": fingerprinting_records(task, guarantee),
-            "source": f"fingerprinting, {guarantee.form} privacy",
-            "says": "for a root mean square error so small",
-        }
+        yield f"packing, {guarantee.form} privacy", packing_records(task, guarantee), said
+    if task.goal == "parameters":
+        source = f"fingerprinting, {guarantee.form} privacy"
+        yield source, fingerprinting_records(task, guarantee), "for a root mean square error so small"
 
 
 def _upper(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
