@@ -71,7 +71,8 @@ def _learn(options: argparse.Namespace) -> None:
     cells = [table["kind"], [_count(*row) for row in table[["records", "low", "high"]].to_numpy()]]
     cells += [table["constant"], table["source"] + ": " + table["says"]]
     print(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
-    print("\nOrders at constant 1 tell how the need grows, not how large it is.")
+    if (table["kind"] == "upper").any():
+        print("\nOrders at constant 1 tell how the need grows, not how large it is.")
 
 
 def _count(records: float, low: float, high: float) -> str:

@@ -33,7 +33,9 @@ class FittedLaw:
     variables_power, total_power
         The exponents u and v.
     spread
-        Standard deviation of what is left of the logarithms of errors.
+        Standard deviation of what is left of the logarithms of mean errors.
+    single
+        The factor over the law that the errors of 19 of 20 single populations stay below.
     """
 
     mechanism: str
@@ -42,6 +44,7 @@ class FittedLaw:
     variables_power: float
     total_power: float
     spread: float
+    single: float
 
     def error(self, variables: int, rho: float, total: float) -> float:
         """Return the error to be expected, nats; the ranges are not looked at."""
@@ -49,6 +52,14 @@ class FittedLaw:
             self.private * variables**self.variables_power / (total * math.sqrt(rho)) ** self.total_power
         )
         return math.sqrt(self.sampling * math.log(variables) / total + private)
+
+    def largest_error(self, task: Task) -> float:
+        """Return the error at which a task is done.
+
+        For structure, edges are the couplings above half of the smallest, so 19 of 20 single errors are to be below
+        it.
+        """
+        return task.size if task.goal == "parameters" else task.size / 2 / self.single
 
     def records_for(self, variables: int, rho: float, error: float) -> float:
         """Return the records at which the error to be expected is so large; the ranges are not looked at."""
@@ -66,6 +77,7 @@ RANGES = {
     "rho": (0.01, 10.0, 4.0),
     "width": (0.9, 1.2, 1.5),
     "error": (0.008, 0.2, 2.0),
+    "coupling": (0.3, 0.3, 1.5),
 }
 """From where to where the laws were fitted, and by which factor they may be carried beyond."""
 
@@ -77,6 +89,7 @@ LAWS = (
         variables_power=1.149,
         total_power=2.0,
         spread=0.127,
+        single=1.328,
     ),
     FittedLaw(
         mechanism="PrivateFrankWolfe(width), told the true width",
@@ -85,18 +98,20 @@ LAWS = (
         variables_power=0.775,
         total_power=0.988,
         spread=0.108,
+        single=1.196,
     ),
 )
 
 
-def stretch(task: Task, rho: float, total: float) -> tuple[str, bool]:
+def stretch(task: Task, rho: float, total: float, error: float) -> tuple[str, bool]:
     """Return what of a question lies outside where the laws were fitted, in words, and whether too far."""
     asked = {
         "variables": task.variables,
         "records": total,
         "rho": rho,
         "width": task.width,
-        "error": task.size,
+        "error": error,
+        "coupling": task.size if task.goal == "structure" else 0.3,
     }
     outside, is_far = [], False
     for name, (low, high, factor) in RANGES.items():

@@ -199,14 +199,14 @@ def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, succe
     1885...
     """
     if guarantee is None or guarantee.form == "approximate":
-        return max((fano_nats(m, success) / kl for m, kl, _ in _packings(task)), default=0.0)
+        return max([0.0, *(fano_nats(m, success) / kl for m, kl, _ in _packings(task))])
     rho = guarantee.to_zero_concentrated().rho
     assert rho is not None
     found = [_concentrated(fano_nats(m, success), tv, rho) for m, _, tv in _packings(task)]
     if guarantee.epsilon is not None:
         odds = math.log(success / (1 - success))
         found += [max(1.0, success / tv) * (m + odds) / guarantee.epsilon for m, _, tv in _packings(task)]
-    return max(found, default=0.0)
+    return max([0.0, *found])
 
 
 def _concentrated(nats: float, tv: float, rho: float) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.sample_size.law import LAWS, stretch
 from bayesprivmrf.learning.sample_size.lower_bounds import (
     SUCCESS,
@@ -66,7 +67,7 @@ def records_needed(
     Raises
     ------
     ArgumentError
-        A number is out of range, or an order above 2 stands beside more than two states.
+        A number is out of range, `guarantee` is no guarantee, or an order above 2 stands beside more than two states.
 
     Examples
     --------
@@ -79,6 +80,11 @@ def records_needed(
     """
     import pandas as pd
 
+    if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
+        raise ArgumentError(
+            f"`guarantee` must be a PrivacyGuarantee or None, got {type(guarantee).__name__}; write "
+            "PrivacyGuarantee(rho=..., adjacency=...)."
+        )
     task = Task(variables=variables, size=size, goal=goal, states=states, order=order, width=width)
     rows = [*_lower(task, for_replacing(guarantee)), *_upper(task, guarantee), *_measured(task, guarantee)]
     filled = [{"low": row["records"], "high": row["records"]} | row for row in rows]
@@ -124,11 +130,12 @@ def _upper(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
 
 def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
     rho = None if guarantee is None else rho_within(guarantee)
-    if task.goal != "parameters" or task.states > 2 or task.order > 2 or rho is None:
+    if task.states > 2 or task.order > 2 or rho is None:
         return
     for law in LAWS:
-        records = law.records_for(task.variables, rho, task.size)
-        outside, is_far = stretch(task, rho, records)
+        error = law.largest_error(task)
+        records = law.records_for(task.variables, rho, error)
+        outside, is_far = stretch(task, rho, records, error)
         row: Row = {
             "kind": "measured",
             "source": law.mechanism,
@@ -138,8 +145,10 @@ def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
             yield row | {"records": math.nan, "says": f"too far from what was measured: {outside}"}
             continue
         factor = math.exp(2 * law.spread)
-        low, high = (law.records_for(task.variables, rho, task.size * f) for f in (factor, 1 / factor))
+        low, high = (law.records_for(task.variables, rho, error * f) for f in (factor, 1 / factor))
         said = outside or "3-regular graphs and grids, couplings of size .3, two states"
+        if task.goal == "structure":
+            said += "; edges are couplings above half the size, all right in 19 of 20 models"
         if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             said += "; measured for replace-one, whose noise is larger"
         yield row | {"records": records, "low": low, "high": high, "says": said}
