@@ -71,7 +71,7 @@ def _learn(options: argparse.Namespace) -> None:
     cells = [table["kind"], [_count(*row) for row in table[["records", "low", "high"]].to_numpy()]]
     cells += [table["constant"], table["source"] + ": " + table["says"]]
     print(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
-    if (table["kind"] == "upper").any():
+    if "upper" in set(table["kind"]):
         print("\nOrders at constant 1 tell how the need grows, not how large it is.")
 
 
