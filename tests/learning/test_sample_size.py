@@ -357,6 +357,16 @@ def test_every_question_has_a_lower_bound_below_what_was_measured(goal, guarante
     assert (measured["low"] > lower.max()).all()
 
 
+def test_upper_bounds_of_couplings_serve_for_the_graph_at_half_the_size_and_not_the_other_way():
+    promised = promise(epsilon=1.0, delta=1e-6)
+    graph = planning.records_needed(50, 0.3, promised, goal="structure")
+    couplings = planning.records_needed(50, 0.15, promised)
+    sources = graph.loc[graph["kind"] == "upper"].set_index("source")["records"]
+    half = couplings.loc[couplings["kind"] == "upper"].set_index("source")["records"]
+    assert set(half.index) < set(sources.index)
+    pd.testing.assert_series_equal(sources[half.index], half)
+
+
 def test_laws_are_not_carried_far_beyond_what_was_measured():
     near = planning.records_needed(50, 0.05, promise(rho=0.1))
     beyond = planning.records_needed(400, 0.05, promise(rho=1.0))

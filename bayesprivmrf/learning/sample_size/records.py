@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -118,14 +119,18 @@ def _upper(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
     if guarantee is not None and guarantee.form == "approximate" and guarantee.epsilon:
         forms["approximate"] = (guarantee.epsilon, guarantee.delta)
     for bound in UPPER_BOUNDS:
-        if bound.goal == task.goal and bound.privacy in forms and bound.covers(task):
-            yield {
-                "kind": "upper",
-                "records": bound.needed(task, *forms[bound.privacy]),
-                "constant": "order, constant 1",
-                "source": bound.source,
-                "says": bound.statement,
-            }
+        serves = bound.goal in (task.goal, "parameters")
+        if not serves or bound.privacy not in forms or not bound.covers(task):
+            continue
+        is_half = bound.goal != task.goal  # couplings to half the smallest tell the graph
+        sized = replace(task, goal="parameters", size=task.size / 2) if is_half else task
+        yield {
+            "kind": "upper",
+            "records": bound.needed(sized, *forms[bound.privacy]),
+            "constant": "order, constant 1",
+            "source": bound.source,
+            "says": f"couplings to half the size, {bound.statement}" if is_half else bound.statement,
+        }
 
 
 def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
