@@ -204,7 +204,7 @@ P, WIDTH, RECORDS, RHO, DRAWS = 32, 1.0, 900, 1e-4, 8
         TOLD,
         "ParityQueries",
         "PrivateFrankWolfe",
-        pytest.param("SelectMeasure", marks=pytest.mark.slow),
+        "SelectMeasure",
     ],
 )
 def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(method):
