@@ -14,14 +14,8 @@ from typing import Any
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.reproduce.cells import Cell
 from bayesprivmrf.reproduce.registry import FIGURES, DataName
-from bayesprivmrf.reproduce.zhang_cells import (
-    ALGORITHMS,
-    EXACT,
-    TOLD,
-    AlgorithmCell,
-    GraphSearchCell,
-    MatchingCell,
-)
+from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, AlgorithmCell, GraphSearchCell, MatchingCell
+from bayesprivmrf.reproduce.zhang_learners import EXACT, TOLD
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 

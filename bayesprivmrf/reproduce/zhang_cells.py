@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,26 +18,13 @@ from bayesprivmrf.learning.sample_size import (
 )
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.reproduce.cells import Row, generator_of
+from bayesprivmrf.reproduce.zhang_learners import REPLACE_ONE, learned_couplings, released
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = [
-    "ALGORITHMS",
-    "EXACT",
-    "SIZE",
-    "TOLD",
-    "AlgorithmCell",
-    "GraphSearchCell",
-    "MatchingCell",
-    "learned_couplings",
-    "means_of_pairs",
-]
+__all__ = ["ALGORITHMS", "SIZE", "AlgorithmCell", "GraphSearchCell", "MatchingCell"]
 
 SIZE = 0.5
 """Couplings of the models of Table 1, nats, and their width: each variable has one."""
 
-_COMMON: dict[str, Any] = {"adjacency": Adjacency.REPLACE_ONE}
 _FRESH = 20_000  # records on which a regression is judged
 
 ALGORITHMS = {
@@ -48,20 +34,6 @@ ALGORITHMS = {
     4: "Algorithm 4: PrivateFrankWolfe(order=3), l1",
     5: "Algorithm 5: PrivateFrankWolfe(order=3), linf",
 }
-
-EXACT, TOLD = "not private", "pairs told, GaussianStatistics"
-
-
-def _frame(codes: np.ndarray) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(codes, columns=[f"v{i}" for i in range(codes.shape[1])])
-
-
-def _released(mechanism: Any, network: Any, codes: np.ndarray, rng: np.random.Generator) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that noise drowns what is sought is what is to be seen
-        return mechanism.release(network, _frame(codes), rng=rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,18 +79,18 @@ class AlgorithmCell:
         groups = self.variables // order
         model = random_member(self.variables, SIZE, groups, rng, order=order, states=states)
         codes = model.codes(self.total, rng)
-        common: dict[str, Any] = _COMMON | {"rho": self.rho}
+        common: dict[str, Any] = REPLACE_ONE | {"rho": self.rho}
         if self.algorithm == 1:
             mechanism = PrivateLogisticRegression(radius=2 * SIZE, target="v0", **common)
-            return _excess_risk(_released(mechanism, model.specification, codes, rng), model, rng)
+            return _excess_risk(released(mechanism, model.specification, codes, rng), model, rng)
         if order == 2:
-            learned = _released(PrivateFrankWolfe(width=SIZE, **common), model.specification, codes, rng)
+            learned = released(PrivateFrankWolfe(width=SIZE, **common), model.specification, codes, rng)
             truth = dict(zip(model.groups, model.tables, strict=True))
             pairs = [(i, j) for j in range(self.variables) for i in range(j)]
             return max(float(np.abs(learned.block(*pair) - truth.get(pair, 0.0)).max()) for pair in pairs)
         target = "l1" if self.algorithm == 4 else "linf"
         mechanism = PrivateFrankWolfe(width=SIZE, order=3, target=target, **common)
-        return _monomial_error(_released(mechanism, model.specification, codes, rng), model, target)
+        return _monomial_error(released(mechanism, model.specification, codes, rng), model, target)
 
 
 def _excess_risk(learned: Any, model: Grouped, rng: np.random.Generator) -> float:
@@ -254,75 +226,3 @@ class GraphSearchCell:
                     }
                 )
         return found
-
-
-def learned_couplings(
-    method: str,
-    model: Grouped,
-    codes: np.ndarray,
-    width: float,
-    degree: float,
-    rho: float,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Return couplings, shape (p, p), by one learner of a model of pairs.
-
-    Parameters
-    ----------
-    method
-        ``"ParityQueries"``, ``"PrivateFrankWolfe"`` or ``"SelectMeasure"``; `TOLD` measures the true pairs alone, and
-        `EXACT` has no privacy.
-    model, codes
-        The truth, whose pairs only `TOLD` looks at, and its records.
-    width, degree, rho
-        Settings of the mechanism.
-    rng
-        Stream of the noise.
-    """
-    from bayesprivmrf.mechanisms import GaussianStatistics, ParityQueries, PrivateFrankWolfe, SelectMeasure
-
-    p = model.variables
-    common: dict[str, Any] = _COMMON | {"rho": rho}
-    if method == EXACT:
-        spins = 2.0 * codes - 1
-        return _from_means(spins.T @ spins / len(spins), width)
-    if method == TOLD:
-        return _from_means(means_of_pairs(GaussianStatistics(**common), model, codes, rng), width)
-    if method == "ParityQueries":
-        released = _released(
-            ParityQueries(order=2, method="gaussian", **common), model.specification, codes, rng
-        )
-        means = np.eye(p)
-        for members, value in released.values.items():
-            if len(members) == 2:
-                i, j = (int(name[1:]) for name in members)
-                means[i, j] = means[j, i] = value
-        return _from_means(means, width)
-    mechanism = (
-        PrivateFrankWolfe(width=width, **common)
-        if method == "PrivateFrankWolfe"
-        else SelectMeasure(degree=degree, **common)
-    )
-    return _released(mechanism, model.specification, codes, rng).coupling_matrix
-
-
-def means_of_pairs(mechanism: Any, model: Grouped, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Means of products from noisy tables of the true pairs."""
-    from bayesprivmrf.model import declare
-
-    names = [f"v{i}" for i in range(model.variables)]
-    network = declare(
-        states={name: [0, 1] for name in names}, cliques=[(names[i], names[j]) for i, j in model.groups]
-    )
-    tables = _released(mechanism, network, codes, rng).tables
-    means = np.eye(model.variables)
-    for i, j in model.groups:
-        table = np.asarray(tables[names[i], names[j]])
-        means[i, j] = means[j, i] = (table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]) / len(codes)
-    return means
-
-
-def _from_means(means: np.ndarray, width: float) -> np.ndarray:
-    """Couplings of independent pairs from the means of products."""
-    largest = math.tanh(width)
-    return np.arctanh(np.clip(means - np.diag(np.diag(means)), -largest, largest))

@@ -10,7 +10,8 @@ from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, tidy
 from bayesprivmrf.reproduce.drawing import on_log_axes
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, EXACT, SIZE
+from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, SIZE
+from bayesprivmrf.reproduce.zhang_learners import EXACT
 
 if TYPE_CHECKING:
     import pandas as pd

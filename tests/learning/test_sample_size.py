@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ from bayesprivmrf.learning.sample_size.lower_bounds import (
 from bayesprivmrf.learning.sample_size.theorems import rho_within
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.reproduce.zhang_cells import EXACT, TOLD, learned_couplings, means_of_pairs
+from bayesprivmrf.reproduce.zhang_learners import EXACT, TOLD, learned_couplings, means_of_pairs
 
 REPLACE = Adjacency.REPLACE_ONE
 SMALL = [(4, 2, 2), (5, 2, 2), (5, 2, 3), (6, 2, 3), (4, 3, 2), (4, 4, 2)]  # p, k, s
@@ -334,7 +335,7 @@ def test_laws_are_those_that_the_benchmark_fits():
         for field in ("sampling", "private", "variables_power", "total_power", "spread", "single"):
             assert getattr(law, field) == pytest.approx(fitted[field], rel=5e-3), field
         assert law.error(50, 1.0, law.records_for(50, 1.0, 0.05)) == pytest.approx(0.05)
-        single = errors[(errors["method"] == name) & errors["rho"].notna()]
+        single: Any = errors[(errors["method"] == name) & errors["rho"].notna()]
         settings = single[["variables", "rho", "records"]].itertuples(index=False)
         stated = np.array([law.error(*setting) for setting in settings])
         is_enough = stated <= law.largest_error(Task(variables=50, size=0.3, goal="structure"))

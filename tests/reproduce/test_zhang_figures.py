@@ -12,8 +12,9 @@ import pytest
 
 from bayesprivmrf.cli import main
 from bayesprivmrf.reproduce import zhang
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, EXACT, AlgorithmCell
+from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, AlgorithmCell
 from bayesprivmrf.reproduce.zhang_findings import finding, slopes
+from bayesprivmrf.reproduce.zhang_learners import EXACT
 
 TINY = replace(
     zhang.QUICK,
