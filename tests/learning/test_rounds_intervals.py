@@ -71,7 +71,9 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
 def test_what_no_table_holds_together_is_named_and_wider(learned):
     unmeasured, measured = learned.solution.interval(["a", "b"]), learned.solution.interval(["b", 0])
     assert unmeasured.attrs["not_measured"] == (("b", "a"),)
+    assert unmeasured.attrs["status"] == "not trusted"
     assert measured.attrs["not_measured"] == ()
+    assert measured.attrs["status"] == "approximate"
     assert measured.columns.name is None
     assert learned.solution.interval(list(STATES)).attrs["not_measured"] == (("b", "a"), ("b", 0, "a"))
     assert "not measured" in unmeasured.to_string()

@@ -91,9 +91,9 @@ class RoundsSolution(LearnedSolution):
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
-            ``attrs["status"]`` is ``"approximate"``. ``attrs["not_measured"]`` names the groups of these variables
-            that no measured table holds together: how these depend is the model's guess, and its intervals hold
-            less often; none for a measured table.
+            ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
+            these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
+            the truth less often, most of all where the budget is large; else ``"approximate"``.
 
         Raises
         ------
@@ -131,10 +131,10 @@ class RoundsSolution(LearnedSolution):
             },
             index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
         )
-        frame.attrs["status"] = "approximate"
+        frame.attrs["status"] = "not trusted" if missing else "approximate"
         frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
         if missing:
-            frame.columns.name = "not measured together: attrs['not_measured']"
+            frame.columns.name = "not trusted, not measured: attrs['not_measured']"
         return frame
 
     @cached_property
