@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import at_least
+from bayesprivmrf.learning.sample_size import records_needed
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery
@@ -31,6 +32,7 @@ __all__ = [
     "outlay_preview",
     "possible_cells",
     "query_preview",
+    "records_needed",
 ]
 
 RELATIVE_NOISE = 0.1

@@ -1066,6 +1066,16 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "other.release", "--json")
     assert code == 0
     assert json.loads(out)["couplings"][0]["variables"] == ["a", "b"]
+    assert run(capsys, *release, "--out", "rounds.release")[0] == 0
+    code, out, _ = run(capsys, "fit", "rounds.release", "--prob", "0.8", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["method"] == "learned"
+    assert told["status"] == "converged"
+    pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
+    assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
+    code, out, _ = run(capsys, "fit", "rounds.release", "--method", "naive-mle", "--json")
+    assert json.loads(out)["method"] == "naive-mle"
     code, _, err = run(capsys, *release, "--set", "mesure=tables", "--out", "third.release")
     assert code == 1
     assert "got 'mesure'" in err

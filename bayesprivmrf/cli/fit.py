@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> None:
         fit_parities(options, found)
         return
     release = _tables_of(found)
-    method = chosen_method(options)
+    learned = None if options.method else _learned_solution(found)
+    method = chosen_method(options) if learned is None else "learned"
     is_posterior = method == "posterior"
     target = None
     if options.out is not None:
@@ -58,7 +59,9 @@ def run(options: argparse.Namespace) -> None:
     sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
     if "draws" in sampling:
         sampling["tune"] = sampling["draws"]
-    estimate: Any = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
+    estimate: Any = learned or fitted(
+        method, release, inference=options.inference, rng=seed, sampling=sampling
+    )
     summary = _summary(method, release, estimate)
     if is_posterior:
         summary |= {"seed": seed}
@@ -90,6 +93,12 @@ def _tables_of(release: Any) -> NoisyStatistics:
             "already: read it in Python with bayesprivmrf.load_release."
         )
     return release.statistics
+
+
+def _learned_solution(release: Any) -> Solution | None:
+    """The model that a release holds, where it has intervals: fitting its many tables again tells little more."""
+    solution = getattr(release, "solution", None)
+    return solution if hasattr(solution, "interval") else None
 
 
 def _write_posterior(posterior: Any, target: Path) -> None:

@@ -28,8 +28,30 @@ def settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
     if options.command == "compare":
         _settle_compare(parser, options)
+    elif options.command == "plan":
+        _settle_plan(parser, options)
     elif options.command == "fit":
         _settle_fit(parser, options)
+
+
+def _settle_plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options of the one question beside the other."""
+    learn = ("variables", "error", "states", "order", "width", "delta")
+    given = [f"--{name}" for name in learn if getattr(options, name) is not None]
+    if options.learn is None:
+        if given:
+            parser.error(f"argument {given[0]}: goes with --learn")
+        if options.model is None:
+            parser.error("the following arguments are required: --model")
+        return
+    if options.error is None:
+        parser.error("argument --learn: needs --error")
+    if (options.model is None) == (options.variables is None):
+        parser.error("argument --learn: takes either --variables or --model")
+    if options.mechanism or options.set or options.total is not None:
+        parser.error("argument --learn: takes no --mechanism, --set or --total")
+    if options.delta is not None and options.epsilon is None:
+        parser.error("argument --delta: goes with --epsilon")
 
 
 def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -170,12 +192,41 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "plan",
         help="what a budget buys, before anything is spent",
         description="Print each table's noise and the records it needs, and what inference will cost; for a "
-        "mechanism that learns couplings, its steps, their costs and noise. Reads no data.",
+        "mechanism that learns couplings, its steps, their costs and noise. With --learn: how many records it takes "
+        "to learn a model, by the theorems and by what was measured. Reads no data.",
     )
-    command.add_argument("--model", required=True, help=_VARIABLES_HELP)
+    command.add_argument("--model", help=_VARIABLES_HELP)
     command.add_argument("--total", type=int, help="a public guess of the number of records")
     _add_budget(command)
+    _add_learn(command)
     _add_json(command)
+
+
+def _add_learn(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("records needed to learn a model (--learn)")
+    group.add_argument(
+        "--learn",
+        choices=("parameters", "structure"),
+        help="the goal: couplings and graph, or the graph alone",
+    )
+    group.add_argument("--variables", type=_number, metavar="P", help="how many; by default those of --model")
+    group.add_argument(
+        "--error",
+        type=float,
+        metavar="A",
+        help="error of a coupling that may remain, nats; for structure, the smallest coupling of an edge",
+    )
+    group.add_argument("--states", type=_number, metavar="K", help="of a variable, 2 or the most in --model")
+    group.add_argument(
+        "--order", type=_number, metavar="T", help="most variables that interact, 2 by default"
+    )
+    group.add_argument(
+        "--width",
+        type=float,
+        metavar="L",
+        help="couplings and field of a variable added up, nats, 1 by default",
+    )
+    group.add_argument("--delta", type=float, metavar="D", help="beside --epsilon, for approximate privacy")
 
 
 def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -274,9 +325,9 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "reproduce",
         help="make a paper's figures anew: tables and pictures",
         description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
-        "the tight one side by side, and of Bernstein et al. 2017 (CGM), beside the noise-aware "
-        "estimate. Results are kept, so an interrupted run resumes where it stopped. Without "
-        "arguments: a list of the figures.",
+        "the tight one side by side, of Bernstein et al. 2017 (CGM), beside the noise-aware estimate, and of Zhang "
+        "et al. 2020, slopes and lower bounds. Results are kept, so an interrupted run resumes where it stopped. "
+        "Without arguments: a list of the figures.",
     )
     # not `choices`: with them argparse refuses an empty list
     command.add_argument(
@@ -284,7 +335,7 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         nargs="*",
         type=_figure,
         metavar="FIGURE",
-        help="e.g. prising-fig1, cgm-fig2, prising-all or cgm-all",
+        help="e.g. prising-fig1, cgm-fig2, prising-all, cgm-all or zhang-all",
     )
     command.add_argument("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
     command.add_argument(

@@ -20,7 +20,10 @@ __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the preview of the mechanism and the forecast of exact inference."""
+    """Print the preview of the mechanism and the forecast of exact inference, or the records that learning needs."""
+    if options.learn is not None:
+        _learn(options)
+        return
     specification = read_declaration(options.model).specification
     mechanism = chosen_mechanism(options)
     # warns where noise drowns or exact inference will not fit
@@ -38,6 +41,46 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(_table(preview))
         print(f"\nExact inference {'fits' if is_exact else 'does not fit'}: {_cost(cost)}.")
+
+
+def _learn(options: argparse.Namespace) -> None:
+    from bayesprivmrf.planning import records_needed
+    from bayesprivmrf.privacy import PrivacyGuarantee
+
+    variables, states = options.variables, options.states or 2
+    if options.model is not None:
+        sizes = read_declaration(options.model).specification.cardinalities
+        variables, states = len(sizes), options.states or max(2, *sizes)
+    guarantee = PrivacyGuarantee(
+        epsilon=options.epsilon, delta=options.delta or 0.0, rho=options.rho, adjacency=options.adjacency
+    )
+    table = records_needed(
+        variables,
+        options.error,
+        guarantee,
+        goal=options.learn,
+        states=states,
+        order=options.order or 2,
+        width=1.0 if options.width is None else options.width,
+    )
+    if options.json:
+        rows = table.to_dict(orient="records")
+        print(json_text({"learn": options.learn, "guarantee": guarantee.as_dict(), "answers": rows}))
+        return
+    names = ["kind", "records", "constant", "source"]
+    cells = [table["kind"], [_count(*row) for row in table[["records", "low", "high"]].to_numpy()]]
+    cells += [table["constant"], table["source"] + ": " + table["says"]]
+    print(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
+    if "upper" in set(table["kind"]):
+        print("\nOrders at constant 1 tell how the need grows, not how large it is.")
+
+
+def _count(records: float, low: float, high: float) -> str:
+    """Write a number of records, with its range where there is one."""
+    if math.isnan(records):
+        return "-"
+    shown = [f"{value:,.0f}" if value < 1e7 else f"{value:.1e}" for value in (records, low, high)]
+    return shown[0] if low == high else f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
 def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, as_json: bool) -> None:

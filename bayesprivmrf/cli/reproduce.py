@@ -39,17 +39,17 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
-    from bayesprivmrf.reproduce import cgm, find_networks, lacking, prising, reproduce
+    from bayesprivmrf.reproduce import find_networks, lacking, reproduce
+    from bayesprivmrf.reproduce.run import PAPERS
 
     published = find_networks(options.data or [])
-    papers = {"prising": prising, "cgm": cgm}
     folder = _folder(options.out, names, options.data or [])
     jobs = options.jobs or _cores()
     made, skipped = [], {}
     with progress() as bar:
         for name in names:
             task = bar.add_task(name, total=None)
-            paper = papers[paper_of(name)]
+            paper = PAPERS[paper_of(name)]
             one = reproduce(
                 name,
                 paper.QUICK if options.quick else paper.FULL,

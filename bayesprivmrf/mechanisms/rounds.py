@@ -35,8 +35,8 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.candidates import Size
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
+from bayesprivmrf.learning.rounds.measured import MeasuredTable
 from bayesprivmrf.learning.rounds.merging import Merging
-from bayesprivmrf.learning.rounds.released import MeasuredTable
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
     SINGLES_SHARE,

@@ -39,7 +39,7 @@ MAXIMUM_CELLS = 1 << 17
 """Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
-_MOST_VARIABLES = 64
+_MOST_VARIABLES = 100
 """Variables whose pairs are counted, and asked about in every round, in minutes."""
 
 

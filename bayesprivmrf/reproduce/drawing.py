@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["draw", "on_log_axes"]
 
 _MPLE = "non-private MPLE"
 _STATE_COLOURS = ("#0072B2", "#D55E00")
@@ -114,7 +114,7 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
         for position, epsilon in enumerate(sorted(set(own["epsilon"]))):
             part = _where(own, epsilon=epsilon)
             _line(axis, part, x, COLOURS[position], MARKS[position + 1], f"ε = {epsilon:g}")
-        _on_log_axes(axis, table[x] if is_log else ())
+        on_log_axes(axis, table[x] if is_log else ())
         axis.set_xlabel(label)
         axis.set_title(
             private.label if len(names) == 1 else f"{LABELS[network]}: {private.label}", fontsize=10
@@ -156,7 +156,7 @@ def _line(
     )
 
 
-def _on_log_axes(axis: Axes, places: Iterable[float] = ()) -> None:
+def on_log_axes(axis: Axes, places: Iterable[float] = ()) -> None:
     """Logarithmic squared errors; on the other axis too, with ticks at given places, where there are any."""
     axis.set_yscale("log", nonpositive="mask")
     at = sorted({float(place) for place in places})
@@ -178,7 +178,7 @@ def _costs(table: pd.DataFrame) -> Figure:
             _line(
                 axis, part, "epsilon", COLOURS[number], MARKS[number + 1], f"{private.label}, {written}", dash
             )
-    _on_log_axes(axis, table["epsilon"])
+    on_log_axes(axis, table["epsilon"])
     axis.set_xlabel("ε")
     axis.set_ylabel("mean squared difference from the MPLE")
     first = table.iloc[0]
@@ -206,7 +206,7 @@ def _regimes(table: pd.DataFrame) -> Figure:
                 part = _where(here, estimator=private.name)
                 label = f"{private.label}, β = {beta:g}"
                 _line(axis, part, "epsilon", COLOURS[number], MARKS[number + 1], label, dash)
-        _on_log_axes(axis, rows["epsilon"].dropna())
+        on_log_axes(axis, rows["epsilon"].dropna())
         axis.set_xlabel("ε")
         axis.set_title(_setting(rows), fontsize=9)
         tidy(axis)

@@ -67,10 +67,12 @@ FIGURES: dict[str, FigureInfo] = {
         needs_file=False,
         unprotected=True,
     ),
+    "zhang-table1": FigureInfo(title="records needed by the five algorithms: slopes beside the theorems'"),
+    "zhang-lower-bounds": FigureInfo(title="learners on the hard instances of the lower bounds"),
 }
-"""Chakraborty, Chatterjee and Dalal 2024 and Bernstein et al. 2017, each in the paper's order."""
+"""Chakraborty, Chatterjee and Dalal 2024, Bernstein et al. 2017, Zhang et al. 2020, each in the paper's order."""
 
-ALL = ("prising-all", "cgm-all")
+ALL = ("prising-all", "cgm-all", "zhang-all")
 """Names for all figures of a paper."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.reproduce import cgm, cgm_findings, cgm_pictures, drawing, prising
+from bayesprivmrf.reproduce import cgm, cgm_findings, cgm_pictures, drawing, prising, zhang, zhang_findings
 from bayesprivmrf.reproduce.cells import compute, kept_rows
 from bayesprivmrf.reproduce.experiments import COLUMNS
 from bayesprivmrf.reproduce.registry import FIGURES, DataName, paper_of
@@ -16,10 +16,14 @@ from bayesprivmrf.reproduce.sources import FILES
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
-__all__ = ["CELLS", "NOTE_REAL", "NOTE_SIMULATED", "Made", "lacking", "reproduce"]
+__all__ = ["CELLS", "NOTE_REAL", "NOTE_SIMULATED", "PAPERS", "Made", "lacking", "reproduce"]
 
 CELLS = "cells"
+PAPERS: dict[str, Any] = {"prising": prising, "cgm": cgm, "zhang": zhang}
+"""The module of each paper, with its `FULL` and `QUICK` scale."""
+
 NOTE_SIMULATED = "simulation: no person's data, seeded noise"
 NOTE_REAL = "computed from real outcomes, unprotected: an evaluation, no release"
 
@@ -78,7 +82,7 @@ def reproduce(
     name
         The figure's name in the registry.
     scale
-        ``FULL`` or ``QUICK`` of the paper's module, `prising` or `cgm`; the latter's files end in ``-quick``.
+        ``FULL`` or ``QUICK`` of the paper's module, one of `PAPERS`; the latter's files end in ``-quick``.
     published
         Networks and sequences at hand.
     folder
@@ -99,8 +103,7 @@ def reproduce(
     """
     import pandas as pd
 
-    is_cgm = paper_of(name) == "cgm"
-    cells = (cgm if is_cgm else prising).cells_of(name, scale, published, seed)
+    cells = PAPERS[paper_of(name)].cells_of(name, scale, published, seed)
     if not cells:
         return None
     store = folder / CELLS
@@ -115,9 +118,11 @@ def reproduce(
     table = pd.DataFrame(rows, columns=columns)
     stem = name if scale.name == "full" else f"{name}-{scale.name}"
     table_path, picture_path = folder / f"{stem}.csv", folder / f"{stem}.png"
-    table.assign(seed=seed, note=note).to_csv(table_path, index=False)
-    figure = cgm_pictures.draw(name, table) if is_cgm else drawing.draw(name, table, published)
-    finding = cgm_findings.finding(name, table) if is_cgm else ""
+    summary = zhang_findings.slopes(table) if name == "zhang-table1" else None
+    if summary is not None:
+        table.to_csv(folder / f"{stem}-errors.csv", index=False)
+    (table if summary is None else summary).assign(seed=seed, note=note).to_csv(table_path, index=False)
+    figure, finding = _shown(name, table, published)
     said = textwrap.fill(f"{finding} {note}".strip(), 130)
     figure.text(0.01, -0.01, said, fontsize=7, verticalalignment="top")
     figure.savefig(picture_path, dpi=150, bbox_inches="tight", metadata={"Description": note})
@@ -131,6 +136,17 @@ def reproduce(
         finding=finding,
         is_real=is_real,
     )
+
+
+def _shown(name: str, table: pd.DataFrame, published: Mapping[DataName, Any]) -> tuple[Figure, str]:
+    """Return the picture, and what is to be said of it."""
+    match paper_of(name):
+        case "cgm":
+            return cgm_pictures.draw(name, table), cgm_findings.finding(name, table)
+        case "zhang":
+            return zhang_findings.draw(name, table), zhang_findings.finding(name, table)
+        case _:
+            return drawing.draw(name, table, published), ""
 
 
 def _unmixed(table: pd.DataFrame) -> float:

@@ -255,7 +255,7 @@ def test_data_that_cannot_be_found_or_read_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("prising-fig99",), "must be prising-all, cgm-all or one of"),
+        (("prising-fig99",), "must be prising-all, cgm-all, zhang-all or one of"),
         (("prising-fig1", "--jobs", "0"), "whole number of at least 1"),
         (("prising-fig1", "--seed", "-1"), "whole number of at least 0"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +20,8 @@ from bayesprivmrf.learning.models.saved_statistics import (
     statistics_content,
     statistics_size,
 )
+from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
@@ -86,6 +88,15 @@ class LearnedPotentials(LearnedNetwork):
     def potentials(self) -> CliqueTables:
         """Log potentials, nats, one table a clique."""
         return self.tables
+
+    @cached_property
+    def solution(self) -> LearnedSolution:
+        """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
+        whole = super().solution
+        if self.statistics is None or self.total is None or "tables_by_round" not in self.details:
+            return whole
+        known = {each.name: getattr(whole, each.name) for each in fields(whole) if each.init}
+        return RoundsSolution(**known, statistics=self.statistics, total=self.total)
 
     def vector(self) -> FloatArray:
         """Return the log potentials, one table after the other."""

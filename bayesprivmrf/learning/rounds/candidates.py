@@ -35,13 +35,19 @@ class Size:
     ) -> None:
         self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
         self._cells, self._memory = cells, memory
+        self._known: dict[frozenset[Scope], bool] = {}
         self._is_small = 2 * math.prod(cardinalities) <= cells and 64 * math.prod(declared) <= memory
 
     def bears(self, scopes: Sequence[Scope]) -> bool:
         """Whether a model of these scopes is within the size."""
         if self._is_small:
             return True
-        edges = sorted({part for scope in scopes for size in (1, 2) for part in combinations(scope, size)})
+        edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
+        if edges not in self._known:
+            self._known[edges] = self._fits(sorted(edges))
+        return self._known[edges]
+
+    def _fits(self, edges: Sequence[Scope]) -> bool:
         layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
         if array_forecast(layout, order).total_cells > self._cells:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property, reduce
+from itertools import combinations
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ type Scope = tuple[int, ...]
 
 MOST_CONFIGURATIONS = 1 << 17
 """Configurations up to which all are held: with many overlapping tables that is several times as fast."""
+
+_PASSES = 8
+"""Passes over a planned model that take less time than to plan it anew for one table."""
 
 _BLOCK = 32  # configurations of the variables that are transformed by one matrix
 
@@ -58,21 +62,95 @@ class _Elimination:
         return float(log_partition), self._effects.pull_back(found)
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
-        effects, potentials = self._effects, self._effects.potentials(beta)
-        _, flat = self._engine.marginals(potentials)
-        shapes = [tuple(effects.cardinalities[v] for v in clique) for clique in effects.scopes]
-        parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-        cliques = [
-            (set(c), c, part.reshape(s)) for c, part, s in zip(effects.scopes, parts, shapes, strict=True)
-        ]
-        found = []
-        for scope in scopes:
-            home = next(((c, table) for held, c, table in cliques if held.issuperset(scope)), None)
-            if home is None:
-                found.append(marginal_of(effects.cardinalities, effects.scopes, potentials, scope))
+        """Return probabilities of any scopes.
+
+        A clique's are a margin of it. Of others, one or two variables are held at each of their states, so that a
+        clique has the rest: a pass for each state serves all scopes that need the same variables held.
+        """
+        potentials = self._effects.potentials(beta)
+        whole, flat = self._engine.marginals(potentials)
+        found = {scope: held for scope in scopes if (held := self._held(flat, scope)) is not None}
+        waiting: dict[Scope, list[Scope]] = {}
+        for scope in dict.fromkeys(scopes):
+            if scope not in found:
+                waiting.setdefault(self._opening(scope), []).append(scope)
+        cards = self._effects.cardinalities
+        for fixed, group in waiting.items():
+            if not fixed or math.prod(cards[v] for v in fixed) > _PASSES * len(group):
+                for scope in group:
+                    found[scope] = marginal_of(cards, self._effects.scopes, potentials, scope)
             else:
-                found.append(margin(home[1], home[0], scope))
+                found |= self._opened(potentials, whole, fixed, group)
+        return [found[scope] for scope in scopes]
+
+    def _held(self, flat: FloatArray, scope: Scope) -> FloatArray | None:
+        """Return the table of a scope from those of the cliques; ``None`` where none has it."""
+        home = self._home(scope)
+        if home is None:
+            return None
+        clique = self._effects.scopes[home]
+        shape = [self._effects.cardinalities[v] for v in clique]
+        return margin(flat[self._offsets[home] : self._offsets[home + 1]].reshape(shape), clique, scope)
+
+    def _home(self, scope: Scope) -> int | None:
+        """Return the first clique that holds a scope."""
+        return min(set.intersection(*(self._cliques[v] for v in scope)), default=None)
+
+    @cached_property
+    def _cliques(self) -> list[set[int]]:
+        """Positions of the cliques of each variable."""
+        found: list[set[int]] = [set() for _ in self._effects.cardinalities]
+        for position, clique in enumerate(self._effects.scopes):
+            for v in clique:
+                found[v].add(position)
         return found
+
+    @cached_property
+    def _offsets(self) -> IntArray:
+        cards = self._effects.cardinalities
+        sizes = [math.prod(cards[v] for v in clique) for clique in self._effects.scopes]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def _opening(self, scope: Scope) -> Scope:
+        """Return the fewest variables, of the fewest states, without which a clique holds a scope; () if over two."""
+        cards = self._effects.cardinalities
+        for size in (1, 2):
+            fitting = [
+                fixed
+                for fixed in combinations(scope, size)
+                if size < len(scope) and self._home(tuple(v for v in scope if v not in fixed)) is not None
+            ]
+            if fitting:
+                return min(fitting, key=lambda fixed: math.prod(cards[v] for v in fixed))
+        return ()
+
+    def _opened(
+        self, potentials: FloatArray, whole: float, fixed: Scope, group: Sequence[Scope]
+    ) -> dict[Scope, FloatArray]:
+        cards = self._effects.cardinalities
+        found = {scope: np.zeros([cards[v] for v in scope]) for scope in group}
+        for states in np.ndindex(*(cards[v] for v in fixed)):
+            at = potentials.copy()
+            for v, state in zip(fixed, states, strict=True):
+                self._hold(at, v, state)
+            log_partition, flat = self._engine.marginals(at)
+            share = math.exp(log_partition - whole)
+            for scope, table in found.items():
+                rest = self._held(flat, tuple(v for v in scope if v not in fixed))
+                assert rest is not None
+                table[tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)] = (
+                    share * rest
+                )
+        return found
+
+    def _hold(self, potentials: FloatArray, variable: int, state: int) -> None:
+        """Leave a variable one state, in place: in one clique is enough."""
+        home = min(self._cliques[variable])
+        clique = self._effects.scopes[home]
+        shape = [self._effects.cardinalities[v] for v in clique]
+        table = potentials[self._offsets[home] : self._offsets[home + 1]].reshape(shape)
+        others = np.arange(shape[clique.index(variable)]) != state
+        table[(slice(None),) * clique.index(variable) + (others,)] = -np.inf
 
 
 class _All:

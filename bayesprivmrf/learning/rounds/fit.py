@@ -31,7 +31,15 @@ from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["NoisyTable", "RoundFit", "fit_tables", "maximal"]
+__all__ = [
+    "PRIOR_DEVIATIONS",
+    "NoisyTable",
+    "RoundFit",
+    "effect_moments",
+    "effect_precision",
+    "fit_tables",
+    "maximal",
+]
 
 PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
 """τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others."""
@@ -202,10 +210,7 @@ def _pooled_means(
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
             told = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
             held = slice(place[subset], place[subset] + told.size)
-            if isinstance(each.variance, np.ndarray):
-                variance = each.variance @ contrasts(cards[subset[0]]) ** 2
-            else:
-                variance = each.variance * math.prod(cards[v] for v in each.scope if v not in subset)
+            variance = _noise_variance(cards, each, subset)
             weighted[held] += told / variance
             precision[held] += 1 / variance
     return weighted / (precision * total), 1 / (precision * total**2)
@@ -215,12 +220,35 @@ def _spreads(effects: Effects, engine: Engine, beta: FloatArray) -> FloatArray:
     """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
     found = [np.zeros(0)]
     for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
-        mean = second = table
-        for v in subset:  # each contraction moves the first axis to the end
-            mean = np.tensordot(mean, contrasts(effects.cardinalities[v]), axes=(0, 0))
-            second = np.tensordot(second, contrasts(effects.cardinalities[v]) ** 2, axes=(0, 0))
+        mean, second = effect_moments(effects.cardinalities, subset, table)
         found.append((second - mean**2).ravel())
     return np.maximum(np.concatenate(found), _LEAST_SPREAD)
+
+
+def effect_moments(
+    cardinalities: Sequence[int], subset: Scope, table: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return means and second moments of an effect's coordinates under a table of probabilities of its variables."""
+    mean = second = table
+    for v in subset:  # each contraction moves the first axis to the end
+        mean = np.tensordot(mean, contrasts(cardinalities[v]), axes=(0, 0))
+        second = np.tensordot(second, contrasts(cardinalities[v]) ** 2, axes=(0, 0))
+    return mean, second
+
+
+def effect_precision(
+    cardinalities: Sequence[int], measured: Sequence[NoisyTable], subset: Scope
+) -> FloatArray | None:
+    """Return the precision of an effect's sums, pooled over the tables that hold it; ``None`` where none does."""
+    variances = [_noise_variance(cardinalities, e, subset) for e in measured if set(subset) <= set(e.scope)]
+    return sum((1 / variance for variance in variances), start=np.zeros(())) if variances else None
+
+
+def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Scope) -> FloatArray:
+    """Return the variance of an effect's sums in a noisy table that holds it."""
+    if isinstance(table.variance, np.ndarray):
+        return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
+    return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
 
 
 def _carried(effects: Effects, last: RoundFit) -> FloatArray:

@@ -1,0 +1,249 @@
+r"""Intervals for the tables of a model learned in rounds, from what was measured, effect by effect.
+
+A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
+(`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
+
+.. math:: \hat p(x) - p(x) = \sum_{S} \sum_j \frac{\phi_{S,j}(x_S)}{\prod_{v \notin S} K_v} e_{S,j} .
+
+1. **A measured effect.** The pooled noisy mean has the noise variance :math:`v_S` of
+   `bayesprivmrf.learning.rounds.fit`, and the noise of different effects is uncorrelated: an orthonormal transform of
+   independent noise. Each noise is drawn after the choice of its table, so that choosing does not bias it. With
+   the fit's normal prior of deviation :math:`\tau` on the effect, its mean has about the prior deviation
+   :math:`F_S \tau`, with :math:`F_S` the effect's variance in one record, and the error the variance
+   :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
+2. **An effect that no measured table holds.** Its table was not chosen, for the model missed it by no more than
+   others, which were measured as their misfit stood out from noise. It is taken for an effect that was measured with
+   twice the noise of the last round, with the same prior. That is a rule and no theorem.
+3. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
+4. **Rare states that were merged** have noisy shares of their group, of variance :math:`\sigma_1^2 / n_g^2`.
+
+The interval is the estimate and its normal deviations, cut off at 0 and 1. docs/benchmarks.md, "Learning in rounds",
+has how often such intervals hold the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bayesprivmrf.checks import one_of, probability
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.rounds.engine import Scope, margin
+from bayesprivmrf.learning.rounds.fit import PRIOR_DEVIATIONS, NoisyTable, effect_moments, effect_precision
+from bayesprivmrf.learning.rounds.measured import MeasuredTable
+from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.release import NoisyStatistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RoundsSolution"]
+
+_UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
+_LEAST_SPREAD = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class RoundsSolution(LearnedSolution):
+    """The distribution that `SelectMeasure` learned in rounds, with intervals.
+
+    Parameters
+    ----------
+    statistics
+        What was measured.
+    total
+        Number of records, by what was measured.
+    """
+
+    statistics: NoisyStatistics
+    total: float
+
+    def interval(
+        self,
+        variables: Variable | Sequence[Variable],
+        prob: float = 0.9,
+        *,
+        of: Literal["population", "records"] = "population",
+    ) -> pd.DataFrame:
+        """Approximate intervals for the probabilities of the joint states of some variables.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables, each once.
+        prob
+            Probability that each interval should hold, between 0 and 1.
+        of
+            ``"population"``, from which the records are a sample, or ``"records"``: their own shares.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
+            ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
+            these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
+            the truth less often, most of all where the budget is large; else ``"approximate"``.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated.
+        ArgumentError
+            An argument is out of range.
+
+        Notes
+        -----
+        The module has the derivation. Limits are of each cell by itself, not of all at once.
+        """
+        import pandas as pd
+        from scipy.special import ndtri
+
+        one_of("of", of, ("population", "records"))
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        names, query = self.specification.positions_of(variables)
+        scope = tuple(sorted(query))
+        estimate = self._marginal_table(scope, {})
+        variance, missing = self._variances(scope)
+        if of == "population":
+            variance = variance + estimate * (1 - estimate) / self.total
+        axes = [scope.index(v) for v in query]
+        middle, reach = (
+            np.transpose(each, axes).ravel()
+            for each in (estimate, float(ndtri(0.5 + prob / 2)) * np.sqrt(variance))
+        )
+        domain = self.specification.domain
+        frame = pd.DataFrame(
+            {
+                "estimate": middle,
+                "lower": np.maximum(middle - reach, 0.0),
+                "upper": np.minimum(middle + reach, 1.0),
+            },
+            index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
+        )
+        frame.attrs["status"] = "not trusted" if missing else "approximate"
+        frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
+        if missing:
+            frame.columns.name = "not trusted, not measured: attrs['not_measured']"
+        return frame
+
+    @cached_property
+    def _evaluated(self) -> tuple[float, FloatArray]:
+        whole = self._merged
+        tables = [
+            self._expanded(scope, whole.marginals.table(position))
+            for position, scope in enumerate(self.specification.scopes)
+        ]
+        return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
+
+    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
+        groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}
+        return self._expanded(query, self._merged._marginal_table(query, groups))
+
+    def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
+        """Return a table of declared states from that of their groups."""
+        found = table[np.ix_(*(self._merging.groups[v] for v in scope))]
+        for axis, v in enumerate(scope):
+            found = found * self._along(self._merging.shares[v], axis, len(scope))
+        return found
+
+    @staticmethod
+    def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
+        return values.reshape([-1 if a == axis else 1 for a in range(axes)])
+
+    def _variances(self, scope: Scope) -> tuple[FloatArray, list[Scope]]:
+        """Return the variance of each cell about the records' shares, and the effects that were not measured."""
+        merging, table = self._merging, self._merged._marginal_table(scope, {})
+        axes = np.ix_(*(merging.groups[v] for v in scope))
+        found, missing = self._merged_variances(scope, table)
+        found, table = found[axes], table[axes]
+        for axis, v in enumerate(scope):
+            share, error = (
+                self._along(each, axis, len(scope)) for each in (merging.shares[v], self._share_errors(v))
+            )
+            found, table = found * share**2 + (table * error) ** 2, table * share
+        return found, missing
+
+    def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
+        cards = self._merging.cardinalities
+        found, missing = np.zeros(table.shape), []
+        free = [v for v in scope if cards[v] > 1]
+        for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
+            precision = effect_precision(cards, self._tables, subset)
+            if precision is None:
+                missing.append(subset)
+                precision = self._precision_of_the_unmeasured
+            mean, second = effect_moments(cards, subset, margin(table, scope, subset))
+            spread = np.maximum(second - mean**2, _LEAST_SPREAD)
+            prior = spread * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
+            cells = 1 / (precision * self.total**2 + 1 / prior**2)
+            for v in subset:  # each contraction moves the first axis to the end
+                cells = np.tensordot(cells, contrasts(cards[v]) ** 2, axes=(0, 1))
+            shape = [cards[v] if v in subset else 1 for v in scope]
+            found += cells.reshape(shape) / math.prod(cards[v] for v in scope if v not in subset) ** 2
+        return found, missing
+
+    @cached_property
+    def _merged(self) -> Solution:
+        """The model of merged states, whose marginals are cheap: a state has its share of its group's probability.
+
+        Its potentials are those of each group's first state, less the log shares, which stand in the first clique of
+        each variable.
+        """
+        model, merging, waiting = self.specification, self._merging, dict(enumerate(self._merging.shares))
+        domain = Domain.from_states({v: range(k) for v, k in enumerate(merging.cardinalities)})
+        first = [np.unique(group, return_index=True)[1] for group in merging.groups]
+        tables = []
+        for position, scope in enumerate(model.scopes):
+            table = self.potentials.table(position)[np.ix_(*(first[v] for v in scope))]
+            for axis, v in enumerate(scope):
+                if (share := waiting.pop(v, None)) is not None:
+                    table = table - self._along(np.log(share[first[v]]), axis, len(scope))
+            tables.append(table)
+        return Solution(
+            specification=ModelSpecification(domain=domain, cliques=model.scopes),
+            potentials=CliqueTables.from_arrays(domain, model.scopes, tables),
+            method=self.method,
+            status=self.status,
+        )
+
+    def _share_errors(self, variable: int) -> FloatArray:
+        """Return the standard deviation of each state's share of its group: 0 for a group of one."""
+        group, shares = self._merging.groups[variable], self._merging.shares[variable]
+        single = next((each for each in self._measured if each.scope == (variable,)), None)
+        if single is None:
+            return np.zeros(len(shares))
+        whole = np.bincount(group, weights=np.maximum(single.values, 1.0))[group]
+        return np.where(shares < 1, single.law.standard_deviation / whole, 0.0)
+
+    @cached_property
+    def _measured(self) -> tuple[MeasuredTable, ...]:
+        domain = self.specification.domain
+        return tuple(MeasuredTable.of(each, domain) for each in self.statistics.measurements)
+
+    @cached_property
+    def _merging(self) -> Merging:
+        """The merging that the rounds had, made again of the same noisy counts."""
+        alone = {each.scope[0]: each for each in self._measured if len(each.scope) == 1}
+        cards = self.specification.cardinalities
+        noisy = [alone[v].values.astype(float) if v in alone else np.ones(k) for v, k in enumerate(cards)]
+        return Merging.of(noisy, [self._measured[0].law.standard_deviation] * len(cards))
+
+    @cached_property
+    def _tables(self) -> list[NoisyTable]:
+        return [each.merged(self._merging) for each in self._measured]
+
+    @cached_property
+    def _precision_of_the_unmeasured(self) -> FloatArray:
+        last = self._measured[-1]
+        return np.array(0.0 if len(last.scope) == 1 else 1 / (_UNMEASURED**2 * last.law.variance))

@@ -1,0 +1,216 @@
+r"""Lower bounds with their constants: below so many records no private learner does what is asked.
+
+All are for replace-one neighbours and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
+
+**Fingerprinting** (parameters; in place of Theorem 5.1, whose constant rests on a lemma for one form of privacy).
+Pair i has coupling :math:`\operatorname{atanh} \mu_i`, so the product X of its spins has mean :math:`\mu_i`, uniform
+in :math:`\pm a`, :math:`a = \tanh \lambda`. Let f be the tanh of what is learned, held to :math:`\pm a`: tanh and
+clipping shrink distances, so :math:`\gamma^2 = E \|f - \mu\|^2 \le d \alpha^2` for root mean square error
+:math:`\alpha` of the d couplings. With :math:`g(\mu) = E f`,
+:math:`(1 - \mu^2) g' = E (f - \mu) \sum_r (X_r - \mu)`. Weighted by :math:`w = (a^2 - \mu^2)/(1 - \mu^2)` and
+integrated by parts, the mean over :math:`\mu` is :math:`2 E \mu g \ge a^2/3 - E (f - \mu)^2`. Summed over pairs,
+
+.. math:: \sum_r E\, T_r \ge d a^2/3 - \gamma^2, \qquad T_r = \sum_i w_i (f_i - \mu_i)(X_{ri} - \mu_i).
+
+Put a fresh copy in place of record r: the same sum :math:`T_r'` then has mean 0 and a second moment of at most
+:math:`a^4 \gamma^2`, for :math:`w^2 (1 - \mu^2) \le a^4`. Privacy holds the two together: under a chi-squared
+divergence of at most :math:`s^2`, :math:`E T_r \le s a^2 \gamma`. Here :math:`s^2 = e^{2\rho} - 1` (Rényi order 2),
+and :math:`s = 2 \sinh(\epsilon/2)` for pure privacy. Under :math:`(\epsilon, \delta)`, positive and negative part
+of T give :math:`E T_r \le \sinh(\epsilon) E|T_r'| + 2 \delta \max|T|` and :math:`|T| \le 4 a^3 d`. Hence
+
+.. math:: n \ge \frac{\sqrt d\,(1/3 - \alpha^2/a^2)}{\alpha s}, \qquad
+    n \ge \frac{\sqrt d\,(1/3 - \alpha^2/a^2)}{\alpha \sinh\epsilon + 8 \delta a \sqrt d}.
+
+For more states, an even number, all signs of a pair's table are equal, and the same holds.
+
+**Packing** (Theorems 7.1 and 7.4). M models: the uniform one, and all with h groups (`instances`). Who has error
+below :math:`\eta/2`, or finds the graph, tells them apart; say with probability b each. Independent records of a
+member and of the uniform one can be drawn so that each record differs with probability :math:`\tau`, the total
+variation.
+
+- Pure privacy: :math:`P_0(S_c) \ge E e^{-\epsilon D} 1_{S_c}`, D binomial of mean :math:`n\tau`; by
+  Jensen's inequality given :math:`S_c` it is at least :math:`b e^{-\epsilon n \min(1, \tau/b)}`. These are
+  disjoint and add up to at most 1 - b, so :math:`n \ge \max(1, b/\tau) \log(b (M - 1)/(1 - b)) / \epsilon`.
+- Zero-concentrated: D replaced records cost :math:`\rho D^2`, so by convexity what is learned has at most
+  :math:`\rho E D^2 = \rho (n^2 \tau^2 + n \tau (1 - \tau))` nats of information on the member. By Fano's inequality
+  it must have at least :math:`\log M - H(b) - (1 - b) \log(M - 1)`.
+- No privacy: the information is at most n KL, KL that of a record of a member from a uniform one.
+
+The best h, and for larger interactions the best size of a group, is taken. :math:`\tau` is bounded by
+:math:`\sqrt{KL/2}` and :math:`\sqrt{1 - e^{-KL}}`, KL being the smaller of the two directions. A pure guarantee is
+zero-concentrated too, and every learner needs what one without privacy needs; the largest bound counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from bayesprivmrf.learning.sample_size.instances import log_members
+from bayesprivmrf.learning.sample_size.task import Task
+from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
+
+__all__ = [
+    "SUCCESS",
+    "divergences",
+    "fano_nats",
+    "fingerprinting_error",
+    "fingerprinting_records",
+    "for_replacing",
+    "packing_records",
+    "variation",
+]
+
+SUCCESS = 2 / 3
+"""The probability of success that the paper asks of a learner."""
+
+
+def for_replacing(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee | None:
+    """Return what a guarantee promises for replace-one neighbours.
+
+    Replacing a record is to remove one and to add one: twice epsilon, four times rho, 1 + e^epsilon times delta.
+    """
+    if guarantee is None or guarantee.adjacency is Adjacency.REPLACE_ONE:
+        return guarantee
+    common = {"adjacency": Adjacency.REPLACE_ONE, "unit": guarantee.unit}
+    if guarantee.rho is not None:
+        return PrivacyGuarantee(rho=4 * guarantee.rho, **common)
+    assert guarantee.epsilon is not None
+    delta = min((1 + math.exp(min(guarantee.epsilon, 700.0))) * guarantee.delta, 1 - 2**-53)
+    return PrivacyGuarantee(epsilon=2 * guarantee.epsilon, delta=delta, **common)
+
+
+def _reach(guarantee: PrivacyGuarantee) -> float:
+    """Return s, by which a mean that one record has an influence on may move, in standard deviations."""
+    if guarantee.rho is not None:
+        return math.sqrt(math.expm1(min(2 * guarantee.rho, 700.0)))
+    assert guarantee.epsilon is not None
+    epsilon = min(guarantee.epsilon, 700.0)
+    return math.sinh(epsilon) if guarantee.delta else 2 * math.sinh(epsilon / 2)
+
+
+def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
+    r"""Return the records below which some couplings have a larger root mean square error than `task.size`.
+
+    Parameters
+    ----------
+    task
+        The goal must be parameters and the number of states even, otherwise the bound is 0.
+    guarantee
+        Any form, for replace-one neighbours.
+
+    Examples
+    --------
+    >>> guarantee = PrivacyGuarantee(rho=0.5, adjacency=Adjacency.REPLACE_ONE)
+    >>> round(fingerprinting_records(Task(variables=200, size=0.05), guarantee), 1)  # sqrt(100) / 3 / .05 / 1.31
+    50.2
+    """
+    pairs, largest = task.variables // 2, math.tanh(task.width)
+    spare = 1 / 3 - (task.size / largest) ** 2
+    if task.goal != "parameters" or task.states % 2 or spare <= 0:
+        return 0.0
+    slack = 8 * guarantee.delta * largest * math.sqrt(pairs)
+    return math.sqrt(pairs) * spare / (task.size * _reach(guarantee) + slack)
+
+
+def fingerprinting_error(variables: int, width: float, total: int, guarantee: PrivacyGuarantee) -> float:
+    """Return the root mean square error that no private learner of an Ising model can get below, on average.
+
+    The average is over couplings as `random_means` draws them. It is the error whose `fingerprinting_records` is the
+    number of records.
+    """
+    pairs, largest = variables // 2, math.tanh(width)
+    slope = total * _reach(guarantee) / math.sqrt(pairs)
+    rest = 1 / 3 - 8 * guarantee.delta * largest * total
+    if rest <= 0:
+        return 0.0
+    # the positive root of error^2 / largest^2 + slope error = rest
+    return 2 * rest / (slope + math.sqrt(slope**2 + 4 * rest / largest**2))
+
+
+def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, float]:
+    r"""Return the Kullback-Leibler divergences of a group's law from the uniform one, and of that from the law, nats.
+
+    Of :math:`k^s` cells, half of :math:`K = (2 \lfloor k/2 \rfloor)^s` have log-potential :math:`\eta` and half
+    :math:`-\eta`; the others 0. With :math:`z = 1 + (\cosh\eta - 1) K / k^s` they are
+    :math:`K k^{-s} \eta \sinh(\eta) / z - \log z` and :math:`\log z`.
+    """
+    coupled = (2 * (states // 2) / states) ** order
+    scale = math.exp(-size)  # a factor that keeps large sizes finite
+    cosh, sinh = (1 + scale**2) / 2, (1 - scale**2) / 2
+    mean = coupled * cosh + (1 - coupled) * scale
+    log_mean = size + math.log(mean)
+    return max(coupled * size * sinh / mean - log_mean, 0.0), log_mean
+
+
+def variation(divergence: float) -> float:
+    """Return a bound on the total variation of two laws: Pinsker's or Bretagnolle and Huber's, the smaller."""
+    return min(math.sqrt(divergence / 2), math.sqrt(-math.expm1(-divergence)))
+
+
+def fano_nats(log_others: float, success: float = SUCCESS) -> float:
+    """Return the nats of information that it takes to name one of M models with a given probability of success.
+
+    Parameters
+    ----------
+    log_others
+        The logarithm of M - 1.
+    success
+        The mean probability over the models, in (0, 1).
+    """
+    entropy = -success * math.log(success) - (1 - success) * math.log1p(-success)
+    return float(np.logaddexp(0.0, log_others)) - entropy - (1 - success) * log_others
+
+
+def _packings(task: Task) -> Iterator[tuple[float, float, float]]:
+    """Iterate over log(M - 1), divergence of a record from the uniform law, and total variation."""
+    size = 2 * task.size if task.goal == "parameters" else task.size
+    if size > task.width:
+        return
+    for order in range(2, task.order + 1):
+        forward, backward = divergences(size, task.states, order)
+        signs = (task.states // 2) ** order if task.goal == "parameters" else 0
+        most = task.variables // order
+        for groups in sorted({round(most ** (step / 60)) for step in range(61)}):
+            others = log_members(task.variables, order, groups, signs)
+            yield others, groups * forward, variation(groups * min(forward, backward))
+
+
+def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, success: float = SUCCESS) -> float:
+    """Return the records below which no learner succeeds on every member of a packing.
+
+    Parameters
+    ----------
+    task
+        What is to be learned.
+    guarantee
+        For replace-one neighbours; ``None`` for a learner without privacy. An approximate guarantee counts as none,
+        because the packings say nothing of it.
+    success
+        The probability of success that is asked for, of each member, in (0, 1).
+
+    Examples
+    --------
+    >>> guarantee = PrivacyGuarantee(epsilon=0.1, adjacency=Adjacency.REPLACE_ONE)
+    >>> round(packing_records(Task(variables=100, size=0.4, goal="structure"), guarantee))
+    1886
+    """
+    if guarantee is None or guarantee.form == "approximate":
+        return max([0.0, *(fano_nats(m, success) / kl for m, kl, _ in _packings(task))])
+    rho = guarantee.to_zero_concentrated().rho
+    assert rho is not None
+    found = [_concentrated(fano_nats(m, success), tv, rho) for m, _, tv in _packings(task)]
+    if guarantee.epsilon is not None:
+        odds = math.log(success / (1 - success))
+        found += [max(1.0, success / tv) * (m + odds) / guarantee.epsilon for m, _, tv in _packings(task)]
+    return max([0.0, *found])
+
+
+def _concentrated(nats: float, tv: float, rho: float) -> float:
+    """Solve rho (n^2 tv^2 + n tv (1 - tv)) = nats."""
+    if nats <= 0:
+        return 0.0
+    half = (1 - tv) / 2
+    return (nats / rho) / (tv * (half + math.sqrt(half**2 + nats / rho)))

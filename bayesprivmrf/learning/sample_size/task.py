@@ -1,0 +1,62 @@
+"""What is to be learned, and how well: the question that bounds, theorems and laws answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError
+
+__all__ = ["GOALS", "Goal", "Task"]
+
+type Goal = Literal["parameters", "structure"]
+
+GOALS = ("parameters", "structure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    r"""A class of Markov random fields, and what is to be learned of any of its members.
+
+    Parameters
+    ----------
+    variables
+        p, at least 2.
+    size
+        For parameters the error :math:`\alpha` of a coupling that may remain, nats. For structure the size
+        :math:`\eta` of the smallest coupling of an edge, nats.
+    goal
+        ``"parameters"`` for all couplings, ``"structure"`` for the edges alone.
+    states
+        k, the states of every variable.
+    order
+        t, the most variables that interact; above 2 for two states alone.
+    width
+        :math:`\lambda`: couplings of a variable and its field add up to no more in size, nats.
+
+    Raises
+    ------
+    ArgumentError
+        A number is out of range, or an order above 2 stands beside more than two states.
+    """
+
+    variables: int
+    size: float
+    goal: Goal = "parameters"
+    states: int = 2
+    order: int = 2
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("goal", self.goal, GOALS)
+        whole_number("variables", self.variables, 2, remedy="one variable has no coupling")
+        whole_number("states", self.states, 2)
+        whole_number("order", self.order, 2, self.variables, remedy="2 is for couplings of pairs")
+        if self.order > 2 and self.states > 2:
+            raise ArgumentError(
+                f"`order` must be 2 for more than two states, got {self.order!r}; the theorems cover pairs of any "
+                "states, and larger interactions of two states."
+            )
+        for name in ("size", "width"):
+            object.__setattr__(self, name, positive_finite(name, getattr(self, name)))

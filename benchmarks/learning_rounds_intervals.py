@@ -1,0 +1,117 @@
+"""How often intervals of a model that `SelectMeasure` learned in rounds hold the truth, by what was measured.
+
+    OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_intervals.py FOLDER [--quick]
+
+FOLDER is that of benchmarks/learning_rounds.py. Truths: shares of NLTCS, Adult and MSNBC's indicators, from which
+records are drawn with replacement, as many as there are, at most 50,000; and three simulated populations of 200,000,
+in which each variable is drawn given up to four before it: ten of three states, densely coupled, fourteen of 2 to
+8 states with few couplings, and twelve, some of twenty states, most of them rare. Add-or-remove-one neighbours,
+fresh seeds. Counted are cells of all, or 150 random, tables of two and of three variables whose truth is above .001;
+the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+from learning_models import RESULTS
+from learning_rounds import read, shares
+
+import bayesprivmrf as bpm
+from bayesprivmrf.mechanisms import SelectMeasure
+
+RHOS, SEEDS = (0.01, 0.1, 1.0), (11, 12)
+SIMULATED = {  # numbers of states, share of couplings, how much rarer the later states are
+    "dense": ([3] * 10, 0.6, 0.0),
+    "sparse": ([2, 3, 5, 8] * 3 + [2, 3], 0.2, 0.0),
+    "rare": ([2, 2, 4, 20] * 3, 0.25, 2.5),
+}
+REAL = ("nltcs", "adult", "msnbc")
+MOST, TABLES, LEAST = 50_000, 150, 1e-3
+
+
+def population(folder: Path, name: str, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    if name in REAL:
+        return read(folder, name)
+    states, density, rarity = SIMULATED[name]
+    rng = np.random.default_rng([seed, len(states)])
+    codes = np.zeros((200_000, len(states)), dtype=int)
+    for v, k in enumerate(states):
+        parents = [u for u in range(v) if rng.random() < density][:4]
+        logits = rng.normal(0, 0.7, k) - rarity * (np.arange(k) > 0)
+        logits = logits + sum((rng.normal(0, 0.5, (states[u], k))[codes[:, u]] for u in parents), start=0.0)
+        codes[:, v] = (logits + rng.gumbel(size=(len(codes), k))).argmax(axis=1)
+    return codes, tuple(states)
+
+
+def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, object]]:
+    codes, cards = population(folder, name, seed)
+    rng = np.random.default_rng(seed)
+    drawn = codes[rng.integers(0, len(codes), min(len(codes), MOST))]
+    variables = [f"v{i}" for i in range(len(cards))]
+    network = bpm.declare(states={v: list(range(k)) for v, k in zip(variables, cards, strict=True)})
+    learned = SelectMeasure(rho=rho).release(network, pd.DataFrame(drawn, columns=variables), rng=seed)
+    rows: list[dict[str, object]] = []
+    for order in (2, 3):
+        scopes = list(itertools.combinations(range(len(cards)), order))
+        for place in rng.permutation(len(scopes))[:TABLES]:
+            scope = scopes[place]
+            for of, source in (("population", codes), ("records", drawn)):
+                begin = time.perf_counter()
+                frame = learned.solution.interval([variables[v] for v in scope], of=of)
+                seconds = time.perf_counter() - begin
+                truth = shares(source, scope, cards).ravel()
+                held = (frame["lower"] <= truth) & (truth <= frame["upper"])
+                common = truth > LEAST
+                rows.append(
+                    {
+                        "data": name, "rho": rho, "seed": seed, "order": order, "of": of,
+                        "measured": not frame.attrs["not_measured"],
+                        "held": int(held[common].sum()), "cells": int(common.sum()),
+                        "held, all": int(held.sum()), "all": len(truth),
+                        "width": float((frame["upper"] - frame["lower"])[common].sum()), "seconds": seconds,
+                    }
+                )  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    """Run the cells and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="simulated populations, rho of .1, one seed")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    names = tuple(SIMULATED) if options.quick else (*SIMULATED, *REAL)
+    rows = []
+    for name, rho, seed in itertools.product(
+        names, (0.1,) if options.quick else RHOS, SEEDS[: 1 if options.quick else None]
+    ):
+        rows += cell(options.folder, name, rho, seed)
+        print(name, rho, seed, flush=True)
+    frame = pd.DataFrame(rows)
+    keys = ["of", "order", "measured", "data", "rho"]
+    numbers = ["held", "cells", "held, all", "all", "width"]
+    sums = frame.groupby(keys)[numbers].sum().reset_index()
+    if not options.quick:
+        sums.to_csv(RESULTS / "learning-rounds-intervals.csv", index=False, float_format="%.6g")
+    for group in (keys, keys[:4], keys[:3]):
+        table = sums.groupby(group)[numbers].sum()
+        table["coverage"] = table["held"] / table["cells"]
+        table["coverage, all"] = table["held, all"] / table["all"]
+        table["mean width"] = table["width"] / table["cells"]
+        print(table[["coverage", "coverage, all", "mean width", "cells"]].round(4).to_string())
+    print("seconds a table", frame["seconds"].median(), frame["seconds"].max())
+
+
+if __name__ == "__main__":
+    main()

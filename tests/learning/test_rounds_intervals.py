@@ -1,0 +1,126 @@
+"""Intervals for the tables of a model that was learned in rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.mechanisms import SelectMeasure
+
+STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
+ALL = [("b", 0), (0, "a"), ("b", "a")]
+
+
+def records(size, seed=0):
+    rng = np.random.default_rng(seed)
+    b = rng.integers(0, 2, size)
+    middle = np.where(rng.random(size) < 0.5, b, rng.integers(0, 3, size))
+    a = np.where(rng.random(size) < 0.6, middle % 2, 0)
+    return pd.DataFrame({"b": np.array(["x", "y"])[b], 0: middle, "a": a, "one": "only"})
+
+
+@pytest.fixture(scope="module")
+def learned():
+    mechanism = SelectMeasure(rho=0.05, workload=[("b", 0), (0, "a")])
+    return mechanism.release(bpm.declare(states=STATES), records(3000), rng=1)
+
+
+def test_a_table_has_an_interval_a_cell_in_the_order_asked(learned):
+    found = learned.solution.interval(["a", "b"])
+    turned = learned.solution.interval(["b", "a"])
+    assert list(found.index) == [(0, "y"), (0, "x"), (1, "y"), (1, "x")]
+    assert found.loc[(1, "y")].to_numpy() == pytest.approx(turned.loc[("y", 1)].to_numpy())
+    assert found["estimate"].to_numpy() == pytest.approx(learned.solution.marginal(["a", "b"]).values.ravel())
+    assert (found["lower"] <= found["estimate"]).all()
+    assert found["lower"].min() >= 0
+    assert found["upper"].max() <= 1
+    assert learned.solution.interval("one")[["lower", "upper"]].to_numpy() == pytest.approx(1)
+
+
+def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
+    """A column of 40 states, most of them merged: the model's potentials, taken as they are, say the same."""
+    rng = np.random.default_rng(5)
+    job = np.where(rng.random(4000) < 0.95, rng.integers(0, 4, 4000), rng.integers(0, 40, 4000))
+    data = pd.DataFrame({"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)})
+    data["old"] = (rng.random(4000) < 0.3 + 0.4 * data["sick"]).astype(int)
+    network = bpm.declare(states={"job": list(range(40)), "sick": [0, 1], "old": [0, 1]})
+    learned = SelectMeasure(rho=0.05).release(network, data, rng=2)
+    assert learned.details["merged_states"] > 10
+    found, plain = (
+        learned.solution,
+        bpm.Solution(
+            specification=learned.specification,
+            potentials=learned.potentials,
+            method="",
+            status=learned.status,
+        ),
+    )
+    assert found.log_partition == pytest.approx(plain.log_partition)
+    assert found.marginals.flat == pytest.approx(plain.marginals.flat)
+    for query in (["old", "job"], ["job"], ["sick", "job", "old"]):
+        assert found.marginal(query).values == pytest.approx(plain.marginal(query).values)
+    for given in ({"job": 39}, {"job": 0, "old": 1}):
+        assert found.marginal("sick", given=given).values == pytest.approx(
+            plain.marginal("sick", given=given).values
+        )
+
+
+def test_what_no_table_holds_together_is_named_and_wider(learned):
+    unmeasured, measured = learned.solution.interval(["a", "b"]), learned.solution.interval(["b", 0])
+    assert unmeasured.attrs["not_measured"] == (("b", "a"),)
+    assert unmeasured.attrs["status"] == "not trusted"
+    assert measured.attrs["not_measured"] == ()
+    assert measured.attrs["status"] == "approximate"
+    assert measured.columns.name is None
+    assert learned.solution.interval(list(STATES)).attrs["not_measured"] == (("b", "a"), ("b", 0, "a"))
+    assert "not measured" in unmeasured.to_string()
+
+
+def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
+    learned.save(tmp_path / "learned.release")
+    again = bpm.load_release(tmp_path / "learned.release").solution.interval([0, "a"])
+    pd.testing.assert_frame_equal(again, learned.solution.interval([0, "a"]))
+
+
+def test_what_is_no_level_or_variable_is_refused(learned):
+    with pytest.raises(ArgumentError, match="`prob`"):
+        learned.solution.interval("a", prob=1.5)
+    with pytest.raises(ArgumentError, match="`of`"):
+        learned.solution.interval("a", of="people")
+    with pytest.raises(ModelError, match="sex"):
+        learned.solution.interval(["a", "sex"])
+
+
+def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records():
+    """Of 60 releases: each ratio of deviations within 5 standard errors, .09 each, of one, and their mean within .2.
+
+    A workload of all pairs is measured whole in each round, so that what varies is the noise alone.
+    """
+    network, data = bpm.declare(states=STATES), records(40_000)
+    mechanism = SelectMeasure(rho=0.05, workload=ALL)
+    found = [mechanism.release(network, data, rng=seed).solution for seed in range(60)]
+    for table in (["b"], ["b", 0], ["a", "b"]):
+        frames = [solution.interval(table, of="records") for solution in found]
+        spread = np.std([frame["estimate"] for frame in frames], axis=0)
+        stated = np.mean([frame["upper"] - frame["lower"] for frame in frames], axis=0) / (2 * 1.645)
+        assert spread / stated == pytest.approx(np.ones(len(spread)), abs=0.45)
+        assert np.mean(spread / stated) == pytest.approx(1, abs=0.2)
+
+
+def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
+    """Of 30 states 24 are rare; 90 % intervals of 40 releases: at least .8 of 960 (level below 1e-6 if .9 hold)."""
+    rng = np.random.default_rng(3)
+    codes = np.where(rng.random(5000) < 0.95, rng.integers(0, 6, 5000), rng.integers(0, 30, 5000))
+    data = pd.DataFrame({"job": codes, "sick": (rng.random(5000) < 0.2 + 0.1 * (codes % 2)).astype(int)})
+    network = bpm.declare(states={"job": list(range(30)), "sick": [0, 1]})
+    truth, held = np.bincount(codes, minlength=30) / 5000, []
+    for seed in range(40):
+        frame = (
+            SelectMeasure(rho=0.02).release(network, data, rng=seed).solution.interval("job", of="records")
+        )
+        held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
+    assert np.mean(held) > 0.8
+    assert np.mean(held, axis=0).min() > 0.6
