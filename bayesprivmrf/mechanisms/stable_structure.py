@@ -119,11 +119,11 @@ class StableStructure(
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
         if len(specification.domain.variables) < 2:
-            raise ModelError("StableStructure must have at least two variables, got fewer; declare more.")
+            raise ModelError("`network` must have at least two variables for a graph, got one; declare more.")
         if specification.impossible or any(specification.sharing):
             raise ModelError(
-                "StableStructure must be given no impossible cells, ties, scores or levels; declare the variables "
-                "without them."
+                "`network` must have no impossible cells, ties, scores or levels, of which a graph says nothing; "
+                "declare the variables without them."
             )
         needed = 7 * 8 * sum(k - 1 for k in specification.cardinalities) ** 2  # arrays of all pairs of states
         if needed > DEFAULT_MEMORY_LIMIT:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReleasedGraph"]
 
+_SHOWN = 10
+"""Edges of a graph that are printed."""
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedGraph(Released):
@@ -80,9 +83,15 @@ class ReleasedGraph(Released):
         return [
             ("mechanism", self.provenance.mechanism),
             ("variables", f"{len(self.domain.variables)}"),
-            ("edges", "no graph: not stable enough" if self.pairs is None else f"{len(self.pairs)}, a tree"),
+            ("graph", self._shown()),
             ("privacy", self.privacy_statement()),
         ]
+
+    def _shown(self) -> str:
+        if self.pairs is None:
+            return "none: few records could change it"
+        shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])
+        return shown if len(self.edges) <= _SHOWN else f"{shown}, and {len(self.edges) - _SHOWN} more edges"
 
     def _content(self) -> dict[str, Any]:
         pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]
