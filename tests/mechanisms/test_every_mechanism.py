@@ -29,6 +29,7 @@ SETTINGS = {
     "PrivateFrankWolfe": {"rho": 1.0, "width": 1.0},
     "PrivateLogisticRegression": {"rho": 1.0, "radius": 2.0, "target": "a"},
     "SelectMeasure": {"rho": 1.0},
+    "StableStructure": {"epsilon": 1.0, "delta": 1e-6},
 }
 EVERY = pytest.mark.parametrize("name", SETTINGS)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
