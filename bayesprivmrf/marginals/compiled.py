@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, types
+from numba.extending import overload
 
 from bayesprivmrf.addresses import carray, pointer
 from bayesprivmrf.marginals import kernels, tangents
@@ -40,10 +41,12 @@ CHECKSUM = checksum(
 """Checksum of the compiled sources; constant where there are no source files."""
 
 
-@njit(nogil=True)
 def _array(given, k, kind):
     """Array whose address and size are the numbers k and k + 1 of those given."""
     return carray(pointer(given[k]), given[k + 1], kind)
+
+
+overload(_array)(lambda given, k, kind: _array)  # see `addresses`
 
 
 @njit(nogil=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.by_reference import by_reference
 from bayesprivmrf.inference.posterior.followed_moves import (
     condition,
     move_together,
@@ -133,68 +134,67 @@ def _first_records(records, total, state, tape, rng):
         count(records[k], 1, state, tape)
 
 
-@njit(nogil=True)
-def _advance(
-    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects, plan, rng,
-    thin, out,
-):  # fmt: skip
-    counts, totals, betas, scales = out
-    condition(beta, state.shapes, state.values, tape, effects, plan)
-    weigh_all(state, tape)
-    trial = np.empty_like(records) if effects.basis.size else records[:0]
-    if not state.counts.any():
-        _first_records(records, total, state, tape, rng)
-    for draw in range(totals.size):
-        for _ in range(thin):
-            move_records(moves, records, total, state, tape, rng)
-            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
-            if reach:
-                total = move_total_far(reach, bounds, records, total, state, tape, rng)
-            _, statistics = _tables(state.counts, effects, plan)
-            beta[:] = _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng)
-            if effects.hyper.size:
-                _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
-            condition(beta, state.shapes, state.values, tape, effects, plan)
-            weigh_all(state, tape)
-            if effects.basis.size:
-                for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
-                    move_together(
-                        beta,
-                        log_scales,
-                        records,
-                        trial,
-                        total,
-                        step,
-                        is_tuning,
-                        state,
-                        tape,
-                        effects,
-                        plan,
-                        rng,
-                    )
-        counts[draw], _ = _tables(state.counts, effects, plan)
-        totals[draw], betas[draw], scales[draw] = total, beta, log_scales
-    return total
-
-
 def _entry_point(version: int) -> Any:
-    """The function above, kept by numba between processes under a key that the checksum is part of."""
+    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
 
     @njit(cache=True, nogil=True)
-    def run(
+    def advance(
         total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects, plan,
         rng, thin, out,
     ):  # fmt: skip
         assert version >= 0
-        return _advance(
-            total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects,
-            plan, rng, thin, out,
-        )  # fmt: skip
+        state, tape, effects = by_reference(state), by_reference(tape), by_reference(effects)
+        counts, totals, betas, scales = out
+        condition(beta, state.shapes, state.values, tape, effects, plan)
+        weigh_all(state, tape)
+        trial = np.empty_like(records) if effects.basis.size else records[:0]
+        if not state.counts.any():
+            _first_records(records, total, state, tape, rng)
+        for draw in range(totals.size):
+            for _ in range(thin):
+                move_records(moves, records, total, state, tape, rng)
+                total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+                if reach:
+                    total = move_total_far(reach, bounds, records, total, state, tape, rng)
+                _, statistics = _tables(state.counts, effects, plan)
+                beta[:] = _move_effects(
+                    beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng
+                )
+                if effects.hyper.size:
+                    _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
+                condition(beta, state.shapes, state.values, tape, effects, plan)
+                weigh_all(state, tape)
+                if effects.basis.size:
+                    for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
+                        move_together(
+                            beta,
+                            log_scales,
+                            records,
+                            trial,
+                            total,
+                            step,
+                            is_tuning,
+                            state,
+                            tape,
+                            effects,
+                            plan,
+                            rng,
+                        )
+            counts[draw], _ = _tables(state.counts, effects, plan)
+            totals[draw], betas[draw], scales[draw] = total, beta, log_scales
+        return total
 
-    return run
+    return advance
 
 
-_SOURCES = ("answer_moves", "effect_moves", "followed_moves", "record_moves", "superpopulation")
+_SOURCES = (
+    "answer_moves",
+    "by_reference",
+    "effect_moves",
+    "followed_moves",
+    "record_moves",
+    "superpopulation",
+)
 advance_effects = _entry_point(
     checksum(
         *(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES), start=effects_engine.CHECKSUM

@@ -123,79 +123,41 @@ def trajectory(
     return beta, value, gradient, mu, chance, False
 
 
-@njit(nogil=True)
-def _draw(
-    points,
-    totals,
-    precisions,
-    excess,
-    base,
-    fixed,
-    root,
-    own,
-    step,
-    leaps,
-    trajectories,
-    rng,
-    tape,
-    betas,
-    mus,
-):
-    """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
-    accepted = 0.0
-    for k in range(points.shape[0]):
-        total, precision = totals[k], precisions[k]
-        _, _, mean, square, _ = _evaluate(points[k], *tape)
-        statistics = (total + excess) * mean - base
-        scale, beta = np.empty(mean.size), np.empty(mean.size)
-        for i in range(mean.size):
-            information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
-            scale[i] = math.sqrt(own[i] / (information + precision[i]))
-            # the prior's pull, coordinate by coordinate
-            beta[i] = points[k, i] * information / (information + precision[i])
-        shrunk, _, _ = target(beta, statistics, total, precision, tape)
-        own_point, _, _ = target(points[k], statistics, total, precision, tape)
-        if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
-            beta = points[k].copy()
-        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
-        own_step, own_leaps = step, leaps
-        for turn in range(trajectories):
-            beta, value, gradient, mu, chance, moved = trajectory(
-                beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng, tape
-            )  # fmt: skip
-            accepted += chance
-            if (
-                not moved and 2 * turn < trajectories and own_leaps < 8 * leaps
-            ):  # a draw narrower than the preliminary one
-                own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
-        betas[k], mus[k] = beta, mu
-    return accepted / (points.shape[0] * trajectories)
-
-
-def _entry_point(checksum: int) -> Any:
+def _entry_point(version: int) -> Any:
     @njit(cache=True, nogil=True)
     def draw(
-        points,
-        totals,
-        precisions,
-        excess,
-        base,
-        fixed,
-        root,
-        own,
-        step,
-        leaps,
-        trajectories,
-        rng,
-        tape,
-        betas,
-        mus,
-    ):
-        assert checksum >= 0
-        return _draw(
-            points, totals, precisions, excess, base, fixed, root, own,
-            step, leaps, trajectories, rng, tape, betas, mus,
-        )  # fmt: skip
+        points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+    ):  # fmt: skip
+        """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
+        assert version >= 0
+        accepted = 0.0
+        for k in range(points.shape[0]):
+            total, precision = totals[k], precisions[k]
+            _, _, mean, square, _ = _evaluate(points[k], *tape)
+            statistics = (total + excess) * mean - base
+            scale, beta = np.empty(mean.size), np.empty(mean.size)
+            for i in range(mean.size):
+                information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
+                scale[i] = math.sqrt(own[i] / (information + precision[i]))
+                # the prior's pull, coordinate by coordinate
+                beta[i] = points[k, i] * information / (information + precision[i])
+            shrunk, _, _ = target(beta, statistics, total, precision, tape)
+            own_point, _, _ = target(points[k], statistics, total, precision, tape)
+            if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
+                beta = points[k].copy()
+            beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
+            own_step, own_leaps = step, leaps
+            for turn in range(trajectories):
+                beta, value, gradient, mu, chance, moved = trajectory(
+                    beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng,
+                    tape,
+                )  # fmt: skip
+                accepted += chance
+                # a draw narrower than the preliminary one
+                if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
+                    own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
+            betas[k], mus[k] = beta, mu
+        return accepted / (points.shape[0] * trajectories)
 
     return draw
 

@@ -32,13 +32,14 @@ A move costs what two cells are measured by, not what the table holds.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesprivmrf.inference.posterior import shape_moves, shape_prior
+from bayesprivmrf.inference.posterior.by_reference import by_reference
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
@@ -281,36 +282,33 @@ def rounds_of(cells):
     return 1 + _MOVES // max(cells, 1)
 
 
-@njit(nogil=True)
-def _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
-    counts, rows, totals, positions = out
-    rounds = thin * rounds_of(counts.shape[1])
-    for draw in range(totals.size):
-        for sweep in range(rounds):
-            if not is_fixed:
-                whole = state.shapes.sum()
-                total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
-            for turn in range(2 * counts.shape[1]):
-                move_between(turn, state, tape, rng)
-            if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
-                move_shapes(position, state, tape, prior, rng)
-        _draw_row(rows[draw], state, rng)
-        counts[draw], totals[draw], positions[draw] = state.counts, total, position
-    return total
-
-
 def _entry_point(version: int) -> Any:
-    """The function above, kept by numba between processes under a key that the checksum is part of."""
+    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
 
     @njit(cache=True, nogil=True)
-    def run(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
+    def advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
         assert version >= 0
-        return _advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out)
+        state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+        counts, rows, totals, positions = out
+        rounds = thin * rounds_of(counts.shape[1])
+        for draw in range(totals.size):
+            for sweep in range(rounds):
+                if not is_fixed:
+                    whole = state.shapes.sum()
+                    total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
+                for turn in range(2 * counts.shape[1]):
+                    move_between(turn, state, tape, rng)
+                if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
+                    move_shapes(position, state, tape, prior, rng)
+            _draw_row(rows[draw], state, rng)
+            counts[draw], totals[draw], positions[draw] = state.counts, total, position
+        return total
 
-    return run
+    return advance
 
 
-advance_table = _entry_point(checksum(__file__, shape_moves.__file__, shape_prior.__file__))
+_SOURCES = ("by_reference", "shape_moves", "shape_prior", "table_moves")
+advance_table = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
 """Sweeps of one table; the state changes in place, every `thin`-th sweep is kept.
 
 `out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records.

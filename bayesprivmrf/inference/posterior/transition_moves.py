@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior.answer_moves import excess, log_step
+from bayesprivmrf.inference.posterior.by_reference import by_reference
 from bayesprivmrf.inference.posterior.record_moves import (
     count,
     draw_new,
@@ -207,57 +208,55 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
                 _step(windows[steps[n], new[i]], -1, state, tape)
 
 
-@njit(nogil=True)
-def _advance(
-    total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
-):
-    counts, log_rows, totals, positions = out
-    _spread_out(rows.log_rows, state, shared)
-    weigh_all(state, tape)
-    if not state.counts.any():
-        for k in range(total):
-            if k % (1 + total // _FIRST) == 0:
-                log_sum(state, tape)
-            draw_new(records[0], state, tape, rng)
-            count(records[0], 1, state, tape)
-    for draw in range(totals.size):
-        for _ in range(thin):
-            visited = records[: min(moves, total)]
-            _take(visited, state, tape, rng)
-            move_records(moves, visited, visited.shape[0], state, tape, rng)
-            total = _move_total(births, bounds[0], bounds[1], total, records[:1], state, tape, rng)
-            _add_up(state, rows, shared)
-            _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
-            if position.size:
-                move_shapes(position, rows, shared, prior, rng)
-            draw_rows(rows.log_rows, rows, shared, rng)
-            _spread_out(rows.log_rows, state, shared)
-            weigh_all(state, tape)
-        counts[draw], log_rows[draw], totals[draw], positions[draw] = (
-            state.counts,
-            rows.log_rows,
-            total,
-            position,
-        )
-    return total
-
-
 def _entry_point(version: int) -> Any:
-    """The function above, kept by numba between processes under a key that the checksum is part of."""
+    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
 
     @njit(cache=True, nogil=True)
-    def run(
+    def advance(
         total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
     ):
         assert version >= 0
-        return _advance(
-            total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
+        rows, state, tape, shared, prior = (
+            by_reference(rows),
+            by_reference(state),
+            by_reference(tape),
+            by_reference(shared),
+            by_reference(prior),
         )
+        counts, log_rows, totals, positions = out
+        _spread_out(rows.log_rows, state, shared)
+        weigh_all(state, tape)
+        if not state.counts.any():
+            for k in range(total):
+                if k % (1 + total // _FIRST) == 0:
+                    log_sum(state, tape)
+                draw_new(records[0], state, tape, rng)
+                count(records[0], 1, state, tape)
+        for draw in range(totals.size):
+            for _ in range(thin):
+                visited = records[: min(moves, total)]
+                _take(visited, state, tape, rng)
+                move_records(moves, visited, visited.shape[0], state, tape, rng)
+                total = _move_total(births, bounds[0], bounds[1], total, records[:1], state, tape, rng)
+                _add_up(state, rows, shared)
+                _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
+                if position.size:
+                    move_shapes(position, rows, shared, prior, rng)
+                draw_rows(rows.log_rows, rows, shared, rng)
+                _spread_out(rows.log_rows, state, shared)
+                weigh_all(state, tape)
+            counts[draw], log_rows[draw], totals[draw], positions[draw] = (
+                state.counts,
+                rows.log_rows,
+                total,
+                position,
+            )
+        return total
 
-    return run
+    return advance
 
 
-_SOURCES = ("transition_moves", "answer_moves", "record_moves", "shape_moves", "shape_prior")
+_SOURCES = ("transition_moves", "answer_moves", "by_reference", "record_moves", "shape_moves", "shape_prior")
 advance_transitions = _entry_point(
     checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES))
 )
