@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 _REMEDIES = {
     "inference='loopy'": "`--inference loopy`",
-    "raise `draws` and `tune`": "raise `--draws`",
+    "raise `draws` and `tune`, or `time_limit`": "raise `--draws`",
     " `posterior.stats` has the numbers.": "",
 }
 """What the library calls a remedy, and what the command line does."""

@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> None:
     sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
     if "draws" in sampling:
         sampling["tune"] = sampling["draws"]
-    estimate: Any = learned or fitted(
-        method, release, inference=options.inference, rng=seed, sampling=sampling
-    )
+    estimate: Any = learned
+    if learned is None:
+        estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
     summary = _summary(method, release, estimate)
     if is_posterior:
         summary |= {"seed": seed}
@@ -148,25 +148,35 @@ def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
 
 def _cells(estimate: Any, variables: Sequence[Variable], prob: float) -> dict[str, np.ndarray]:
     """Probability of each cell of a marginal, and the bounds of its interval where the method has them."""
+    return _table(estimate, variables, prob)[0]
+
+
+def _table(
+    estimate: Any, variables: Sequence[Variable], prob: float
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Probabilities and bounds of a marginal, and what is said of them."""
     if not hasattr(estimate, "interval"):
-        return {"probability": estimate.marginal(list(variables)).to_numpy()}
+        return {"probability": estimate.marginal(list(variables)).to_numpy()}, {}
     domain = estimate.specification.domain
     shape = [len(domain.states_of(variable)) for variable in variables]
     table = estimate.interval(list(variables), prob=prob)
     columns = {"probability": "estimate", "lower": "lower", "upper": "upper"}
-    return {name: table[own].to_numpy(dtype=float).reshape(shape) for name, own in columns.items()}
+    return {
+        name: table[own].to_numpy(dtype=float).reshape(shape) for name, own in columns.items()
+    }, table.attrs
 
 
 def _marginals(estimate: Any, prob: float) -> list[dict[str, Any]]:
+    """Tables of the measured scopes of a model learned in rounds, else of the model's cliques."""
     domain = estimate.specification.domain
-    return [
-        {
-            "variables": list(clique),
-            "states": [list(domain.states_of(variable)) for variable in clique],
-            **_cells(estimate, clique, prob),
-        }
-        for clique in estimate.specification.cliques
-    ]
+    statistics = getattr(estimate, "statistics", None)
+    measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
+    found = []
+    for scope in measured or estimate.specification.cliques:
+        cells, said = _table(estimate, scope, prob)
+        states = [list(domain.states_of(variable)) for variable in scope]
+        found.append({"variables": list(scope), "states": states, **cells, **said})
+    return found
 
 
 def _one_way(estimate: Any, prob: float) -> str:

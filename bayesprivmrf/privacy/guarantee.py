@@ -279,12 +279,14 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     """Return the guarantee of releases made from one data set, each with its own.
 
     Epsilons, deltas and rhos add up (basic composition), also where a later mechanism was chosen after
-    seeing an earlier release. The sums are exact rationals rounded up once.
+    seeing an earlier release. A pure promise counts as an approximate one whose delta is 0. The sums are exact
+    rationals rounded up once.
 
     Raises
     ------
     PrivacyError
-        The guarantees differ in form, neighbouring relation or unit: there is no sum that means one thing.
+        The guarantees differ in neighbouring relation or unit, or some are zero-concentrated and some are not:
+        there is no sum that means one thing.
     ArgumentError
         None was given, or one is not a guarantee.
 
@@ -312,8 +314,9 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     )
     _alike(
         "form",
-        (g.form for g in guarantees),
-        "convert them first with `to_zero_concentrated()` or `to_approximate(delta)`",
+        # a pure promise is the approximate one whose delta is 0
+        ("zero-concentrated" if g.form == "zero-concentrated" else "pure or approximate" for g in guarantees),
+        "convert pure ones first with `to_zero_concentrated()`, or concentrated ones with `to_approximate(delta)`",
     )
     first = guarantees[0]
     if first.rho is not None:

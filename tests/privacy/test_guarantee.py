@@ -181,12 +181,18 @@ def test_composition_of_approximate_guarantees_adds_both_numbers():
         (pure(1.0, unit="person"), "unit"),
         (pure(1.0, adjacency=REPLACE), "neighbouring relation"),
         (concentrated(1.0), "form"),
-        (pure(1.0, delta=1e-6), "form"),
     ],
 )
 def test_composition_refuses_what_differs_and_names_it(other, what):
     with pytest.raises(PrivacyError, match=f"share one {what}"):
         compose(pure(1.0), other)
+
+
+def test_a_pure_promise_composes_with_an_approximate_one_and_neither_with_a_concentrated_one():
+    both = compose(pure(1.0, delta=1e-6), pure(0.5))
+    assert (both.epsilon, both.delta, both.form) == (1.5, 1e-6, "approximate")
+    with pytest.raises(PrivacyError, match="share one form"):
+        compose(pure(1.0, delta=1e-6), concentrated(1.0))
 
 
 def test_composition_refuses_an_unprotected_release():

@@ -55,8 +55,9 @@ def warn_if_slow(objective: Objective, point: FloatArray) -> None:
     if seconds > PATIENCE:
         warnings.warn(
             f"the noise-aware estimate of {len(variance):,} noisy counts and {objective.means.effects.size:,} "
-            f"coordinates is forecast to take about {math.ceil(seconds / 60):,} minutes here; wait for it, declare "
-            "smaller cliques or fewer states, or use NaiveMLE or CGM, which are faster.",
+            f"coordinates, from which posteriors begin as well, is forecast to take about "
+            f"{math.ceil(seconds / 60):,} minutes here; wait for it, declare smaller cliques or fewer states, or use "
+            "CGM, whose evaluations are fewer. A model learned in rounds has its own fit: `solution`.",
             ForecastWarning,
             stacklevel=5,
         )

@@ -134,7 +134,8 @@ def diagnose(
         slow = True
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
-            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise `draws` and `tune`"
+            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise `draws` and `tune`, "
+            "or `time_limit`"
             f"{_STEPS if evidence.specification.shares_transitions else ''}"
         )
     if not saturated <= LARGEST_SATURATED:

@@ -189,8 +189,9 @@ class Posterior(Card):
             as given. ``attrs["rests_on"]`` is empty where one clique holds all variables, those given among them.
             Otherwise it names the declared independences that the intervals rest on, such as ``"age ⟂ income | job
             (declared, not measured)"``, and the printed table says so too: no noise and no number of records would
-            show them to be wrong. ``attrs["prior_decides"]`` names the rows whose estimate is the prior's more than
-            the release's: making the prior stronger would move it by a standard deviation (`sensitivity`).
+            show them to be wrong. ``attrs["status"]`` is the posterior's. ``attrs["prior_decides"]`` names the rows
+            whose estimate is the prior's more than the release's: making the prior stronger would move it by a
+            standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -219,7 +220,12 @@ class Posterior(Card):
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
         marked = mark_rests_on(frame, assumptions(model, [*query, *condition]))
         is_decided = is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1]))
-        return mark_rows(marked, is_decided, "prior_decides", "prior decides")
+        marked = mark_rows(marked, is_decided, "prior_decides", "prior decides")
+        marked.attrs["status"] = str(self.status.value)
+        if self.status is not Status.CONVERGED:
+            said = marked.columns.name
+            marked.columns.name = self.status.value if said is None else f"{self.status.value}; {said}"
+        return marked
 
     def probability(
         self,

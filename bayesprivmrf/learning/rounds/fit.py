@@ -151,7 +151,8 @@ def fit_tables(
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
-    total = _total(measured) if total is None else max(total, 1.0)
+    estimated, error_of_total = _total(measured) if total is None else (total, 0.0)
+    has_total, total = estimated >= max(1.0, error_of_total), max(estimated, 1.0)
     means, variances = _pooled_means(effects, measured, total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else _carried(effects, last)
@@ -172,15 +173,18 @@ def fit_tables(
         effects=effects,
         coordinates=unit * found.point,
         total=total,
-        status=_status(found.status, off),
+        status=_status(found.status, off, has_total),
         off=off,
         evaluations=found.evaluations,
     )
 
 
-def _status(ended: Status, off: float) -> Status:
+def _status(ended: Status, off: float, has_total: bool) -> Status:
+    """Status of a fit, not trusted where the number of records is not known to exceed its own standard error."""
     if ended is Status.DIVERGED or not math.isfinite(off):
         return Status.DIVERGED
+    if not has_total:
+        return Status.NOT_TRUSTED
     return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
 
 
@@ -189,11 +193,11 @@ def _prior(effects: Effects) -> FloatArray:
     return np.array(PRIOR_DEVIATIONS)[np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1]
 
 
-def _total(measured: Sequence[NoisyTable]) -> float:
-    """Return the number of records: the tables' sums, averaged by precision."""
+def _total(measured: Sequence[NoisyTable]) -> tuple[float, float]:
+    """Return the number of records and its standard error: the tables' sums, averaged by precision."""
     sums = np.array([float(each.values.sum()) for each in measured])
     precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
-    return max(float(sums @ precisions / precisions.sum()), 1.0)
+    return float(sums @ precisions / precisions.sum()), 1 / math.sqrt(precisions.sum())
 
 
 def _pooled_means(

@@ -15,10 +15,16 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
    others, which were measured as their misfit stood out from noise. It is taken for an effect that was measured with
    twice the noise of the last round, with the same prior. That is a rule and no theorem.
 3. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
-4. **Rare states that were merged** have noisy shares of their group, of variance :math:`\sigma_1^2 / n_g^2`.
+4. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
+   made positive: where most states of a group are empty, their noise takes from the others. The interval of a share
+   is therefore that of the state's own noisy count y, :math:`[(y - z\sigma_1)_+, (y + z\sigma_1)_+] / n_g`, widened
+   to hold :math:`s`. So a table of one variable has at a merged state the interval of its own count, which holds at
+   its level whatever the other states are. In a table of several variables such a state is taken to depend on the
+   others as its group does: nothing was measured that could say otherwise, and these rows are doubtful.
 
-The interval is the estimate and its normal deviations, cut off at 0 and 1. docs/benchmarks.md, "Learning in rounds",
-has how often such intervals hold the truth.
+The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
+the shares as independent ones; the interval is cut off at 0 and 1. docs/benchmarks.md, "Learning in rounds", has how
+often such intervals hold the truth.
 """
 
 from __future__ import annotations
@@ -33,7 +39,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
-from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import PRIOR_DEVIATIONS, NoisyTable, effect_moments, effect_precision
@@ -52,6 +59,7 @@ __all__ = ["RoundsSolution"]
 
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
 _LEAST_SPREAD = 1e-9
+_LEAST_RECORDS = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -93,7 +101,10 @@ class RoundsSolution(LearnedSolution):
             Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
             ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
             these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
-            the truth less often, most of all where the budget is large; else ``"approximate"``.
+            the truth less often, most of all where the budget is large; so it is where the model is not trusted,
+            else ``"approximate"``.
+            ``attrs["doubtful"]`` names the rows of a state that was merged with other rare ones, in a table of
+            several variables: how it depends on them is taken to be as in its group.
 
         Raises
         ------
@@ -114,28 +125,33 @@ class RoundsSolution(LearnedSolution):
         names, query = self.specification.positions_of(variables)
         scope = tuple(sorted(query))
         estimate = self._marginal_table(scope, {})
-        variance, missing = self._variances(scope)
+        z = float(ndtri(0.5 + prob / 2))
+        below, above, missing = self._variances(scope, z)
         if of == "population":
-            variance = variance + estimate * (1 - estimate) / self.total
+            sampling = estimate * (1 - estimate) / self.total
+            below, above = below + sampling, above + sampling
         axes = [scope.index(v) for v in query]
-        middle, reach = (
-            np.transpose(each, axes).ravel()
-            for each in (estimate, float(ndtri(0.5 + prob / 2)) * np.sqrt(variance))
+        middle, reach_below, reach_above = (
+            np.transpose(each, axes).ravel() for each in (estimate, z * np.sqrt(below), z * np.sqrt(above))
         )
+        is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
         domain = self.specification.domain
         frame = pd.DataFrame(
             {
                 "estimate": middle,
-                "lower": np.maximum(middle - reach, 0.0),
-                "upper": np.minimum(middle + reach, 1.0),
+                "lower": np.maximum(middle - reach_below, 0.0),
+                "upper": np.minimum(middle + reach_above, 1.0),
             },
             index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
         )
-        frame.attrs["status"] = "not trusted" if missing else "approximate"
+        is_trusted = self.status is not Status.NOT_TRUSTED and not missing
+        frame.attrs["status"] = "approximate" if is_trusted else "not trusted"
         frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
         if missing:
             frame.columns.name = "not trusted, not measured: attrs['not_measured']"
-        return frame
+        elif not is_trusted:
+            frame.columns.name = "not trusted: the model is not"
+        return mark_rows(frame, is_doubtful, "doubtful", "doubtful, of merged states, in")
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
@@ -161,18 +177,27 @@ class RoundsSolution(LearnedSolution):
     def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
         return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
-    def _variances(self, scope: Scope) -> tuple[FloatArray, list[Scope]]:
-        """Return the variance of each cell about the records' shares, and the effects that were not measured."""
+    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, list[Scope]]:
+        """Return the variances of each cell about the records' shares, and the effects that were not measured.
+
+        The first array is of how far the truth may lie below the estimate, the second of how far above.
+        """
         merging, table = self._merging, self._merged._marginal_table(scope, {})
         axes = np.ix_(*(merging.groups[v] for v in scope))
-        found, missing = self._merged_variances(scope, table)
-        found, table = found[axes], table[axes]
+        variance, missing = self._merged_variances(scope, table)
+        below = above = variance[axes]
+        table = table[axes]
         for axis, v in enumerate(scope):
-            share, error = (
-                self._along(each, axis, len(scope)) for each in (merging.shares[v], self._share_errors(v))
-            )
-            found, table = found * share**2 + (table * error) ** 2, table * share
-        return found, missing
+            share, lower, upper = (self._along(each, axis, len(scope)) for each in self._share_limits(v, z))
+            below = below * share**2 + (table * (share - lower) / z) ** 2
+            above = above * share**2 + (table * (upper - share) / z) ** 2
+            table = table * share
+        return below, above, missing
+
+    def _is_merged(self, scope: Scope) -> np.ndarray:
+        """Return whether some state of a cell was merged with others."""
+        merged = np.meshgrid(*(self._merging.shares[v] < 1 for v in scope), indexing="ij")
+        return np.logical_or.reduce(merged)
 
     def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
         cards = self._merging.cardinalities
@@ -217,14 +242,18 @@ class RoundsSolution(LearnedSolution):
             status=self.status,
         )
 
-    def _share_errors(self, variable: int) -> FloatArray:
-        """Return the standard deviation of each state's share of its group: 0 for a group of one."""
+    def _share_limits(self, variable: int, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return each state's share of its group, and the limits of that; a state alone is the whole of its group."""
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
         single = next((each for each in self._measured if each.scope == (variable,)), None)
-        if single is None:
-            return np.zeros(len(shares))
-        whole = np.bincount(group, weights=np.maximum(single.values, 1.0))[group]
-        return np.where(shares < 1, single.law.standard_deviation / whole, 0.0)
+        if single is None or not self._merging.is_merged(variable):
+            return shares, shares, shares
+        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], _LEAST_RECORDS)
+        reach = z * single.law.standard_deviation
+        lower = np.minimum(shares, np.maximum(single.values - reach, 0.0) / whole)
+        upper = np.maximum(shares, np.maximum(single.values + reach, 0.0) / whole)
+        is_merged = shares < 1
+        return shares, np.where(is_merged, lower, shares), np.where(is_merged, upper, shares)
 
     @cached_property
     def _measured(self) -> tuple[MeasuredTable, ...]:
