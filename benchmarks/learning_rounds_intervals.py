@@ -7,7 +7,9 @@ records are drawn with replacement, as many as there are, at most 50,000; and th
 in which each variable is drawn given up to four before it: ten of three states, densely coupled, fourteen of 2 to
 8 states with few couplings, and twelve, some of twenty states, most of them rare. Add-or-remove-one neighbours,
 fresh seeds. Counted are cells of all, or 150 random, tables of two and of three variables whose truth is above .001;
-the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv.
+the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv. With --merged instead:
+columns of 100 states, a few of them with 60 or 150 records each and the others with none, all merged where noise is
+large; the share of the occupied states whose interval of a single variable holds them, of 40 releases.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import os
 import time
 import warnings
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -84,13 +87,42 @@ def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, objec
     return rows
 
 
+def merged(
+    rho: float, occupied: int, records: int, of: Literal["population", "records"]
+) -> tuple[float, float, float]:
+    """Return the coverage of occupied rare states, of the empty ones, and the half-width in records."""
+    codes = np.repeat(np.arange(occupied + 1), [50_000 - occupied * records, *[records] * occupied])
+    truth = np.bincount(codes, minlength=100) / codes.size
+    data = pd.DataFrame({"gain": codes, "sex": np.arange(codes.size) % 2})
+    network, held, widths = bpm.declare(states={"gain": list(range(100)), "sex": [0, 1]}), [], []
+    for seed in range(100, 140):
+        frame = SelectMeasure(rho=rho).release(network, data, rng=seed).solution.interval("gain", of=of)
+        held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
+        widths.append((frame["upper"] - frame["lower"]) / 2 * codes.size)
+    rare = np.mean(held, axis=0)[1:]
+    return (
+        rare[:occupied].mean(),
+        rare[occupied:].mean(),
+        float(np.mean(widths, axis=0)[1 : occupied + 1].mean()),
+    )
+
+
 def main() -> None:
     """Run the cells and print their table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("--quick", action="store_true", help="simulated populations, rho of .1, one seed")
+    parser.add_argument("--merged", action="store_true", help="rare states that were merged, alone")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.merged:
+        for rho, (occupied, records) in itertools.product((0.1, 0.03, 0.01), ((20, 60), (5, 150))):
+            for of in ("records", "population"):
+                rare, empty, width = merged(rho, occupied, records, of)
+                print(
+                    f"{rho:g} {occupied} of {records}, {of}: {rare:.3f} {empty:.3f} {width:.0f}", flush=True
+                )
+        return
     names = tuple(SIMULATED) if options.quick else (*SIMULATED, *REAL)
     rows = []
     for name, rho, seed in itertools.product(
