@@ -7,9 +7,10 @@ records are drawn with replacement, as many as there are, at most 50,000; and th
 in which each variable is drawn given up to four before it: ten of three states, densely coupled, fourteen of 2 to
 8 states with few couplings, and twelve, some of twenty states, most of them rare. Add-or-remove-one neighbours,
 fresh seeds. Counted are cells of all, or 150 random, tables of two and of three variables whose truth is above .001;
-the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv. With --merged instead:
-columns of 100 states, a few of them with 60 or 150 records each and the others with none, all merged where noise is
-large; the share of the occupied states whose interval of a single variable holds them, of 40 releases.
+the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv.
+
+With --merged: a column of 100 states, a few of them with 60 or 150 records each and the others with none, merged where
+noise is large, beside one of two states; how often the intervals of 40 releases hold the states with records.
 """
 
 from __future__ import annotations
