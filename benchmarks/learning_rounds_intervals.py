@@ -9,8 +9,8 @@ in which each variable is drawn given up to four before it: ten of three states,
 fresh seeds. Counted are cells of all, or 150 random, tables of two and of three variables whose truth is above .001;
 the others' intervals mostly begin at 0. Writes benchmarks/results/learning-rounds-intervals.csv.
 
-With --merged: a column of 100 states, a few of them with 60 or 150 records each and the others with none, merged where
-noise is large, beside one of two states; how often the intervals of 40 releases hold the states with records.
+With --merged: a column of 100 states, a few of them with 60 or 150 records each and the others with none, which are
+merged where noise is large, beside one of two states; how often intervals of 40 releases hold states with records.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ __all__ = [
     "effect_precision",
     "fit_tables",
     "maximal",
+    "number_of_records",
 ]
 
 PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
@@ -151,7 +152,7 @@ def fit_tables(
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
-    estimated, error_of_total = _total(measured) if total is None else (total, 0.0)
+    estimated, error_of_total = number_of_records(measured) if total is None else (total, 0.0)
     has_total, total = estimated >= max(1.0, error_of_total), max(estimated, 1.0)
     means, variances = _pooled_means(effects, measured, total)
     engine = engine_of(effects)
@@ -193,7 +194,7 @@ def _prior(effects: Effects) -> FloatArray:
     return np.array(PRIOR_DEVIATIONS)[np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1]
 
 
-def _total(measured: Sequence[NoisyTable]) -> tuple[float, float]:
+def number_of_records(measured: Sequence[NoisyTable]) -> tuple[float, float]:
     """Return the number of records and its standard error: the tables' sums, averaged by precision."""
     sums = np.array([float(each.values.sum()) for each in measured])
     precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])

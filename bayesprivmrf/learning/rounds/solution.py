@@ -14,8 +14,11 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 2. **An effect that no measured table holds.** Its table was not chosen, for the model missed it by no more than
    others, which were measured as their misfit stood out from noise. It is taken for an effect that was measured with
    twice the noise of the last round, with the same prior. That is a rule and no theorem.
-3. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
-4. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
+3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
+   are divided by it, all but the constant one, so that cells of k move by
+   :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.
+4. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
+5. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
    made positive: where most states of a group are empty, their noise takes from the others. The interval of a share
    is therefore that of the state's own noisy count y, :math:`[(y - z\sigma_1)_+, (y + z\sigma_1)_+] / n_g`, widened
    to hold :math:`s`. So a table of one variable has at a merged state the interval of its own count, which holds at
@@ -43,7 +46,13 @@ from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
-from bayesprivmrf.learning.rounds.fit import PRIOR_DEVIATIONS, NoisyTable, effect_moments, effect_precision
+from bayesprivmrf.learning.rounds.fit import (
+    PRIOR_DEVIATIONS,
+    NoisyTable,
+    effect_moments,
+    effect_precision,
+    number_of_records,
+)
 from bayesprivmrf.learning.rounds.measured import MeasuredTable
 from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
@@ -216,6 +225,7 @@ class RoundsSolution(LearnedSolution):
                 cells = np.tensordot(cells, contrasts(cards[v]) ** 2, axes=(0, 1))
             shape = [cards[v] if v in subset else 1 for v in scope]
             found += cells.reshape(shape) / math.prod(cards[v] for v in scope if v not in subset) ** 2
+        found += (table - 1 / table.size) ** 2 * self._relative_variance_of_the_total
         return found, missing
 
     @cached_property
@@ -271,6 +281,12 @@ class RoundsSolution(LearnedSolution):
     @cached_property
     def _tables(self) -> list[NoisyTable]:
         return [each.merged(self._merging) for each in self._measured]
+
+    @cached_property
+    def _relative_variance_of_the_total(self) -> float:
+        if self.statistics.total is not None:
+            return 0.0
+        return (number_of_records(self._tables)[1] / self.total) ** 2
 
     @cached_property
     def _precision_of_the_unmeasured(self) -> FloatArray:
