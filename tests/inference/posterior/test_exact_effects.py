@@ -18,6 +18,7 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior import log_linear
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
 from bayesprivmrf.model import ModelSpecification
@@ -58,7 +59,11 @@ def release_of(model, records, law, seed, *, total=True):
 def summed(formulation, totals, size=30_000, potentials=None):
     """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
     evidence, model = formulation.evidence, formulation.evidence.specification
-    prior = formulation.prior_draws(size, np.random.default_rng(9))
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # drawing tables takes longer than all else, and none is read here
+        patch.setattr(log_linear, "draw_tables", lambda *_: 0)
+        prior = formulation.prior_draws(size, np.random.default_rng(9))
     states = len(joint_states(model))
     unit = np.array([tables_of(model, row) for row in np.eye(states)])
     supported = np.ones(model.size, bool) if evidence.supported is None else evidence.supported
