@@ -611,6 +611,11 @@ WIDE_MODEL = f"cliques = {[[v, w] for v in WIDE for w in WIDE if v < w]}\n" + ""
 )
 
 
+def wide_frame():
+    """Four thousand records of independent variables, so that messages settle at once."""
+    return pd.DataFrame(np.random.default_rng(1).integers(0, 8, (4000, len(WIDE))), columns=WIDE)
+
+
 def test_a_plan_says_whether_exact_inference_fits_and_what_to_do(toy, capsys):
     code, out, err = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1")
     assert (code, err) == (0, "")
@@ -629,7 +634,7 @@ def test_a_plan_says_whether_exact_inference_fits_and_what_to_do(toy, capsys):
 
 def test_a_model_too_wide_is_told_of_before_spending_and_fitted_loopily(toy, capsys):
     (toy / "model.toml").write_text(WIDE_MODEL)
-    pd.DataFrame({v: list(range(8)) * 500 for v in WIDE}).to_csv("data.csv", index=False)
+    wide_frame().to_csv("data.csv", index=False)
     code, _, err = run(capsys, *RELEASE[:5], "900", *RELEASE[6:])
     assert code == 0
     (warning,) = [line for line in err.splitlines() if "will not fit" in line]
@@ -646,7 +651,7 @@ def test_a_model_too_wide_is_told_of_before_spending_and_fitted_loopily(toy, cap
 
 def test_compare_of_a_model_too_wide_to_score_ends_well_and_draws_nothing(toy, capsys):
     (toy / "model.toml").write_text(WIDE_MODEL)
-    pd.DataFrame({v: list(range(8)) * 500 for v in WIDE}).to_csv("data.csv", index=False)
+    wide_frame().to_csv("data.csv", index=False)
     arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "900", "--seed", "1")
     methods = ("--inference", "loopy", "--methods", "uniform", "naive-mle")
     code, out, err = run(capsys, *arguments, *methods, "--out", "found", "--json")

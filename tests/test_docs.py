@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import shlex
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from bayesprivmrf.cli import _parser, main
+from bayesprivmrf.inference import LatentCounts
+from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -49,8 +52,20 @@ def test_every_guide_is_found():
     assert [block.kind for block in blocks(ROOT / "docs" / "command_line.md")].count("shell") == 6
 
 
+@pytest.fixture
+def shorter_chains(monkeypatch):
+    """Posteriors keep a quarter of the draws where a guide names no number; enough that mixing is judged."""
+    defaults = inspect.unwrap(LatentCounts.fit).__kwdefaults__
+    assert (defaults["draws"], defaults["tune"]) == (1000, 500)
+    assert 2 * SMALLEST_ESS <= 250
+    monkeypatch.setitem(defaults, "draws", 250)
+    monkeypatch.setitem(defaults, "tune", 250)
+
+
+@pytest.mark.usefixtures("shorter_chains")
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
+    """No block warns: chains that have not mixed would."""
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("guide")  # dataclasses look their module up by name
     monkeypatch.setitem(sys.modules, "guide", module)

@@ -415,7 +415,8 @@ def _released(plan: StatisticsPlan, noisy: IntArray, **stamp: Any) -> NoisyStati
         return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=plan.noise, **stamp)
     parts = np.split(noisy, plan.offsets[1:-1])
     given = zip(plan.queries, parts, plan.noise, strict=True)
-    return of_measurements(model, [Measurement(one.query, part, law) for one, part, law in given], **stamp)
+    measured = [Measurement(one.query, part, law) for one, part, law in given]
+    return of_measurements(model, measured, plan.queries, **stamp)
 
 
 def _bound(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:

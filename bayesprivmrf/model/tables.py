@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     def __post_init__(self) -> None:
         flat = np.array(self.flat, copy=True).ravel()
-        size = self.offsets_of(self.domain, self.cliques)[-1]
+        size = self.offsets[-1]
         if flat.size != size:
             raise ModelError(
                 f"`flat` must hold {size} cells, one for each cell of each clique, got {flat.size}."
@@ -101,16 +102,15 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         flat = np.concatenate(parts) if parts else np.zeros(0)
         return cls(domain=domain, cliques=tuple(scopes), flat=flat)
 
-    @property
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Position of each table's first cell in `flat`, and the total size last."""
         return self.offsets_of(self.domain, self.cliques)
 
     def table(self, position: int) -> np.ndarray:
         """Read-only table of the clique at a position."""
-        offsets = self.offsets
         (shape,) = self.shapes_of(self.domain, (self.cliques[position],))
-        return self.flat[offsets[position] : offsets[position + 1]].reshape(shape)
+        return self.flat[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
 
     def __getitem__(self, clique: Any) -> np.ndarray:
         wanted = clique if isinstance(clique, tuple) else (clique,)

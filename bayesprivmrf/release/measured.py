@@ -196,11 +196,17 @@ class NoisyMeasurements(NoisyStatistics):
 
 
 def of_measurements(
-    model: ModelSpecification, measurements: Sequence[Measurement], **stamp: Any
+    model: ModelSpecification,
+    measurements: Sequence[Measurement],
+    bound: Sequence[BoundQuery] | None = None,
+    **stamp: Any,
 ) -> NoisyStatistics:
-    """Return the release of measurements: that of tables, where they are the whole table of each clique."""
+    """Return the release of measurements: that of tables, where they are the whole table of each clique.
+
+    Queries that were bound to the model before are given with their matrices.
+    """
     given = _checked(measurements)
-    bound = [each.query.bind(model) for each in given]
+    bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
     for query, each in zip(bound, given, strict=True):
         if len(query) != len(each.values):
             raise ModelError(
@@ -212,7 +218,10 @@ def of_measurements(
         tables = CliqueTables.from_arrays(model.domain, model.cliques, arrays)
         laws = tuple(each.noise for each in given)
         return NoisyStatistics(specification=model, tables=tables, noise=laws, **stamp)
-    return NoisyMeasurements(specification=model, **_fields(given), **stamp)
+    release = object.__new__(NoisyMeasurements)
+    release.__dict__["bound"] = bound  # before its checks, which would bind the queries once more
+    release.__init__(specification=model, **_fields(given), **stamp)
+    return release
 
 
 def stacked(bound: Sequence[BoundQuery], size: int) -> Any:

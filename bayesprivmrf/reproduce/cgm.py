@@ -60,8 +60,8 @@ class Scale:
         Budgets of Figure 2.
     populations, draws
         Data sets and draws of noise for each in Figures 1 and 2.
-    people
-        People in the simulation of Figure 3(b).
+    people, people_length, people_states
+        People, steps and states of the simulation of Figure 3(b).
     people_epsilons, repetitions
         Budgets and draws of noise of Figure 3(b).
     steps, clips
@@ -82,6 +82,8 @@ class Scale:
     populations: int
     draws: int
     people: int
+    people_length: int
+    people_states: int
     people_epsilons: tuple[float, ...]
     repetitions: int
     steps: tuple[int, ...]
@@ -105,6 +107,8 @@ FULL = Scale(
     populations=5,
     draws=5,
     people=10_000,
+    people_length=6,
+    people_states=10,
     people_epsilons=(0.01, 0.1, 1.0),
     repetitions=3,
     steps=(100, 400),
@@ -125,6 +129,8 @@ QUICK = Scale(
     populations=2,
     draws=1,
     people=4_000,
+    people_length=6,
+    people_states=10,
     people_epsilons=(0.1, 1.0),
     repetitions=1,
     steps=(100,),
@@ -219,10 +225,12 @@ def _simulated(
 
 
 def _sequences(scale: Scale, published: Mapping[DataName, Any], seed: int) -> list[Cell]:
-    """Return Figure 3(b): hours of six steps, as in the paper, simulated; and the user's sequences."""
+    """Return Figure 3(b): simulated hours, of six steps in the paper; and the user's sequences."""
     at_hand = [published[need] for need in FIGURES["cgm-fig3b"].needs if need in published]
     can_ascend = importlib.util.find_spec("dp_accounting") is not None
-    simulated = SimulatedPanel(people=scale.people, length=6, states=10, seed=seed)
+    simulated = SimulatedPanel(
+        people=scale.people, length=scale.people_length, states=scale.people_states, seed=seed
+    )
     return [
         SequenceCell(
             panel=panel,

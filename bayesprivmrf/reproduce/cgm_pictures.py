@@ -67,8 +67,8 @@ def _pathologies(table: Any) -> Figure:
     return figure
 
 
-def _lines(axis: Axes, rows: Any, x: str, y: str) -> None:
-    """Medians over trials, a line for each method, on logarithmic axes."""
+def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None = None) -> None:
+    """Medians over trials, a line for each method, on logarithmic axes; linear around 0 where values may be below."""
     for position, (method, own) in enumerate(rows.groupby("method", sort=False)):
         medians = own.groupby(x)[y].median()
         axis.plot(
@@ -84,7 +84,10 @@ def _lines(axis: Axes, rows: Any, x: str, y: str) -> None:
             label=method,
         )
     axis.set_xscale("log")
-    axis.set_yscale("log", nonpositive="mask")
+    if linear_within is None:
+        axis.set_yscale("log", nonpositive="mask")
+    else:
+        axis.set_yscale("symlog", linthresh=linear_within)
     tidy(axis)
 
 
@@ -121,8 +124,9 @@ def _held_out(table: Any) -> Figure:
         rows = table[table["data"] == name]
         level = float(rows.loc[rows["method"] == NON_PRIVATE, "holdout_log_likelihood"].iloc[0])
         rows = rows[rows["method"] != NON_PRIVATE]
-        _lines(axis, rows.assign(lost=level - rows["holdout_log_likelihood"]), "epsilon", "lost")
-        axis.set_yscale("symlog", linthresh=_LINEAR)  # some do better than without noise
+        lost = level - rows["holdout_log_likelihood"]
+        # some do better than without noise, or all
+        _lines(axis, rows.assign(lost=lost), "epsilon", "lost", linear_within=_LINEAR)
         axis.set_xlabel("ε")
         axis.set_title(
             f"{name}\n{rows['people'].iloc[0]:,} people, {rows['length'].iloc[0]} times", fontsize=10

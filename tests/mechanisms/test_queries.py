@@ -118,7 +118,7 @@ def test_the_joint_loss_over_all_neighbours_attains_the_budget_and_never_exceeds
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         differences = list(columns.values())
     else:
-        pairs = itertools.permutations(columns.values(), 2)
+        pairs = itertools.combinations(columns.values(), 2)
         differences = [[x - y for x, y in zip(*pair, strict=True)] for pair in pairs]
 
     def loss(difference):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +47,8 @@ TINY = replace(
     populations=2,
     draws=2,
     people=400,
+    people_length=3,
+    people_states=4,
     people_epsilons=(1.0,),
     steps=(5,),
     clips=(1.0, 2.0),
@@ -72,20 +76,33 @@ def made_of(name, folder, published=None, scale=TINY, seed=1):
     return made, pd.read_csv(made.table)
 
 
-def test_every_figure_has_table_picture_and_finding(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cgm, "QUICK", TINY)
-    assert main(["reproduce", "cgm-all", "--quick", "--out", str(tmp_path), "--jobs", "1", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)["figures"]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Every figure of one seed, made by the command: the folder, and what was printed."""
+    folder, printed = tmp_path_factory.mktemp("cgm"), io.StringIO()
+    arguments = ["reproduce", "cgm-all", "--quick", "--out", str(folder), "--jobs", "1", "--json"]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(cgm, "QUICK", TINY)
+        assert main(arguments) == 0
+    return folder, json.loads(printed.getvalue())["figures"]
+
+
+def table_of(made, name):
+    return pd.read_csv(made[0] / f"{name}-quick.csv")
+
+
+def test_every_figure_has_table_picture_and_finding(made):
+    folder, printed = made
     assert [entry["figure"] for entry in printed] == NAMES
     for entry in printed:
-        table = pd.read_csv(tmp_path / f"{entry['figure']}-quick.csv")
-        assert (tmp_path / f"{entry['figure']}-quick.png").read_bytes()[:4] == b"\x89PNG"
+        table = table_of(made, entry["figure"])
+        assert (folder / f"{entry['figure']}-quick.png").read_bytes()[:4] == b"\x89PNG"
         assert set(table["note"]) == {NOTE_SIMULATED}
         assert entry["finding"] == finding(entry["figure"], table)
 
 
-def test_figure_1_has_its_three_panels(tmp_path):
-    _, table = made_of("cgm-fig1", tmp_path)
+def test_figure_1_has_its_three_panels(made):
+    table = table_of(made, "cgm-fig1")
     assert {panel: set(own["graph"]) for panel, own in table.groupby("panel")} == {
         "a": {"chain"},
         "b": {"Erdős-Rényi"},
@@ -98,8 +115,8 @@ def test_figure_1_has_its_three_panels(tmp_path):
     assert np.isfinite(table["mse"]).all()
 
 
-def test_figure_2_nests_draws_of_noise_in_data_sets(tmp_path):
-    _, table = made_of("cgm-fig2", tmp_path)
+def test_figure_2_nests_draws_of_noise_in_data_sets(made):
+    table = table_of(made, "cgm-fig2")
     assert set(table["method"]) == {RANDOM, NON_PRIVATE, *COMPARED}
     cell = table[(table["graph"] == "third-order chain") & (table["records"] == 100)]
     trials = cell.groupby("method")[["population", "draw"]].apply(
@@ -111,23 +128,22 @@ def test_figure_2_nests_draws_of_noise_in_data_sets(tmp_path):
     assert (table["kl"] > 0).all()
 
 
-def test_figure_3a_has_every_cell_of_every_edge(tmp_path):
-    _, table = made_of("cgm-fig3a", tmp_path)
+def test_figure_3a_has_every_cell_of_every_edge(made):
+    table = table_of(made, "cgm-fig3a")
     truth = truth_of(Graph(kind="Erdős-Rényi", nodes=4, states=2, seed=1))
     for _, own in table.groupby("method"):
         assert own["true"].to_numpy() == pytest.approx(truth.marginals.flat)
         assert own.groupby("edge")["inferred"].sum().to_numpy() == pytest.approx(1)
 
 
-def test_figure_3b_searches_twice_and_pays_for_it_once(tmp_path):
+def test_figure_3b_searches_twice_and_pays_for_it_once(made):
     pytest.importorskip("dp_accounting")
-    made, table = made_of("cgm-fig3b", tmp_path)
+    table = table_of(made, "cgm-fig3b")
     assert set(table["method"]) == {NON_PRIVATE, *COMPARED, PSGD, PSGD_FREE}
     assert set(table["people"]) == {300}
     spent = table.set_index("method")["spent"]
     assert spent[PSGD] == 1.0
     assert spent[PSGD_FREE] > 1.0  # two trials of that budget each
-    assert not made.is_real
 
 
 def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, tmp_path):
@@ -153,17 +169,17 @@ def test_sequences_that_are_not_what_they_should_be_are_refused(tmp_path):
         published["biofam"].read()
 
 
-def test_a_second_run_computes_nothing(tmp_path, monkeypatch):
-    first, _ = made_of("cgm-fig2", tmp_path)
-    text = first.table.read_text()
+def test_a_second_run_computes_nothing(made, monkeypatch):
+    first = (made[0] / "cgm-fig2-quick.csv").read_text()
 
     def refuse(self):
         raise AssertionError("a cell that is kept must not be computed again")
 
     monkeypatch.setattr(GraphCell, "rows", refuse)
-    second, _ = made_of("cgm-fig2", tmp_path)
+    second, _ = made_of("cgm-fig2", made[0])
     assert (second.cells, second.kept) == (4, 4)
-    assert second.table.read_text() == text
+    assert not second.is_real
+    assert second.table.read_text() == first
 
 
 def test_a_finding_counts_what_the_table_holds():

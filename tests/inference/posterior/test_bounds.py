@@ -1,5 +1,7 @@
 """Counts within bounds in the exact sampler of one table: against the sum over all tables, and at their level."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from inference.conftest import specification
@@ -46,8 +48,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("is_private", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "is_private"),
+    [
+        ("withheld after Laplace noise", True),
+        (
+            "withheld after normal noise",
+            False,
+        ),  # bounds after noise are terms of the density: N is nothing to them
+        *product(["cells and a sum, without noise", "exact cells beside a withheld one"], [False, True]),
+    ],
+)
 def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
     """Means within .12 posterior standard deviations, and deviations within a tenth, as of other measurements."""
     given = NoisyStatistics.from_measurements(PAIR, CASES[case], total=None if is_private else 15)
@@ -65,7 +76,10 @@ def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
 
 
 def test_intervals_of_withheld_counts_hold_them_at_their_level():
-    """Tables from the prior, counts below 10 withheld after noise: 90 % intervals of them, at a level of 1e-4."""
+    """Tables from the prior, counts below 10 withheld after noise: 90 % intervals of them, at a level of 1e-4.
+
+    Quantiles of 100 draws hold 88.2 % of what is drawn as they are, which the tolerance counts.
+    """
     rng, held, number = np.random.default_rng(4), 0, 0
     base, model = DiscreteLaplace(2.0), specification({"a": list(range(8))}, [("a",)])
     for trial in range(40):
@@ -77,8 +91,8 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
         given = NoisyStatistics.from_tables(model, {"a": values}, noise={"a": laws}, total=120)
         evidence = gather(given, takes_bounds=True)
         formulation = ExactTable(evidence=evidence, concentration=0.7, total=120)
-        drawn = formulation.sample(draws=200, tune=20, chains=1, seed=trial, time_limit=0.0)
-        counts = np.asarray(drawn.draws["counts"]).reshape(-1, 8) + rng.uniform(-0.5, 0.5, (200, 8))
+        drawn = formulation.sample(draws=100, tune=20, chains=1, seed=trial, time_limit=0.0)
+        counts = np.asarray(drawn.draws["counts"]).reshape(-1, 8) + rng.uniform(-0.5, 0.5, (100, 8))
         lower, upper = np.quantile(counts, [0.05, 0.95], axis=0)
         shaken, is_withheld = truth + rng.uniform(-0.5, 0.5, 8), noisy < 10
         held += int(((lower <= shaken) & (shaken <= upper))[is_withheld].sum())
