@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.figure import Figure
 
     from bayesprivmrf.learning import LearnedNetwork
 
-__all__ = ["coupling_graph"]
+__all__ = ["learned_graph", "weighted_graph"]
 
 _MOST_NAMES = 80
 _MOST_WEIGHTS = 20
@@ -20,35 +21,38 @@ _THINNEST, _WIDEST = 0.4, 5.0  # points
 _UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
 
 
-def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure:
+def learned_graph(
+    learned: LearnedNetwork, *, threshold: float = 0.0, weight: Literal["largest", "typical"] | None = None
+) -> Figure:
     """Graph of a learned model: the wider an edge, the stronger the coupling.
 
     Parameters
     ----------
     learned
-        A learned model, or anything else whose ``graph(threshold)`` is a networkx graph with ``weight`` on its edges.
+        A learned model.
     threshold
         Nats, at least 0: weaker couplings are left out. All variables stay.
+    weight
+        What the width of an edge is, as `graph` of the model explains: by default the coupling where it is one
+        number, else its ``"typical"`` size, since the ``"largest"`` entry of a table is mostly that of a rare state.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Positive
-        weights are solid lines, negative ones dashed; up to twenty edges carry their weight, and up to eighty
-        variables their names.
+        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Where couplings
+        are numbers, positive ones are solid lines, negative ones dashed; up to twenty edges carry their weight, and
+        up to eighty variables their names.
 
     Raises
     ------
     ArgumentError
-        `learned` has no graph, or `threshold` is negative or not a finite number.
+        `learned` has no couplings, `threshold` is negative or not a finite number, or `weight` is another word.
+    ModelTooLargeError
+        Typical sizes are drawn, and the model is too wide for exact inference.
     """
     import networkx as nx
 
-    if not hasattr(learned, "graph"):
-        raise ArgumentError(
-            f"`learned` must be a learned model, such as SelectMeasure releases, got {type(learned).__name__}."
-        )
-    graph = learned.graph(threshold)
+    graph, has_signs = weighted_graph(learned, threshold, weight)
     places = nx.circular_layout(graph)
     side = min(4.5 + 0.12 * len(graph), 12.0)
     figure = new_figure(side, side)
@@ -56,7 +60,7 @@ def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure
     panel.set_axis_off()
     panel.set_aspect("equal")
     panel.margins(0.15)
-    _draw_edges(panel, graph, places)
+    _draw_edges(panel, graph, places, has_signs)
     nx.draw_networkx_nodes(graph, places, ax=panel, node_size=25, node_color="black")
     if len(graph) <= _MOST_NAMES:
         for variable, (x, y) in places.items():
@@ -65,7 +69,19 @@ def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure
     return figure
 
 
-def _draw_edges(panel: Any, graph: Any, places: Any) -> None:
+def weighted_graph(learned: Any, threshold: float, weight: str | None) -> tuple[nx.Graph, bool]:
+    """Return the graph of a learned model, and whether its weights have signs."""
+    if not hasattr(learned, "has_signs"):
+        raise ArgumentError(
+            "`learned` must be a learned model with its couplings, such as SelectMeasure releases, got "
+            f"{type(learned).__name__}."
+        )
+    if weight is None:
+        weight = "largest" if learned.has_signs else "typical"
+    return learned.graph(threshold, weight=weight), learned.has_signs and weight == "largest"
+
+
+def _draw_edges(panel: Any, graph: Any, places: Any, has_signs: bool) -> None:
     """Positive and negative couplings, as wide as they are strong, with a legend that says how strong that is."""
     import networkx as nx
 
@@ -85,7 +101,8 @@ def _draw_edges(panel: Any, graph: Any, places: Any) -> None:
                 style=style,
                 alpha=0.8,
             )
-            label = f"{'positive' if sign > 0 else 'negative'}, up to {max(own.values()):.3g} nats"
+            kind = ("positive" if sign > 0 else "negative") if has_signs else "size of a coupling"
+            label = f"{kind}, up to {max(own.values()):.3g} nats"
             panel.plot([], [], color=colour, linestyle=style, label=label)
     if edges:
         panel.figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)

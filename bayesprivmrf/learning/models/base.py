@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.checks import generator
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import generator, one_of
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals.interval import interval
+from bayesprivmrf.learning.models.interactions import Interactions
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
@@ -27,9 +30,12 @@ from bayesprivmrf.release.base import Provenance, Released
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
+    import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["LearnedNetwork", "LearningMap"]
+
+type Weight = Literal["largest", "typical"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -71,6 +77,8 @@ class LearnedNetwork(Released, LearnedParameters):
     format_version = 3
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
     """What a list of the graph's edges by weight is a list of."""
+    has_signs: ClassVar[bool] = False
+    """Whether the largest weights of `graph` are numbers with a sign, not sizes of tables."""
 
     @property
     @abstractmethod
@@ -87,22 +95,29 @@ class LearnedNetwork(Released, LearnedParameters):
         """Yield positions of coupled variables and what `graph` has as their weight."""
 
     @final
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
+    def graph(self, threshold: float = 0.0, *, weight: Weight = "largest") -> nx.Graph:
         """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
 
-        The weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise one, the
-        coefficient largest in size of the monomials that hold both variables, and for learned potentials the largest
-        entry of an effect of both variables: a table of sum zero along each of its axes.
+        The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
+        one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
+        largest entry of an effect of both variables: a table of sum zero along each of its axes. The typical weight
+        is the root mean square of all that log p holds of both variables, over the states as the model says that they
+        occur (`bayesprivmrf.learning.models.interactions`): rare states, whose entries are the largest because noise
+        decides them, weigh little.
 
         Parameters
         ----------
         threshold
             Nats, at least 0; by default every coupling that is not zero has an edge.
+        weight
+            ``"largest"`` or ``"typical"``.
 
         Raises
         ------
         ArgumentError
-            The threshold is negative or not a finite number.
+            The threshold is negative or not a finite number, or `weight` is another word.
+        ModelTooLargeError
+            Typical weights are asked for, and the model is too wide for exact inference.
         """
         import networkx as nx
 
@@ -110,13 +125,54 @@ class LearnedNetwork(Released, LearnedParameters):
             raise ArgumentError(
                 f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
             )
+        one_of("weight", weight, ("largest", "typical"))
         names = self.domain.variables
+        weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
+        if weight == "typical":
+            weights = {pair: self._interactions.strengths[pair] for pair in weights}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
-            (names[i], names[j], weight) for i, j, weight in self._weighted_pairs() if abs(weight) > threshold
+            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > threshold
         )
         return graph
+
+    def coupling_table(self, first: Variable, second: Variable) -> xr.DataArray:
+        """Return how two variables depend on each other given all others, state by state, nats.
+
+        An entry above 0 says that two states come together more often than if the two variables were independent
+        given the others. The table's mean is 0 along each axis, by the model's own shares of the states, and a table
+        of more variables counts by its mean over the others (`bayesprivmrf.learning.models.interactions`).
+
+        Parameters
+        ----------
+        first, second
+            Two declared variables.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or the two are one.
+        ModelTooLargeError
+            The model is too wide for exact inference.
+        """
+        names, (i, j) = self.specification.positions_of([first, second])
+        pair = (min(i, j), max(i, j))
+        part = self._interactions.parts.get(pair)
+        if part is None:  # independent given the others
+            part = np.zeros([self.domain.cardinalities[v] for v in pair])
+        return labelled(self.domain, names, part if (i, j) == pair else part.T, "coupling")
+
+    @cached_property
+    def _interactions(self) -> Interactions:
+        try:
+            margins = [np.asarray(self.solution.marginal([v])) for v in self.domain.variables]
+        except ModelTooLargeError as error:
+            raise ModelTooLargeError(
+                "the model must be narrow enough for exact inference, which tells how often states occur; take "
+                f"`graph(weight='largest')`, which asks for no such thing ({error})."
+            ) from None
+        return Interactions.of(self.specification, self.potentials, margins)
 
     def summary(self) -> dict[str, Any]:
         """Return status and couplings, the largest in size first; of tables, their largest entry in size."""
