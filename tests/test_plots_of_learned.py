@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, simulated_survey
 from bayesprivmrf.mechanisms import SelectMeasure, StableStructure
 from bayesprivmrf.model import Domain
@@ -66,24 +66,25 @@ def test_a_learned_graph_has_edges_as_wide_as_their_couplings_are_strong():
     assert len(none.texts) == 4
 
 
-def test_a_graph_of_tables_has_sizes_and_no_signs(learned):
-    expected = learned.graph(weight="typical")
+def test_a_graph_of_tables_has_dependences_and_no_signs(learned):
+    expected = learned.graph(weight="dependence")
     figure = learned_graph(learned)
     (panel,) = figure.axes
     (edges, _) = panel.collections
     assert len(edges.get_linewidths()) == expected.number_of_edges() == 3
     largest = max(weight for *_, weight in expected.edges(data="weight"))
     (label,) = (text.get_text() for text in figure.legends[0].get_texts())
-    assert label == f"size of a coupling, up to {largest:.3g} nats"
+    assert label == f"dependence given all others, up to {largest:.3g}"
     other = learned_graph(learned, weight="largest").legends[0].get_texts()[0].get_text()
-    assert other != label
+    assert other.startswith("largest entry of a coupling, up to")
+    assert other.endswith("nats")
 
 
 def test_a_matrix_has_every_coupling_and_blanks_for_the_rest(learned):
     figure = couplings(learned)
     panel = figure.axes[0]
     shown = np.ma.filled(panel.images[0].get_array(), np.nan)
-    graph = learned.graph(weight="typical")
+    graph = learned.graph(weight="dependence")
     for (i, a), (j, b) in itertools.product(enumerate(FEW), repeat=2):
         weight = graph.get_edge_data(a, b, {"weight": np.nan})["weight"]
         assert shown[i, j] == pytest.approx(weight, nan_ok=True)
@@ -91,7 +92,7 @@ def test_a_matrix_has_every_coupling_and_blanks_for_the_rest(learned):
     assert [text.get_text() for text in panel.get_xticklabels()] == FEW
     numbers = [float(text.get_text()) for text in panel.texts]
     assert sorted(numbers) == pytest.approx(sorted(shown[np.isfinite(shown)]), abs=0.005)
-    assert figure.axes[1].get_ylabel() == "size of a coupling, nats"
+    assert figure.axes[1].get_ylabel() == "dependence given all others"
 
 
 def test_a_matrix_of_signed_couplings_is_white_at_zero():
@@ -110,14 +111,24 @@ def test_tables_of_pairs_are_those_of_the_model_state_by_state(learned, survey):
     figure = couplings(learned, pairs)
     panels = [panel for panel in figure.axes if panel.images and panel.get_visible()]
     for panel, (first, second) in zip(panels, pairs, strict=True):
-        expected = learned.coupling_table(first, second).values
+        expected = learned.association(first, second).values / np.log(2)
         np.testing.assert_array_equal(panel.images[0].get_array(), expected)
         assert panel.get_title(loc="left") == f"{first} × {second}"
         assert [text.get_text() for text in panel.get_yticklabels()] == list(survey.states[first])
         assert panel.images[0].get_clim() == (-3.0, 3.0)
-    assert not np.any(panels[2].images[0].get_array())  # no pair of the workload
+    np.testing.assert_allclose(panels[2].images[0].get_array(), 0, atol=1e-9)  # no pair of the workload
+    bar = figure.axes[-1]
+    assert [text.get_text() for text in bar.get_yticklabels()] == [
+        "×1/8",
+        "×1/4",
+        "×1/2",
+        "×1",
+        "×2",
+        "×4",
+        "×8",
+    ]
     (one,) = [panel for panel in couplings(learned, ("age", "tenure")).axes if panel.images]
-    np.testing.assert_array_equal(one.images[0].get_array(), learned.coupling_table("age", "tenure").values)
+    np.testing.assert_array_equal(one.images[0].get_array(), panels[1].images[0].get_array())
 
 
 def test_many_states_are_named_in_part():
@@ -164,19 +175,3 @@ def test_what_has_no_couplings_or_is_no_pair_is_refused(learned, survey):
         couplings(learned, [("age", "wealth")])
     with pytest.raises(ModelError, match="once"):
         couplings(learned, [("age", "age")])
-
-
-def test_a_model_too_wide_for_sizes_is_refused_with_the_remedy():
-    p = 40
-    rows = 3 * p
-    W = np.full((rows, rows), 0.01) * (np.add.outer(np.arange(rows), np.arange(rows)) % 2 - 0.5)
-    W[np.arange(rows)[:, None] // 3 == np.arange(rows) // 3] = 0
-    W = W.reshape(p, 3, p, 3)
-    W = W - W.mean(axis=1, keepdims=True) - W.mean(axis=3, keepdims=True) + W.mean(axis=(1, 3), keepdims=True)
-    W = W.reshape(rows, rows)
-    domain = Domain.from_states({f"v{i}": range(3) for i in range(p)})
-    wide = LearnedPairwise(domain=domain, coupling_matrix=(W + W.T) / 2, field_vector=np.zeros(rows), **STAMP)
-    for draw in (learned_graph, couplings):
-        with pytest.raises(ModelTooLargeError, match="weight='largest'"):
-            draw(wide)
-        draw(wide, weight="largest")

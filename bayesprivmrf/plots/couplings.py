@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.graph import weighted_graph
+from bayesprivmrf.plots.graph import MEANING, weighted_graph
 from bayesprivmrf.plots.style import GREY, new_figure
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ __all__ = ["couplings"]
 
 _MOST_NUMBERS, _MOST_NAMES = 20, 80  # variables of a matrix that carries numbers, and names
 _MOST_TABLES, _MOST_TICKS = 12, 24
-_FULL = 3.0
-"""Nats, a factor of twenty in frequency, from which on an entry of a table has the full colour."""
+_FULL = 3
+"""Doublings from which on an entry of a table has the full colour."""
 
 
 def couplings(
     learned: LearnedNetwork,
     pairs: Sequence[Any] | None = None,
     *,
-    weight: Literal["largest", "typical"] | None = None,
+    weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
-    """Matrix of the sizes of all couplings, or the tables of some pairs, state by state.
+    """Matrix of how strong all couplings are, or the tables of some pairs, state by state.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def couplings(
     matplotlib.figure.Figure
         The matrix has its variables in declared order; a blank entry is a pair that the model lets be independent
         given all others. Up to twenty variables, numbers stand in the entries. A table has the states of the first
-        variable downwards, and the entries of `coupling_table` as colours: blue where two states come together more
-        often than if the variables were independent given the others, red where less often. From 3 nats on, a factor
-        of twenty, the colour is the same. Entries of rare states are mostly noise.
+        variable downwards, and the entries of the model's `association` as colours: blue where two states come
+        together more often than if the variables were independent given the others, red where less often. From log 8
+        on, eight times as often, the colour is the same. Entries of rare states are mostly noise.
 
     Raises
     ------
@@ -58,13 +58,11 @@ def couplings(
         `learned` has no couplings, `pairs` are not up to twelve pairs, or `weight` is another word.
     ModelError
         A variable is unknown, or repeated.
-    ModelTooLargeError
-        Typical sizes or tables are drawn, and the model is too wide for exact inference.
     """
     if pairs is None:
         return _matrix(*weighted_graph(learned, 0.0, weight))
     weighted_graph(learned, 0.0, "largest")
-    return _tables([learned.coupling_table(*pair) for pair in _checked(learned, pairs)])
+    return _tables([learned.association(*pair) for pair in _checked(learned, pairs)])
 
 
 def _checked(learned: LearnedNetwork, pairs: Any) -> list[tuple[Any, Any]]:
@@ -82,11 +80,11 @@ def _checked(learned: LearnedNetwork, pairs: Any) -> list[tuple[Any, Any]]:
     return [(first, second) for first, second in pairs]
 
 
-def _matrix(graph: Any, has_signs: bool) -> Figure:
+def _matrix(graph: Any, kind: str) -> Figure:
     import networkx as nx
     from matplotlib.colors import PowerNorm, TwoSlopeNorm
 
-    names, size = list(graph), len(graph)
+    names, size, has_signs = list(graph), len(graph), kind == "coupling"
     values = nx.to_numpy_array(graph, nodelist=names, nonedge=np.nan)
     largest = max(float(np.nanmax(np.abs(values), initial=0.0)), 1e-12)
     norm = TwoSlopeNorm(0.0, -largest, largest) if has_signs else PowerNorm(0.5, 0.0, largest)
@@ -99,8 +97,8 @@ def _matrix(graph: Any, has_signs: bool) -> Figure:
             if np.isfinite(value):
                 _number(panel, row, column, value, image)
     _axes(panel, names, names, _MOST_NAMES)
-    word = "coupling, nats" if has_signs else "size of a coupling, nats"
-    figure.colorbar(image, ax=panel, label=word, shrink=0.8)
+    unit = "" if kind == "dependence" else ", nats"
+    figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
     return figure
 
 
@@ -118,16 +116,22 @@ def _tables(tables: Sequence[xr.DataArray]) -> Figure:
     heights = [0.8 + 0.17 * shapes[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
     widths = [1.2 + 0.17 * shapes[c::columns, 1].max() for c in range(columns)]
     figure = new_figure(sum(widths) + 0.6 * columns + 1.0, sum(heights) + 0.9 * rows)
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights).ravel()
     images = []
     for panel, table in zip(axes, tables, strict=False):
-        images.append(panel.imshow(table.values, cmap="RdBu", vmin=-_FULL, vmax=_FULL, aspect="auto"))
+        images.append(
+            panel.imshow(table.values / np.log(2), cmap="RdBu", vmin=-_FULL, vmax=_FULL, aspect="auto")
+        )
         first, second = table.dims
         _axes(panel, table.coords[first].values, table.coords[second].values, _MOST_TICKS)
         panel.set_title(f"{first} × {second}", fontsize=10, loc="left")
     for unused in axes[len(tables) :]:
         unused.set_visible(False)
-    figure.colorbar(images[0], ax=list(axes), label="coupling, nats", extend="both", aspect=30)
+    ticks = range(-_FULL, _FULL + 1)
+    bar = figure.colorbar(images[0], ax=list(axes), extend="both", aspect=30, ticks=list(ticks))
+    bar.set_ticklabels([f"×{2**tick}" if tick >= 0 else f"×1/{2**-tick}" for tick in ticks])
+    bar.set_label("as often as if independent given all others")
     return figure
 
 

@@ -449,8 +449,8 @@ def _learned(network: Any) -> list[Target]:
     for model in models:
         name = type(model).__name__
         found += [
-            Target(name=f"{name}.graph", call=model.graph, arguments={"threshold": 0.0, "weight": "typical"}),
-            Target(name=f"{name}.coupling_table", call=model.coupling_table, arguments={"first": "a", "second": "b"}),
+            Target(name=f"{name}.graph", call=model.graph, arguments={"threshold": 0.0, "weight": "dependence"}),
+            Target(name=f"{name}.association", call=model.association, arguments={"first": "a", "second": "b"}),
             Target(name=f"learned_graph of {name}", call=plots.learned_graph, arguments={
                 "learned": model, "threshold": 0.0, "weight": "largest"}),
             Target(name=f"couplings of {name}", call=plots.couplings, arguments={

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals.interval import interval
-from bayesprivmrf.learning.models.interactions import Interactions
+from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import labelled
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LearnedNetwork", "LearningMap"]
 
-type Weight = Literal["largest", "typical"]
+type Weight = Literal["largest", "dependence"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -100,24 +100,22 @@ class LearnedNetwork(Released, LearnedParameters):
 
         The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
         one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
-        largest entry of an effect of both variables: a table of sum zero along each of its axes. The typical weight
-        is the root mean square of all that log p holds of both variables, over the states as the model says that they
-        occur (`bayesprivmrf.learning.models.interactions`): rare states, whose entries are the largest because noise
-        decides them, weigh little.
+        largest entry of an effect of both variables: a table of sum zero along each of its axes. The dependence is a
+        number from 0 to 1 that says how much two variables tell of each other given all others, the size of a partial
+        correlation by their conditional mutual information (`bayesprivmrf.learning.models.dependence`). States weigh
+        as often as they occur, while the largest entry of a table is mostly a rare state's, and noise decides it.
 
         Parameters
         ----------
         threshold
-            Nats, at least 0; by default every coupling that is not zero has an edge.
+            At least 0, nats or a dependence; by default every coupling that is not zero has an edge.
         weight
-            ``"largest"`` or ``"typical"``.
+            ``"largest"`` or ``"dependence"``.
 
         Raises
         ------
         ArgumentError
             The threshold is negative or not a finite number, or `weight` is another word.
-        ModelTooLargeError
-            Typical weights are asked for, and the model is too wide for exact inference.
         """
         import networkx as nx
 
@@ -125,11 +123,11 @@ class LearnedNetwork(Released, LearnedParameters):
             raise ArgumentError(
                 f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
             )
-        one_of("weight", weight, ("largest", "typical"))
+        one_of("weight", weight, ("largest", "dependence"))
         names = self.domain.variables
         weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
-        if weight == "typical":
-            weights = {pair: self._interactions.strengths[pair] for pair in weights}
+        if weight == "dependence":
+            weights = {pair: self._correlation(*pair) for pair in weights}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
@@ -137,12 +135,11 @@ class LearnedNetwork(Released, LearnedParameters):
         )
         return graph
 
-    def coupling_table(self, first: Variable, second: Variable) -> xr.DataArray:
+    def association(self, first: Variable, second: Variable) -> xr.DataArray:
         """Return how two variables depend on each other given all others, state by state, nats.
 
-        An entry above 0 says that two states come together more often than if the two variables were independent
-        given the others. The table's mean is 0 along each axis, by the model's own shares of the states, and a table
-        of more variables counts by its mean over the others (`bayesprivmrf.learning.models.interactions`).
+        An entry is the log of how often two states come together, beside how often they would if the two variables
+        were independent given the others (`bayesprivmrf.learning.models.dependence`): log 2 is twice as often.
 
         Parameters
         ----------
@@ -153,26 +150,24 @@ class LearnedNetwork(Released, LearnedParameters):
         ------
         ModelError
             A variable is unknown, or the two are one.
-        ModelTooLargeError
-            The model is too wide for exact inference.
         """
         names, (i, j) = self.specification.positions_of([first, second])
-        pair = (min(i, j), max(i, j))
-        part = self._interactions.parts.get(pair)
-        if part is None:  # independent given the others
-            part = np.zeros([self.domain.cardinalities[v] for v in pair])
-        return labelled(self.domain, names, part if (i, j) == pair else part.T, "coupling")
+        return labelled(self.domain, names, self._dependence.association(i, j), "association")
+
+    def _correlation(self, first: int, second: int) -> float:
+        return math.sqrt(-math.expm1(-2 * self._dependence.information(first, second)))
 
     @cached_property
-    def _interactions(self) -> Interactions:
-        try:
-            margins = [np.asarray(self.solution.marginal([v])) for v in self.domain.variables]
-        except ModelTooLargeError as error:
-            raise ModelTooLargeError(
-                "the model must be narrow enough for exact inference, which tells how often states occur; take "
-                f"`graph(weight='largest')`, which asks for no such thing ({error})."
-            ) from None
-        return Interactions.of(self.specification, self.potentials, margins)
+    def _dependence(self) -> Dependence:
+        model = self.specification
+
+        def draw(size: int, generator: np.random.Generator) -> np.ndarray:
+            codes, is_trusted = self.solution.codes(size, generator)
+            if not is_trusted:
+                warn_of_chains()
+            return codes
+
+        return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
 
     def summary(self) -> dict[str, Any]:
         """Return status and couplings, the largest in size first; of tables, their largest entry in size."""

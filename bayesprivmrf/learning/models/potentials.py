@@ -12,7 +12,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.interactions import fill_impossible
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
@@ -157,7 +156,7 @@ class LearnedPotentials(LearnedNetwork):
         """
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.concatenate(
-            [np.zeros(0), *(fill_impossible(self.tables.table(c)).ravel() for c in range(len(self.tables)))]
+            [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
         )
         found: dict[tuple[int, int], float] = {}
         for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
@@ -198,6 +197,11 @@ class LearnedPotentials(LearnedNetwork):
             statistics=restored_statistics(content, measured, **stamp),
             **stamp,
         )
+
+
+def _filled(table: np.ndarray) -> np.ndarray:
+    finite = np.isfinite(table)
+    return np.where(finite, table, table[finite].mean()).ravel()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
