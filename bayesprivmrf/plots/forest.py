@@ -69,8 +69,8 @@ def marginal_forest(
     methods
         Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
         interval; a `NoiseAwareMAP` solution and a model learned in rounds with their quick intervals, which the
-        legend calls approximate; anything else, another learned model too, is a point alone. The heading of a marginal
-        says so where its intervals are not trusted, as those of variables that were not measured together.
+        legend calls approximate; anything else, another learned model too, is a point alone. The heading of a
+        marginal says so where its intervals are not trusted, as those of variables that were not measured together.
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
