@@ -19,14 +19,14 @@ MACHINE_PATH = re.compile(
     r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"
 )
 BLOGS = "shared/data/polblogs/polblogs.gml"
-NLTCS, MSNBC = "shared/data/nltcs/nltcs.csv", "shared/data/msnbc/msnbc17_binary_counts.csv"
+ADULT = "shared/data/adult/adult.csv"
 SHORTER_CHAINS = """\
 import inspect
 from bayesprivmrf.inference import LatentCounts
 inspect.unwrap(LatentCounts.fit).__kwdefaults__.update(draws=250, tune=250)
 del inspect, LatentCounts
 """
-FILES = ("POLBLOGS_GML", "NLTCS_CSV", "MSNBC_COUNTS_CSV")
+FILES = ("POLBLOGS_GML", "ADULT_CSV")
 
 
 def code_cells(path):
@@ -141,16 +141,12 @@ def test_the_notebook_on_one_network_runs_on_the_blogs(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client.*")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.skipif(
-    data_file("NLTCS_CSV", NLTCS) is None or data_file("MSNBC_COUNTS_CSV", MSNBC) is None,
-    reason="the records of NLTCS and MSNBC do not ship",
-)
-def test_the_notebook_on_couplings_runs_on_the_real_records(tmp_path, monkeypatch):
-    monkeypatch.setenv("NLTCS_CSV", str(data_file("NLTCS_CSV", NLTCS)))
-    monkeypatch.setenv("MSNBC_COUNTS_CSV", str(data_file("MSNBC_COUNTS_CSV", MSNBC)))
+@pytest.mark.skipif(data_file("ADULT_CSV", ADULT) is None, reason="the records of Adult do not ship")
+def test_the_notebook_on_learning_runs_on_adult(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADULT_CSV", str(data_file("ADULT_CSV", ADULT)))
     outputs = executed(ROOT / "notebooks" / LEARNING, tmp_path, monkeypatch)
     texts = [str(output.get("text", "")) for output in outputs]
     assert not [text for text in texts if "MADE-UP" in text or "SIMULATED" in text]
-    assert any("error of no couplings at all: 0.211" in text for text in texts)  # MSNBC, without privacy
-    # which one it is is up to the noise
-    assert any("The surest is that of q" in text for text in texts)
+    assert any("13 questions, of 2 to 100 answers" in text for text in texts)
+    assert any("status converged" in text for text in texts)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 5

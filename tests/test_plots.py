@@ -16,7 +16,6 @@ from bayesprivmrf.inference import Solution, Status, uniform_solution
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.plots import (
     calibration_ranks,
-    coupling_graph,
     edge_marginals,
     holdout_against_epsilon,
     marginal_forest,
@@ -262,41 +261,6 @@ def test_short_intervals_are_not_hidden_by_their_points():
     np.testing.assert_allclose(np.asarray(panel.collections[1].get_offsets())[:, 0], 0, atol=1e-12)
     np.testing.assert_allclose(np.asarray(panel.collections[2].get_offsets())[:, 0], 0, atol=1e-12)
     assert panel.get_xlabel() == "probability less the truth"
-
-
-def test_a_learned_graph_has_edges_as_wide_as_their_couplings_are_strong():
-    import networkx as nx
-
-    whole = nx.Graph()
-    whole.add_nodes_from([0, ("t", 1), "c", "alone"])
-    whole.add_weighted_edges_from([(0, ("t", 1), 2.0), (0, "c", -1.0), (("t", 1), "c", 0.5)])
-
-    def graph(threshold):
-        kept = nx.Graph()
-        kept.add_nodes_from(whole)
-        kept.add_edges_from((a, b, e) for a, b, e in whole.edges(data=True) if abs(e["weight"]) > threshold)
-        return kept
-
-    figure = coupling_graph(SimpleNamespace(graph=graph))
-    (panel,) = figure.axes
-    positive, negative, nodes = panel.collections
-    assert len(nodes.get_offsets()) == 4
-    widths = positive.get_linewidths()
-    assert widths[0] == max(widths)
-    assert len(widths) == 2
-    assert widths[1] < negative.get_linewidths()[0] < widths[0]
-    texts = [text.get_text() for text in panel.texts]
-    assert {"0", "('t', 1)", "c", "alone", "2", "-1", "0.5"} == set(texts)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "positive, up to 2 nats",
-        "negative, up to 1 nats",
-    ]
-    (few,) = coupling_graph(SimpleNamespace(graph=graph), threshold=1.5).axes
-    assert len(few.collections[0].get_linewidths()) == 1
-    (none,) = coupling_graph(SimpleNamespace(graph=graph), threshold=9.0).axes
-    assert len(none.texts) == 4
-    with pytest.raises(ArgumentError, match="`learned` must be a learned model"):
-        coupling_graph(solution(0))
 
 
 def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():

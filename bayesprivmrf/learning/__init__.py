@@ -12,6 +12,7 @@ from bayesprivmrf.learning.models.potentials import LearnedPotentials, Trials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
+from bayesprivmrf.learning.simulated_survey import SimulatedSurvey, simulated_survey
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "ReleasedGraph",
     "ReleasedParities",
     "SimulatedIndicators",
+    "SimulatedSurvey",
     "Trials",
     "simulated_indicators",
+    "simulated_survey",
 ]

@@ -8,16 +8,18 @@ method has a mark of its own besides. What has draws or intervals is drawn throu
 from __future__ import annotations
 
 from bayesprivmrf.plots.accuracy import edge_marginals, holdout_against_epsilon
+from bayesprivmrf.plots.couplings import couplings
 from bayesprivmrf.plots.forest import marginal_forest
-from bayesprivmrf.plots.graph import coupling_graph
+from bayesprivmrf.plots.graph import learned_graph
 from bayesprivmrf.plots.noisy_tables import noisy_against_posterior
 from bayesprivmrf.plots.ranks import calibration_ranks
 
 __all__ = [
     "calibration_ranks",
-    "coupling_graph",
+    "couplings",
     "edge_marginals",
     "holdout_against_epsilon",
+    "learned_graph",
     "marginal_forest",
     "noisy_against_posterior",
 ]

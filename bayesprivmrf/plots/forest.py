@@ -50,6 +50,7 @@ class _Estimate:
     label: str
     values: FloatArray
     bounds: FloatArray
+    doubtful: frozenset[int] = frozenset()  # marginals whose intervals say that they are not to be trusted
 
 
 def marginal_forest(
@@ -67,8 +68,9 @@ def marginal_forest(
     ----------
     methods
         Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
-        interval; a `NoiseAwareMAP` solution with its quick interval, which the legend calls approximate;
-        anything else, a learned model too, is a point alone.
+        interval; a `NoiseAwareMAP` solution and a model learned in rounds with their quick intervals, which the
+        legend calls approximate; anything else, another learned model too, is a point alone. The heading of a
+        marginal says so where its intervals are not trusted, as those of variables that were not measured together.
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
@@ -111,7 +113,7 @@ def marginal_forest(
         centre = estimates[0].values if truth is None else marks[0][1]
         axis += f" less {next(iter(methods)) if truth is None else 'the truth'}"
     estimates = [replace(e, values=e.values - centre, bounds=e.bounds - centre[:, None]) for e in estimates]
-    headings, rows, labels = _rows(domain, marginals)
+    headings, rows, labels = _rows(domain, marginals, _doubts(dict(zip(methods, estimates, strict=True))))
     figure = new_figure(_WIDTH, 1.6 + (len(rows) + len(headings)) * max(_ROW * len(estimates), 0.2))
     panel = figure.subplots()
     _draw(panel, estimates, rows)
@@ -205,15 +207,15 @@ def _mark(label: str, *, marker: str, color: str, linestyle: Any = "none") -> An
 
 
 def _rows(
-    domain: Domain, marginals: Sequence[tuple[Variable, ...]]
+    domain: Domain, marginals: Sequence[tuple[Variable, ...]], doubts: Mapping[int, str]
 ) -> tuple[dict[int, str], list[int], list[str]]:
     """Headings by row, the rows of the cells, and what these are called."""
     headings: dict[int, str] = {}
     rows: list[int] = []
     labels: list[str] = []
     row = 0
-    for marginal in marginals:
-        headings[row] = " × ".join(map(str, marginal))
+    for number, marginal in enumerate(marginals):
+        headings[row] = " × ".join(map(str, marginal)) + doubts.get(number, "")
         states = [domain.states_of(v) for v in marginal]
         for cell in np.ndindex(*map(len, states)):
             row += 1
@@ -233,7 +235,24 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
     tables = [method.interval(list(marginal), prob=prob) for marginal in marginals]
     found = np.concatenate([table[["estimate", "lower", "upper"]].to_numpy(dtype=float) for table in tables])
     kind = "interval" if hasattr(method, "tree") else "interval (approximate)"
-    return _Estimate(label=f"{name}, {share(prob)} {kind}", values=found[:, 0], bounds=found[:, 1:])
+    return _Estimate(
+        label=f"{name}, {share(prob)} {kind}",
+        values=found[:, 0],
+        bounds=found[:, 1:],
+        doubtful=frozenset(n for n, table in enumerate(tables) if table.attrs.get("status") == "not trusted"),
+    )
+
+
+def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
+    """What a heading says of a marginal that some method does not trust."""
+    found: dict[int, list[str]] = {}
+    for name, estimate in estimates.items():
+        for marginal in estimate.doubtful:
+            found.setdefault(marginal, []).append(name)
+    return {
+        marginal: ", not trusted" + ("" if len(estimates) == 1 else f": {', '.join(names)}")
+        for marginal, names in found.items()
+    }
 
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.figure import Figure
 
     from bayesprivmrf.learning import LearnedNetwork
 
-__all__ = ["coupling_graph"]
+__all__ = ["MEANING", "learned_graph", "weighted_graph"]
 
 _MOST_NAMES = 80
 _MOST_WEIGHTS = 20
 _THINNEST, _WIDEST = 0.4, 5.0  # points
+MEANING = {
+    "coupling": "coupling",
+    "largest": "largest entry of a coupling",
+    "dependence": "dependence given all others",
+}
+_SIGNS = {1: "positive", -1: "negative"}
+_LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
 _UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
 
 
-def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure:
+def learned_graph(
+    learned: LearnedNetwork, *, threshold: float = 0.0, weight: Literal["largest", "dependence"] | None = None
+) -> Figure:
     """Graph of a learned model: the wider an edge, the stronger the coupling.
 
     Parameters
     ----------
     learned
-        A learned model, or anything else whose ``graph(threshold)`` is a networkx graph with ``weight`` on its edges.
+        A learned model.
     threshold
-        Nats, at least 0: weaker couplings are left out. All variables stay.
+        At least 0: weaker couplings are left out. All variables stay.
+    weight
+        What the width of an edge is, as `graph` of the model explains: by default the coupling, nats, where it is one
+        number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a rare
+        state.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Positive
-        weights are solid lines, negative ones dashed; up to twenty edges carry their weight, and up to eighty
-        variables their names.
+        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Where couplings
+        are numbers, positive ones are solid lines, negative ones dashed; up to twenty edges carry their weight, and
+        up to eighty variables their names.
 
     Raises
     ------
     ArgumentError
-        `learned` has no graph, or `threshold` is negative or not a finite number.
+        `learned` has no couplings, `threshold` is negative or not a finite number, or `weight` is another word.
     """
     import networkx as nx
 
-    if not hasattr(learned, "graph"):
-        raise ArgumentError(
-            f"`learned` must be a learned model, such as SelectMeasure releases, got {type(learned).__name__}."
-        )
-    graph = learned.graph(threshold)
+    graph, kind = weighted_graph(learned, threshold, weight)
     places = nx.circular_layout(graph)
     side = min(4.5 + 0.12 * len(graph), 12.0)
     figure = new_figure(side, side)
@@ -56,7 +66,7 @@ def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure
     panel.set_axis_off()
     panel.set_aspect("equal")
     panel.margins(0.15)
-    _draw_edges(panel, graph, places)
+    _draw_edges(panel, graph, places, kind)
     nx.draw_networkx_nodes(graph, places, ax=panel, node_size=25, node_color="black")
     if len(graph) <= _MOST_NAMES:
         for variable, (x, y) in places.items():
@@ -65,7 +75,20 @@ def coupling_graph(learned: LearnedNetwork, *, threshold: float = 0.0) -> Figure
     return figure
 
 
-def _draw_edges(panel: Any, graph: Any, places: Any) -> None:
+def weighted_graph(learned: Any, threshold: float, weight: str | None) -> tuple[nx.Graph, str]:
+    """Return the graph of a learned model, and what its weights are: one of the keys of `MEANING`."""
+    if not hasattr(learned, "has_signs"):
+        raise ArgumentError(
+            "`learned` must be a learned model with its couplings, such as SelectMeasure releases, got "
+            f"{type(learned).__name__}."
+        )
+    if weight is None:
+        weight = "largest" if learned.has_signs else "dependence"
+    graph = learned.graph(threshold, weight=weight)
+    return graph, "coupling" if learned.has_signs and weight == "largest" else weight
+
+
+def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
     """Positive and negative couplings, as wide as they are strong, with a legend that says how strong that is."""
     import networkx as nx
 
@@ -85,12 +108,13 @@ def _draw_edges(panel: Any, graph: Any, places: Any) -> None:
                 style=style,
                 alpha=0.8,
             )
-            label = f"{'positive' if sign > 0 else 'negative'}, up to {max(own.values()):.3g} nats"
+            words = _SIGNS[sign] if kind == "coupling" else MEANING[kind]
+            label = f"{words}, up to {max(own.values()):.3g}{'' if kind == 'dependence' else ' nats'}"
             panel.plot([], [], color=colour, linestyle=style, label=label)
     if edges:
         panel.figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
     if 0 < len(edges) <= _MOST_WEIGHTS:
         weights = {(a, b): f"{weight:.2g}" for a, b, weight in edges}
         nx.draw_networkx_edge_labels(
-            graph, places, weights, ax=panel, font_size=8, rotate=False, label_pos=0.4
+            graph, places, weights, ax=panel, font_size=8, rotate=False, label_pos=0.4, bbox=_LABEL
         )

@@ -444,11 +444,17 @@ def _learned(network: Any) -> list[Target]:
         Target(name="ReleasedParities.fit", call=parities.fit, arguments={"order": 2, "ridge": 0.1}),
         Target(name="simulated_indicators", call=learning.simulated_indicators, arguments={
             "size": 5, "rng": 1, "variables": 8}),
+        Target(name="simulated_survey", call=learning.simulated_survey, arguments={"size": 5, "rng": 1}),
     ]  # fmt: skip
     for model in models:
         name = type(model).__name__
         found += [
-            Target(name=f"{name}.graph", call=model.graph, arguments={"threshold": 0.0}),
+            Target(name=f"{name}.graph", call=model.graph, arguments={"threshold": 0.0, "weight": "dependence"}),
+            Target(name=f"{name}.association", call=model.association, arguments={"first": "a", "second": "b"}),
+            Target(name=f"learned_graph of {name}", call=plots.learned_graph, arguments={
+                "learned": model, "threshold": 0.0, "weight": "largest"}),
+            Target(name=f"couplings of {name}", call=plots.couplings, arguments={
+                "learned": model, "pairs": [("a", "b")], "weight": "largest"}),
             Target(name=f"{name}.sample", call=model.sample, arguments={"size": 3, "rng": 1}),
             Target(name=f"{name}.solution.marginal", call=model.solution.marginal, arguments={"variables": ["a"]}),
             Target(name=f"{name}.solution.sample", call=model.solution.sample, arguments={"size": 3, "rng": 1}),

@@ -162,7 +162,7 @@ def learned() -> dict[str, Found]:
 
 def networks() -> dict[str, Found]:
     """Outcomes drawn on a network, and what is inferred from them."""
-    from bayesprivmrf.learning import simulated_indicators
+    from bayesprivmrf.learning import simulated_indicators, simulated_survey
     from bayesprivmrf.network import EstimateLaw, IsingNetwork
 
     network = IsingNetwork.from_graph(network_edges(), "mean-degree")
@@ -192,6 +192,11 @@ def networks() -> dict[str, Found]:
     found["simulated indicators"] = {
         "records": noted(indicators.simulated),
         "monomials": noted(indicators.monomials),
+    }
+    survey = simulated_survey(50, rng=6)
+    found["simulated survey"] = {
+        "records": noted(survey.simulated),
+        "potentials": noted(survey.truth.potentials.flat),
     }
     return found
 

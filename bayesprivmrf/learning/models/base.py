@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.checks import generator
+from bayesprivmrf.checks import generator, one_of
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals.interval import interval
+from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
@@ -27,9 +30,12 @@ from bayesprivmrf.release.base import Provenance, Released
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
+    import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["LearnedNetwork", "LearningMap"]
+
+type Weight = Literal["largest", "dependence"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -71,6 +77,8 @@ class LearnedNetwork(Released, LearnedParameters):
     format_version = 3
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
     """What a list of the graph's edges by weight is a list of."""
+    has_signs: ClassVar[bool] = False
+    """Whether the largest weights of `graph` are numbers with a sign, not sizes of tables."""
 
     @property
     @abstractmethod
@@ -87,22 +95,27 @@ class LearnedNetwork(Released, LearnedParameters):
         """Yield positions of coupled variables and what `graph` has as their weight."""
 
     @final
-    def graph(self, threshold: float = 0.0) -> nx.Graph:
+    def graph(self, threshold: float = 0.0, *, weight: Weight = "largest") -> nx.Graph:
         """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
 
-        The weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise one, the
-        coefficient largest in size of the monomials that hold both variables, and for learned potentials the largest
-        entry of an effect of both variables: a table of sum zero along each of its axes.
+        The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
+        one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
+        largest entry of an effect of both variables: a table of sum zero along each of its axes. The dependence is a
+        number from 0 to 1 that says how much two variables tell of each other given all others, the size of a partial
+        correlation by their conditional mutual information (`bayesprivmrf.learning.models.dependence`). States weigh
+        as often as they occur, while the largest entry of a table is mostly a rare state's, and noise decides it.
 
         Parameters
         ----------
         threshold
-            Nats, at least 0; by default every coupling that is not zero has an edge.
+            At least 0, nats or a dependence; by default every coupling that is not zero has an edge.
+        weight
+            ``"largest"`` or ``"dependence"``.
 
         Raises
         ------
         ArgumentError
-            The threshold is negative or not a finite number.
+            The threshold is negative or not a finite number, or `weight` is another word.
         """
         import networkx as nx
 
@@ -110,13 +123,51 @@ class LearnedNetwork(Released, LearnedParameters):
             raise ArgumentError(
                 f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
             )
+        one_of("weight", weight, ("largest", "dependence"))
         names = self.domain.variables
+        weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
+        if weight == "dependence":
+            weights = {pair: self._correlation(*pair) for pair in weights}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
-            (names[i], names[j], weight) for i, j, weight in self._weighted_pairs() if abs(weight) > threshold
+            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > threshold
         )
         return graph
+
+    def association(self, first: Variable, second: Variable) -> xr.DataArray:
+        """Return how two variables depend on each other given all others, state by state, nats.
+
+        An entry is the log of how often two states come together, beside how often they would if the two variables
+        were independent given the others (`bayesprivmrf.learning.models.dependence`): log 2 is twice as often.
+
+        Parameters
+        ----------
+        first, second
+            Two declared variables.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or the two are one.
+        """
+        names, (i, j) = self.specification.positions_of([first, second])
+        return labelled(self.domain, names, self._dependence.association(i, j), "association")
+
+    def _correlation(self, first: int, second: int) -> float:
+        return math.sqrt(-math.expm1(-2 * self._dependence.information(first, second)))
+
+    @cached_property
+    def _dependence(self) -> Dependence:
+        model = self.specification
+
+        def draw(size: int, generator: np.random.Generator) -> np.ndarray:
+            codes, is_trusted = self.solution.codes(size, generator)
+            if not is_trusted:
+                warn_of_chains()
+            return codes
+
+        return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
 
     def summary(self) -> dict[str, Any]:
         """Return status and couplings, the largest in size first; of tables, their largest entry in size."""

@@ -43,6 +43,7 @@ class LearnedIsing(LearnedPairs):
 
     kind = "learned-ising"
     graph_heading = "Largest couplings"
+    has_signs = True
 
     def __post_init__(self) -> None:
         p = len(self.domain.variables)

@@ -58,6 +58,7 @@ class LearnedMonomials(LearnedNetwork):
     coefficients: FloatArray
 
     kind = "learned-monomials"
+    has_signs = True
     parameters = ("coefficients",)
 
     def __post_init__(self) -> None:
