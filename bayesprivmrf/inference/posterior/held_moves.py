@@ -1,0 +1,327 @@
+r"""Moves of whole records that leave sums without noise as they are, or within their bounds, compiled.
+
+The law of a record given the others is that of `record_moves`, with a factor more for each set s of cells that is
+held between two bounds: 1 where its sum is within, 0 elsewhere (`held_sums` has the sets). So a record that leaves an
+exact sum must come back into it.
+
+**One record.** It is taken out, and a proposal is drawn by sums over the forest from all the others, in whose weights
+a cell of a set that lacks a record counts :math:`e^{L}` times, and one of a set that is full :math:`e^{-L}` times. A
+proposal that leaves some set out of its bounds is refused, and what remains is the ratio of `answer_moves`: where each
+number reads one clique it is 1, as the weights differ from the law by the same factor for all records that may be.
+
+**Two records** that agree on a separator exchange what is on one side of it. Pair and side are chosen in a way that
+does not change by the exchange, so that it is accepted with the ratio of the laws of the records, one after the other.
+
+**Births and deaths** are those of `record_moves`, and are refused where they leave a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.inference.posterior import answer_moves, record_moves, table_moves
+from bayesprivmrf.inference.posterior.answer_moves import log_step
+from bayesprivmrf.inference.posterior.record_moves import collect, draw_new
+from bayesprivmrf.inference.posterior.table_moves import log_within
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.source_checksum import checksum
+
+__all__ = ["HeldTape", "move_held"]
+
+_MOST_NATS = 300.0
+"""Bound of the log factor of a cell."""
+_TRIES = 64
+"""Records that are looked at for one which agrees with another on a separator."""
+_FIRST = 1000
+"""Sums made for the first records, which are no draw yet."""
+_LEAST = 1e-300
+"""In place of a weight that underflows."""
+
+
+class HeldTape(NamedTuple):
+    """The arrays that never change, beside a `RecordTape`."""
+
+    halves: FloatArray  # of each measured number, half the distance of the bounds after its noise, or -1
+    set_starts: IntArray  # of each cell, where the sets that hold it begin in `sets`
+    sets: IntArray
+    member_starts: IntArray  # of each set, where its cells begin in `members`
+    members: IntArray
+    lowest: IntArray  # the bounds of each set
+    highest: IntArray
+    strength: float  # L
+    codes: IntArray  # of each group and cell of its home, the cell of the group; -1 elsewhere
+    sides: IntArray  # of each exchange and cell, the part of `flat` that is of the variables exchanged
+    shared: IntArray  # of each exchange and cell of its home, the state of the separator
+    homes: IntArray  # of each exchange, the clique that tells the separator
+    flat: IntArray  # of each cell, its place in the model
+    places: IntArray  # of each place in the model, its cell, or -1
+
+
+@njit(nogil=True)
+def _log_noise(m, by, state, tape, held):
+    """Log density of the noise after an answer grew by a number, over that before."""
+    gap = tape.noisy[m] - state.sums[m]
+    if held.halves[m] < 0.0:
+        return log_step(gap, by, tape.widths[m], tape.absolute[m])
+    half, width, is_absolute = held.halves[m], tape.widths[m], tape.absolute[m]
+    return log_within(gap - by, half, width, is_absolute) - log_within(gap, half, width, is_absolute)
+
+
+@njit(nogil=True)
+def _log_factor(cell, state, inside, tape, held):
+    """What one more record in a cell changes, by its clique alone, bounded."""
+    total = 0.0
+    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+        total += _log_noise(tape.table_cells[t], float(tape.table_weights[t]), state, tape, held)
+    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+        s = held.sets[k]
+        if inside[s] < held.lowest[s]:
+            total += held.strength
+        elif inside[s] >= held.highest[s]:
+            total -= held.strength
+    return min(max(total, -_MOST_NATS), _MOST_NATS)
+
+
+@njit(nogil=True)
+def _weigh(cell, state, inside, tape, held):
+    """Refresh the weight of a cell: n + α, times what one more record changes."""
+    weight = tape.gain * state.counts[cell] + state.shapes[cell]
+    state.weights[cell] = weight * math.exp(_log_factor(cell, state, inside, tape, held))
+
+
+@njit(nogil=True)
+def _refresh(record, state, inside, tape, held):
+    """Refresh the weights of all cells that share a number or a set with a record."""
+    for cell in record:
+        _weigh(cell, state, inside, tape, held)
+        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+            m = tape.table_cells[t]
+            for k in range(tape.member_starts[m], tape.member_starts[m + 1]):
+                _weigh(tape.members[k], state, inside, tape, held)
+        for t in range(held.set_starts[cell], held.set_starts[cell + 1]):
+            s = held.sets[t]
+            for k in range(held.member_starts[s], held.member_starts[s + 1]):
+                _weigh(held.members[k], state, inside, tape, held)
+
+
+@njit(nogil=True)
+def _add(cell, by, state, inside, tape, held):
+    """Add a record to a cell, or take it out; what that changes in the log law of records and noise."""
+    row, gain = tape.cell_rows[cell], tape.gain
+    if by < 0:
+        state.counts[cell] -= 1
+        state.wholes[row] -= gain
+    here, whole = gain * state.counts[cell] + state.shapes[cell], state.wholes[row]
+    change = by * math.log(max(here, _LEAST) / max(whole, _LEAST))
+    if by > 0:
+        state.counts[cell] += 1
+        state.wholes[row] += gain
+    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+        m, move = tape.table_cells[t], by * tape.table_weights[t]
+        change += _log_noise(m, float(move), state, tape, held)
+        state.sums[m] += move
+    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+        inside[held.sets[k]] += by
+    return change
+
+
+@njit(nogil=True)
+def _add_record(record, by, state, inside, tape, held):
+    for cell in record:
+        _add(cell, by, state, inside, tape, held)
+
+
+@njit(nogil=True)
+def _is_within(cell, inside, held):
+    """Whether every set of a cell is within its bounds."""
+    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+        s = held.sets[k]
+        if not held.lowest[s] <= inside[s] <= held.highest[s]:
+            return False
+    return True
+
+
+@njit(nogil=True)
+def _are_within(record, inside, held):
+    for cell in record:
+        if not _is_within(cell, inside, held):
+            return False
+    return True
+
+
+@njit(nogil=True)
+def _excess(record, state, inside, tape, held):
+    """Log of what one more record changes in the noise, over what the cliques' factors say."""
+    total, moved = 0.0, state.moved
+    for cell in record:
+        total -= _log_factor(cell, state, inside, tape, held)
+        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+            moved[tape.table_cells[t]] += tape.table_weights[t]
+    for cell in record:
+        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+            m = tape.table_cells[t]
+            if moved[m] != 0:
+                total += _log_noise(m, float(moved[m]), state, tape, held)
+                moved[m] = 0
+    return total
+
+
+@njit(nogil=True)
+def _visit(record, state, inside, tape, held, rng):
+    """Move one record, given all others."""
+    _add_record(record, -1, state, inside, tape, held)
+    _refresh(record, state, inside, tape, held)
+    collect(state.weights, state.wholes, state, tape)
+    proposal = state.proposal
+    draw_new(proposal, state, tape, rng)
+    gain = _excess(proposal, state, inside, tape, held) - _excess(record, state, inside, tape, held)
+    is_taken = math.log(rng.random()) < gain
+    if is_taken:
+        _add_record(proposal, 1, state, inside, tape, held)
+        is_taken = _are_within(proposal, inside, held) and _are_within(record, inside, held)
+        if not is_taken:
+            _add_record(proposal, -1, state, inside, tape, held)
+    if is_taken:
+        record[:] = proposal
+    else:
+        _add_record(record, 1, state, inside, tape, held)
+    _refresh(record, state, inside, tape, held)
+
+
+@njit(nogil=True)
+def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
+    """Two records that agree on a separator exchange what is on one side of it, or stay."""
+    home, firsts = held.homes[turn], state.proposal
+    b = a
+    for _ in range(_TRIES):
+        b = int(rng.random() * total)
+        if b != a and held.shared[turn, records[a, home]] == held.shared[turn, records[b, home]]:
+            break
+        b = a
+    if a == b:
+        return
+    for k in range(firsts.size):
+        one, two = records[a, k], records[b, k]
+        move = held.sides[turn, two] - held.sides[turn, one]
+        firsts[k] = held.places[held.flat[one] + move]
+        others[k] = held.places[held.flat[two] - move]
+        if firsts[k] < 0 or others[k] < 0:
+            return
+    for attempt in range(2):
+        gain = 0.0
+        for k in range(firsts.size):
+            one, two = records[a, k], records[b, k]
+            if firsts[k] != one and firsts[k] != two:
+                gain += _add(one, -1, state, inside, tape, held) + _add(two, -1, state, inside, tape, held)
+                gain += _add(firsts[k], 1, state, inside, tape, held)
+                gain += _add(others[k], 1, state, inside, tape, held)
+        # the records change places with what is proposed, and back where it is refused
+        for k in range(firsts.size):
+            one, two = records[a, k], records[b, k]
+            records[a, k], records[b, k], firsts[k], others[k] = firsts[k], others[k], one, two
+        if attempt == 1 or math.log(rng.random()) < gain:
+            if (
+                _are_within(records[a], inside, held)
+                and _are_within(records[b], inside, held)
+                and _are_within(firsts, inside, held)
+                and _are_within(others, inside, held)
+            ):
+                return
+
+
+@njit(nogil=True)
+def _move_total(moves, least, most, records, total, state, inside, tape, held, rng):
+    """Births and deaths of records under p(N) ∝ 1/N within all bounds; the new number."""
+    for _ in range(moves):
+        is_birth = rng.random() < 0.5
+        if (is_birth and total >= min(most, records.shape[0])) or not (is_birth or total > least):
+            continue
+        place = total if is_birth else int(rng.random() * total)
+        record = records[place]
+        if not is_birth:
+            _add_record(record, -1, state, inside, tape, held)
+            is_kept = not _are_within(record, inside, held)
+            if is_kept:
+                _add_record(record, 1, state, inside, tape, held)
+                continue
+            _refresh(record, state, inside, tape, held)
+        fewer = total if is_birth else total - 1
+        ratio = collect(state.weights, state.wholes, state, tape) + math.log(max(fewer, 1) / (fewer + 1.0))
+        if is_birth:
+            draw_new(record, state, tape, rng)
+        ratio += _excess(record, state, inside, tape, held)
+        is_accepted = math.log(rng.random()) < (ratio if is_birth else -ratio)
+        is_in = is_accepted == is_birth
+        if is_in:
+            _add_record(record, 1, state, inside, tape, held)
+            if is_birth and not _are_within(record, inside, held):
+                _add_record(record, -1, state, inside, tape, held)
+                is_in = False
+            _refresh(record, state, inside, tape, held)
+        if not is_in and not is_birth:
+            records[place] = records[total - 1]
+        total = fewer + 1 if is_in else fewer
+    return total
+
+
+@njit(nogil=True)
+def _fill(wanted, records, state, inside, tape, held, rng):
+    """The first records, each with the cells of the groups that are wanted."""
+    total = wanted.shape[0]
+    for r in range(total):
+        is_new = r == 0
+        for g in range(wanted.shape[1]):
+            is_new |= wanted[r, g] != wanted[r - 1, g]
+        if is_new or r % (1 + total // _FIRST) == 0:
+            for cell in range(state.weights.size):
+                _weigh(cell, state, inside, tape, held)
+                for g in range(wanted.shape[1]):
+                    if held.codes[g, cell] >= 0 and held.codes[g, cell] != wanted[r, g]:
+                        state.weights[cell] = 0.0
+            collect(state.weights, state.wholes, state, tape)
+        draw_new(records[r], state, tape, rng)
+        _add_record(records[r], 1, state, inside, tape, held)
+
+
+@njit(nogil=True)
+def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
+    state.wholes[:] = 0.0
+    for cell in range(state.weights.size):
+        state.wholes[tape.cell_rows[cell]] += tape.gain * state.counts[cell] + state.shapes[cell]
+    _fill(wanted, records, state, inside, tape, held, rng)
+    for cell in range(state.weights.size):
+        _weigh(cell, state, inside, tape, held)
+    for visit in range(min(moves, total)):
+        place = visit if total <= moves else int(rng.random() * total)
+        _visit(records[place], state, inside, tape, held, rng)
+    total = _move_total(births, bounds[0], bounds[1], records, total, state, inside, tape, held, rng)
+    others = state.proposal.copy()
+    for visit in range(min(moves, total)):
+        for turn in range(held.homes.size):
+            a = visit if total <= moves else int(rng.random() * total)
+            _exchange(turn, a, records, total, others, state, inside, tape, held, rng)
+    return total
+
+
+def _entry_point(version: int) -> Any:
+    """The function above, kept by numba between processes under a key that the checksum is part of."""
+
+    @njit(cache=True, nogil=True)
+    def run(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
+        assert version >= 0
+        return _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng)
+
+    return run
+
+
+move_held = _entry_point(
+    checksum(__file__, answer_moves.__file__, record_moves.__file__, table_moves.__file__)
+)
+"""One sweep of records and their number; records, tables and `inside`, the sums of the sets, change in place.
+
+`wanted` are the groups' cells of the first records, and has no rows once there are records. Returns their number.
+"""
