@@ -131,7 +131,7 @@ class ExactTable(ExactRecords):
         if low > high:
             raise ModelError(CONTRADICTION)
         total = min(max(self.first_total, low), high)
-        return self._bounds.table(total, rng.multinomial(total, self._start / self._start.sum()))
+        return self._bounds.table(total, 1.0 * rng.multinomial(total, self._start / self._start.sum()))
 
     @property
     def reaches_all(self) -> bool:
@@ -142,9 +142,7 @@ class ExactTable(ExactRecords):
     def _bounds(self) -> NestedSums | None:
         """Bounds without noise, and the number of records where that is public; None where they cross."""
         try:
-            return NestedSums(
-                self.forest.cells.size, bounded_sums(self.evidence, self._measured, self.total)
-            )
+            return NestedSums(self.forest.cells.size, bounded_sums(self.evidence, self._measured, self.total))
         except CrossingError:
             return None
 

@@ -1,4 +1,4 @@
-"""Numbers of an evidence that have no noise, exact or within bounds, and the sums of cells of one table among them."""
+"""Numbers of an evidence that have no noise, exact or within bounds, and the sums of cells among them."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ The law of a record given the others is that of `record_moves`, with a factor mo
 held between two bounds: 1 where its sum is within, 0 elsewhere (`held_sums` has the sets). So a record that leaves an
 exact sum must come back into it.
 
-**One record.** It is taken out, and a proposal is drawn by sums over the forest from all the others, in whose weights
-a cell of a set that lacks a record counts :math:`e^{L}` times, and one of a set that is full :math:`e^{-L}` times. A
-proposal that leaves some set out of its bounds is refused, and what remains is the ratio of `answer_moves`: where each
-number reads one clique it is 1, as the weights differ from the law by the same factor for all records that may be.
+**One record.** It is taken out, and a proposal is drawn by sums over the forest from all the others, in whose
+weights a cell of a set that lacks a record counts :math:`e^{L}` times, and one of a set that is full :math:`e^{-L}`
+times. A proposal that leaves some set out of its bounds is refused, and what remains is the ratio of `answer_moves`:
+where each number reads one clique it is 1, as the weights differ from the law by one factor for all that may be.
 
 **Two records** that agree on a separator exchange what is on one side of it. Pair and side are chosen in a way that
-does not change by the exchange, so that it is accepted with the ratio of the laws of the records, one after the other.
+does not change by the exchange, so that it is accepted with the ratio of the records' laws, one after the other.
 
 **Births and deaths** are those of `record_moves`, and are refused where they leave a bound.
 """
@@ -20,13 +20,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior import answer_moves, record_moves, table_moves
 from bayesprivmrf.inference.posterior.answer_moves import log_step
 from bayesprivmrf.inference.posterior.record_moves import collect, draw_new
 from bayesprivmrf.inference.posterior.table_moves import log_within
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
@@ -61,7 +61,7 @@ class HeldTape(NamedTuple):
     places: IntArray  # of each place in the model, its cell, or -1
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_noise(m, by, state, tape, held):
     """Log density of the noise after an answer grew by a number, over that before."""
     gap = tape.noisy[m] - state.sums[m]
@@ -71,7 +71,7 @@ def _log_noise(m, by, state, tape, held):
     return log_within(gap - by, half, width, is_absolute) - log_within(gap, half, width, is_absolute)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_factor(cell, state, inside, tape, held):
     """What one more record in a cell changes, by its clique alone, bounded."""
     total = 0.0
@@ -86,14 +86,14 @@ def _log_factor(cell, state, inside, tape, held):
     return min(max(total, -_MOST_NATS), _MOST_NATS)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _weigh(cell, state, inside, tape, held):
     """Refresh the weight of a cell: n + α, times what one more record changes."""
     weight = tape.gain * state.counts[cell] + state.shapes[cell]
     state.weights[cell] = weight * math.exp(_log_factor(cell, state, inside, tape, held))
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _refresh(record, state, inside, tape, held):
     """Refresh the weights of all cells that share a number or a set with a record."""
     for cell in record:
@@ -108,7 +108,7 @@ def _refresh(record, state, inside, tape, held):
                 _weigh(held.members[k], state, inside, tape, held)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _add(cell, by, state, inside, tape, held):
     """Add a record to a cell, or take it out; what that changes in the log law of records and noise."""
     row, gain = tape.cell_rows[cell], tape.gain
@@ -129,13 +129,13 @@ def _add(cell, by, state, inside, tape, held):
     return change
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _add_record(record, by, state, inside, tape, held):
     for cell in record:
         _add(cell, by, state, inside, tape, held)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _is_within(cell, inside, held):
     """Whether every set of a cell is within its bounds."""
     for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
@@ -145,15 +145,15 @@ def _is_within(cell, inside, held):
     return True
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _are_within(record, inside, held):
+    are_within = True
     for cell in record:
-        if not _is_within(cell, inside, held):
-            return False
-    return True
+        are_within &= _is_within(cell, inside, held)
+    return are_within
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _excess(record, state, inside, tape, held):
     """Log of what one more record changes in the noise, over what the cliques' factors say."""
     total, moved = 0.0, state.moved
@@ -170,7 +170,7 @@ def _excess(record, state, inside, tape, held):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _visit(record, state, inside, tape, held, rng):
     """Move one record, given all others."""
     _add_record(record, -1, state, inside, tape, held)
@@ -192,7 +192,7 @@ def _visit(record, state, inside, tape, held, rng):
     _refresh(record, state, inside, tape, held)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
     """Two records that agree on a separator exchange what is on one side of it, or stay."""
     home, firsts = held.homes[turn], state.proposal
@@ -223,17 +223,13 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
         for k in range(firsts.size):
             one, two = records[a, k], records[b, k]
             records[a, k], records[b, k], firsts[k], others[k] = firsts[k], others[k], one, two
-        if attempt == 1 or math.log(rng.random()) < gain:
-            if (
-                _are_within(records[a], inside, held)
-                and _are_within(records[b], inside, held)
-                and _are_within(firsts, inside, held)
-                and _are_within(others, inside, held)
-            ):
-                return
+        is_taken = attempt == 1 or math.log(rng.random()) < gain
+        is_taken &= _are_within(records[a], inside, held) and _are_within(records[b], inside, held)
+        if is_taken and _are_within(firsts, inside, held) and _are_within(others, inside, held):
+            return
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _move_total(moves, least, most, records, total, state, inside, tape, held, rng):
     """Births and deaths of records under p(N) ∝ 1/N within all bounds; the new number."""
     for _ in range(moves):
@@ -268,7 +264,7 @@ def _move_total(moves, least, most, records, total, state, inside, tape, held, r
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _fill(wanted, records, state, inside, tape, held, rng):
     """The first records, each with the cells of the groups that are wanted."""
     total = wanted.shape[0]
@@ -287,7 +283,7 @@ def _fill(wanted, records, state, inside, tape, held, rng):
         _add_record(records[r], 1, state, inside, tape, held)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
     state.wholes[:] = 0.0
     for cell in range(state.weights.size):

@@ -1,4 +1,4 @@
-r"""The exact posterior with sums that are known without noise, exactly or within bounds, in models of several cliques.
+r"""The exact posterior with sums that are known without noise, exactly or within bounds, in any model.
 
 The records move by `held_moves`, which leave those sums as they are; shapes and rows, or potentials and scales, move
 given the records as in the engines without such sums. So exact numbers are no coordinates of what is sampled, and no
@@ -7,10 +7,9 @@ narrow noise stands for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from bayesprivmrf.privacy import Gaussian
 __all__ = ["HeldEffects", "HeldRecords"]
 
 _NEAR = 1.0
-"""Standard deviation by which a preliminary estimate takes exact numbers, records; nothing of it enters the posterior."""
+"""Standard deviation by which a preliminary estimate takes exact numbers, records; it scales steps alone."""
 
 
 class _Held(RecordSampler):

@@ -12,12 +12,12 @@ group the tables within the bounds are linked by steps of one record (`nested_su
 free. Let G be a leaf with the separator σ, and D and D' two data sets within the bounds. What G allows each slice to
 hold is an interval, as its family is nested; sets of G that are unions of slices depend on σ alone, and are bounds of
 the rest as well. So the rest, with these intervals, has a nested family again, and is linked by steps of one record
-and exchanges. (Known slices add nothing to it, and no step changes them.) A step that takes a record out of the slice
-s and puts one into s' is made by G as well, by a cell of s and a cell of s' (exchange property of M♮-convex sets),
-and some record has both what the rest takes out and what G takes out after an exchange within s. When the rest of D is
-that of D', G's tables have the same slices, and steps inside slices, of one record whose other values stay, lead to
-those of D'; then exchanges permute what G's records are within each slice. For exact tables along a junction tree
-these are the quadratic moves of Dobra (2003); around a cycle such moves do not reach every table (Diaconis and
+and exchanges. (Known slices add nothing to it, and no step changes them.) A step that takes a record out of the
+slice s and puts one into s' is made by G as well, by a cell of s and a cell of s' (exchange property of M♮-convex
+sets), and some record has both what the rest takes out and what G takes out after an exchange within s. When the rest
+of D is that of D', G's tables have the same slices, and steps inside slices, of one record whose other values stay,
+lead to those of D'; then exchanges permute what G's records are within each slice. For exact tables along a junction
+tree these are the quadratic moves of Dobra (2003); around a cycle such moves do not reach every table (Diaconis and
 Sturmfels 1998), and are refused.
 
 References
@@ -33,6 +33,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.hard_bounds import half_widths, held_numbers
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION, Bounded, CrossingError, NestedSums
-from bayesprivmrf.model.tables import Clique, FloatArray, IntArray, cells_within
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 __all__ = ["Group", "HeldSums"]
 
@@ -165,7 +166,7 @@ class HeldSums:
         """A junction forest of the groups."""
         scopes = tuple(group.scope for group in self.groups)
         found = junction_forest(self.forest.cardinalities, scopes, None)
-        return found if found is not None else self._refuse(scopes)
+        return self._refuse(scopes) if found is None else found
 
     @cached_property
     def families(self) -> list[list[Bounded]]:
@@ -174,7 +175,7 @@ class HeldSums:
         try:
             return [group.family() for group in self.groups]
         except CrossingError:
-            return self._refuse([group.scope for group in self.groups])
+            self._refuse([group.scope for group in self.groups])
 
     @cached_property
     def _allowed(self) -> list[list[Bounded]]:
@@ -262,7 +263,9 @@ class HeldSums:
                 for one, other in ((clique, parent), (parent, clique)):
                     if parent < 0 or not separator or (clique, other) in told:
                         continue
-                    slices = [_indicator(s, self.groups[one].possible.size) for s in self._slices(one, separator)]
+                    slices = [
+                        _indicator(s, self.groups[one].possible.size) for s in self._slices(one, separator)
+                    ]
                     sums = [self.groups[one].tells(row) for row in slices]
                     if None in sums:
                         continue
@@ -276,7 +279,7 @@ class HeldSums:
         from scipy.sparse import eye_array
 
         evidence, forest = self.evidence, self.forest
-        matrix = evidence.matrix
+        matrix: Any = evidence.matrix
         matrix = eye_array(forest.offsets[-1], format="csr") if matrix is None else matrix.tocsr()
         halves = half_widths(evidence)
         for number in np.flatnonzero(held_numbers(evidence)).tolist():
@@ -298,9 +301,7 @@ class HeldSums:
         own = slice(*self.forest.offsets[home : home + 2])
         supported = self.evidence.supported_cells[own]
         place = self._within(scope, self.forest.scopes[home])
-        return Group(
-            scope=scope, home=home, possible=np.bincount(place, supported, self._size(scope)) > 0
-        )
+        return Group(scope=scope, home=home, possible=np.bincount(place, supported, self._size(scope)) > 0)
 
     def _within(self, scope: Iterable[int], target: tuple[int, ...]) -> IntArray:
         return cells_within(self.forest.cardinalities, tuple(scope), target)
@@ -320,7 +321,7 @@ class HeldSums:
                     "`impossible` out, keep the exact counts of one table alone, or use NoiseAwareMAP."
                 )
 
-    def _refuse(self, scopes: Iterable[Clique]) -> JunctionForest:
+    def _refuse(self, scopes: Iterable[Iterable[int]]) -> NoReturn:
         names = self.evidence.specification.domain.variables
         tables = ", ".join(str(tuple(names[v] for v in scope)) for scope in scopes)
         raise ModelError(
@@ -345,7 +346,9 @@ def _part(family: list[Bounded], cells: IntArray, size: int) -> NestedSums:
     place = np.full(size, -1)
     place[cells] = np.arange(cells.size)
     inside = [
-        Bounded(place[each.cells], each.lowest, each.highest) for each in family if (place[each.cells] >= 0).all()
+        Bounded(place[each.cells], each.lowest, each.highest)
+        for each in family
+        if (place[each.cells] >= 0).all()
     ]
     return NestedSums(cells.size, inside)
 

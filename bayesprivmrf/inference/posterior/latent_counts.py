@@ -163,8 +163,8 @@ class LatentCounts:
         Raises
         ------
         ArgumentError
-            Something else than a release was given, nothing has noise, or the sampler refuses a setting, or the number of records is private and the release's own estimate of it is outside
-            `total_range`.
+            Something else than a release was given, nothing has noise, the sampler refuses a setting, or the number
+            of records is private and the release's own estimate of it is outside `total_range`.
         ModelError
             The formulation does not fit the model.
         ModelTooLargeError
@@ -308,7 +308,7 @@ class LatentCounts:
             }
             has_one_clique = len(model.scopes) == 1
             exact = (ExactTable if has_one_clique else ExactRecords)(**given)
-            if is_held and not (has_one_clique and exact.reaches_all):
+            if is_held and not exact.reaches_all:
                 from bayesprivmrf.inference.posterior.held_records import HeldRecords
 
                 return HeldRecords(**given)

@@ -24,7 +24,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 __all__ = ["CONTRADICTION", "Bounded", "CrossingError", "NestedSums"]
 
 CONTRADICTION = (
-    "bounds and numbers without noise must leave some table of counts, but contradict each other; correct one."
+    "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )
 _MANY = np.int64(1) << 60
 """More than any number of records."""

@@ -37,15 +37,15 @@ def held_by(model, exact=(), bounded=(), *, truth, total=None):
     made = NoisyStatistics.from_measurements(model, given, total=total)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     known = bagged.total_standard_error == 0
-    return HeldSums(
-        evidence=bagged, forest=bag_forest(bagged), total=round(bagged.total) if known else None
-    )
+    return HeldSums(evidence=bagged, forest=bag_forest(bagged), total=round(bagged.total) if known else None)
 
 
 def data_sets(model, totals):
     """All data sets of so many records of the possible joint states, each the sorted tuple of its records' states."""
     unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
-    possible = np.flatnonzero(~unit[:, ~(np.ones(model.size, bool) if model.possible is None else model.possible)].any(axis=1))
+    possible = np.flatnonzero(
+        ~unit[:, ~(np.ones(model.size, bool) if model.possible is None else model.possible)].any(axis=1)
+    )
     for records in totals:
         yield from combinations_with_replacement(possible.tolist(), records)
 
@@ -55,7 +55,11 @@ def fulfils(model, held, records):
     states = joint_states(model)[list(records)].reshape(len(records), -1)
     for group, family in zip(held.groups, held.families, strict=True):
         shape = [model.cardinalities[v] for v in group.scope]
-        cells = np.ravel_multi_index(tuple(states[:, v] for v in group.scope), shape) if shape else np.zeros(len(records), int)
+        cells = (
+            np.ravel_multi_index(tuple(states[:, v] for v in group.scope), shape)
+            if shape
+            else np.zeros(len(records), int)
+        )
         counts = np.bincount(cells, minlength=group.possible.size)
         if any(not each.lowest <= counts[each.cells].sum() <= each.highest for each in family):
             return False
