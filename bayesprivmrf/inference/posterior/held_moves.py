@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior import answer_moves, record_moves, table_moves
@@ -61,149 +62,170 @@ class HeldTape(NamedTuple):
     places: IntArray  # of each place in the model, its cell, or -1
 
 
-@njit(nogil=True, **INNER)
-def _log_noise(m, by, state, tape, held):
-    """Log density of the noise after an answer grew by a number, over that before."""
-    gap = tape.noisy[m] - state.sums[m]
-    if held.halves[m] < 0.0:
-        return log_step(gap, by, tape.widths[m], tape.absolute[m])
-    half, width, is_absolute = held.halves[m], tape.widths[m], tape.absolute[m]
+@njit(nogil=True, inline="always")
+def _step(gap, by, half, width, is_absolute):
+    """Log density of the noise after an answer grew by a number, over that before; `gap` is y - s."""
+    if half < 0.0:
+        return log_step(gap, by, width, is_absolute)
     return log_within(gap - by, half, width, is_absolute) - log_within(gap, half, width, is_absolute)
 
 
-@njit(nogil=True, **INNER)
-def _log_factor(cell, state, inside, tape, held):
+@njit(nogil=True, inline="always")
+def _log_factor(
+    cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, set_starts, sets, lowest, highest,
+    strength,
+):  # fmt: skip
     """What one more record in a cell changes, by its clique alone, bounded."""
     total = 0.0
-    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-        total += _log_noise(tape.table_cells[t], float(tape.table_weights[t]), state, tape, held)
-    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
-        s = held.sets[k]
-        if inside[s] < held.lowest[s]:
-            total += held.strength
-        elif inside[s] >= held.highest[s]:
-            total -= held.strength
+    for t in range(starts[cell], starts[cell + 1]):
+        m = numbers[t]
+        total += _step(noisy[m] - sums[m], float(entries[t]), halves[m], widths[m], absolute[m])
+    for k in range(set_starts[cell], set_starts[cell + 1]):
+        s = sets[k]
+        if inside[s] < lowest[s]:
+            total += strength
+        elif inside[s] >= highest[s]:
+            total -= strength
     return min(max(total, -_MOST_NATS), _MOST_NATS)
 
 
 @njit(nogil=True, **INNER)
-def _weigh(cell, state, inside, tape, held):
-    """Refresh the weight of a cell: n + α, times what one more record changes."""
-    weight = tape.gain * state.counts[cell] + state.shapes[cell]
-    state.weights[cell] = weight * math.exp(_log_factor(cell, state, inside, tape, held))
+def _weigh(cells, size, state, inside, tape, held):
+    """Refresh the weights of some cells: n + α, times what one more record changes."""
+    counts, shapes, weights, gain = state.counts, state.shapes, state.weights, tape.gain
+    sums, starts, numbers, entries = state.sums, tape.table_starts, tape.table_cells, tape.table_weights
+    noisy, widths, absolute, halves = tape.noisy, tape.widths, tape.absolute, held.halves
+    set_starts, sets, lowest, highest = held.set_starts, held.sets, held.lowest, held.highest
+    strength = held.strength
+    for k in range(size):
+        cell = cells[k]
+        log_factor = _log_factor(
+            cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, set_starts, sets, lowest,
+            highest, strength,
+        )  # fmt: skip
+        weights[cell] = (gain * counts[cell] + shapes[cell]) * math.exp(log_factor)
 
 
 @njit(nogil=True, **INNER)
-def _refresh(record, state, inside, tape, held):
+def _refresh(record, touched, state, inside, tape, held):
     """Refresh the weights of all cells that share a number or a set with a record."""
+    is_touched, size = state.block, 0
+    starts, numbers, set_starts, sets = tape.table_starts, tape.table_cells, held.set_starts, held.sets
     for cell in record:
-        _weigh(cell, state, inside, tape, held)
-        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-            m = tape.table_cells[t]
-            for k in range(tape.member_starts[m], tape.member_starts[m + 1]):
-                _weigh(tape.members[k], state, inside, tape, held)
-        for t in range(held.set_starts[cell], held.set_starts[cell + 1]):
-            s = held.sets[t]
-            for k in range(held.member_starts[s], held.member_starts[s + 1]):
-                _weigh(held.members[k], state, inside, tape, held)
+        if is_touched[cell] == 0:
+            is_touched[cell] = 1
+            touched[size] = cell
+            size += 1
+        for t in range(starts[cell], starts[cell + 1]):
+            for k in range(tape.member_starts[numbers[t]], tape.member_starts[numbers[t] + 1]):
+                other = tape.members[k]
+                if is_touched[other] == 0:
+                    is_touched[other] = 1
+                    touched[size] = other
+                    size += 1
+        for t in range(set_starts[cell], set_starts[cell + 1]):
+            for k in range(held.member_starts[sets[t]], held.member_starts[sets[t] + 1]):
+                other = held.members[k]
+                if is_touched[other] == 0:
+                    is_touched[other] = 1
+                    touched[size] = other
+                    size += 1
+    for k in range(size):
+        is_touched[touched[k]] = 0
+    _weigh(touched, size, state, inside, tape, held)
 
 
 @njit(nogil=True, **INNER)
-def _add(cell, by, state, inside, tape, held):
-    """Add a record to a cell, or take it out; what that changes in the log law of records and noise."""
-    row, gain = tape.cell_rows[cell], tape.gain
-    if by < 0:
-        state.counts[cell] -= 1
-        state.wholes[row] -= gain
-    here, whole = gain * state.counts[cell] + state.shapes[cell], state.wholes[row]
-    change = by * math.log(max(here, _LEAST) / max(whole, _LEAST))
-    if by > 0:
-        state.counts[cell] += 1
-        state.wholes[row] += gain
-    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-        m, move = tape.table_cells[t], by * tape.table_weights[t]
-        change += _log_noise(m, float(move), state, tape, held)
-        state.sums[m] += move
-    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
-        inside[held.sets[k]] += by
+def _add(record, by, state, inside, tape, held):
+    """Add a record, or take it out; what that changes in the log law of records and noise."""
+    counts, shapes, wholes, sums, gain = state.counts, state.shapes, state.wholes, state.sums, tape.gain
+    starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
+    widths, absolute, halves = tape.widths, tape.absolute, held.halves
+    set_starts, sets, change = held.set_starts, held.sets, 0.0
+    for cell in record:
+        row = tape.cell_rows[cell]
+        if by < 0:
+            counts[cell] -= 1
+            wholes[row] -= gain
+        here, whole = gain * counts[cell] + shapes[cell], wholes[row]
+        change += by * math.log(max(here, _LEAST) / max(whole, _LEAST))
+        if by > 0:
+            counts[cell] += 1
+            wholes[row] += gain
+        for t in range(starts[cell], starts[cell + 1]):
+            m, move = numbers[t], by * entries[t]
+            change += _step(noisy[m] - sums[m], float(move), halves[m], widths[m], absolute[m])
+            sums[m] += move
+        for k in range(set_starts[cell], set_starts[cell + 1]):
+            inside[sets[k]] += by
     return change
 
 
 @njit(nogil=True, **INNER)
-def _add_record(record, by, state, inside, tape, held):
-    for cell in record:
-        _add(cell, by, state, inside, tape, held)
-
-
-@njit(nogil=True, **INNER)
-def _is_within(cell, inside, held):
-    """Whether every set of a cell is within its bounds."""
-    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
-        s = held.sets[k]
-        if not held.lowest[s] <= inside[s] <= held.highest[s]:
-            return False
-    return True
-
-
-@njit(nogil=True, **INNER)
 def _are_within(record, inside, held):
+    """Whether every set that holds a cell of the record is within its bounds."""
     are_within = True
     for cell in record:
-        are_within &= _is_within(cell, inside, held)
+        for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+            s = held.sets[k]
+            are_within &= held.lowest[s] <= inside[s] <= held.highest[s]
     return are_within
 
 
 @njit(nogil=True, **INNER)
 def _excess(record, state, inside, tape, held):
     """Log of what one more record changes in the noise, over what the cliques' factors say."""
-    total, moved = 0.0, state.moved
+    total, moved, sums = 0.0, state.moved, state.sums
+    starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
+    widths, absolute, halves = tape.widths, tape.absolute, held.halves
     for cell in record:
-        total -= _log_factor(cell, state, inside, tape, held)
-        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-            moved[tape.table_cells[t]] += tape.table_weights[t]
+        total -= _log_factor(
+            cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, held.set_starts, held.sets,
+            held.lowest, held.highest, held.strength,
+        )  # fmt: skip
+        for t in range(starts[cell], starts[cell + 1]):
+            moved[numbers[t]] += entries[t]
     for cell in record:
-        for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-            m = tape.table_cells[t]
+        for t in range(starts[cell], starts[cell + 1]):
+            m = numbers[t]
             if moved[m] != 0:
-                total += _log_noise(m, float(moved[m]), state, tape, held)
+                total += _step(noisy[m] - sums[m], float(moved[m]), halves[m], widths[m], absolute[m])
                 moved[m] = 0
     return total
 
 
 @njit(nogil=True, **INNER)
-def _visit(record, state, inside, tape, held, rng):
+def _visit(record, touched, state, inside, tape, held, rng):
     """Move one record, given all others."""
-    _add_record(record, -1, state, inside, tape, held)
-    _refresh(record, state, inside, tape, held)
+    _add(record, -1, state, inside, tape, held)
+    _refresh(record, touched, state, inside, tape, held)
     collect(state.weights, state.wholes, state, tape)
     proposal = state.proposal
     draw_new(proposal, state, tape, rng)
     gain = _excess(proposal, state, inside, tape, held) - _excess(record, state, inside, tape, held)
     is_taken = math.log(rng.random()) < gain
     if is_taken:
-        _add_record(proposal, 1, state, inside, tape, held)
+        _add(proposal, 1, state, inside, tape, held)
         is_taken = _are_within(proposal, inside, held) and _are_within(record, inside, held)
         if not is_taken:
-            _add_record(proposal, -1, state, inside, tape, held)
+            _add(proposal, -1, state, inside, tape, held)
     if is_taken:
         record[:] = proposal
     else:
-        _add_record(record, 1, state, inside, tape, held)
-    _refresh(record, state, inside, tape, held)
+        _add(record, 1, state, inside, tape, held)
+    _refresh(record, touched, state, inside, tape, held)
 
 
 @njit(nogil=True, **INNER)
 def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
     """Two records that agree on a separator exchange what is on one side of it, or stay."""
-    home, firsts = held.homes[turn], state.proposal
-    b = a
+    home, firsts, b = held.homes[turn], state.proposal, a
     for _ in range(_TRIES):
         b = int(rng.random() * total)
         if b != a and held.shared[turn, records[a, home]] == held.shared[turn, records[b, home]]:
             break
         b = a
-    if a == b:
-        return
+    is_same, is_other = True, True
     for k in range(firsts.size):
         one, two = records[a, k], records[b, k]
         move = held.sides[turn, two] - held.sides[turn, one]
@@ -211,26 +233,28 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
         others[k] = held.places[held.flat[two] - move]
         if firsts[k] < 0 or others[k] < 0:
             return
-    for attempt in range(2):
-        gain = 0.0
-        for k in range(firsts.size):
-            one, two = records[a, k], records[b, k]
-            if firsts[k] != one and firsts[k] != two:
-                gain += _add(one, -1, state, inside, tape, held) + _add(two, -1, state, inside, tape, held)
-                gain += _add(firsts[k], 1, state, inside, tape, held)
-                gain += _add(others[k], 1, state, inside, tape, held)
-        # the records change places with what is proposed, and back where it is refused
-        for k in range(firsts.size):
-            one, two = records[a, k], records[b, k]
-            records[a, k], records[b, k], firsts[k], others[k] = firsts[k], others[k], one, two
-        is_taken = attempt == 1 or math.log(rng.random()) < gain
-        is_taken &= _are_within(records[a], inside, held) and _are_within(records[b], inside, held)
-        if is_taken and _are_within(firsts, inside, held) and _are_within(others, inside, held):
-            return
+        is_same &= firsts[k] == one
+        is_other &= firsts[k] == two
+    if is_same or is_other:
+        return
+    first, second = records[a], records[b]
+    gain = _add(first, -1, state, inside, tape, held) + _add(second, -1, state, inside, tape, held)
+    gain += _add(firsts, 1, state, inside, tape, held) + _add(others, 1, state, inside, tape, held)
+    is_taken = math.log(rng.random()) < gain
+    if is_taken:  # the sets that the old records were in are looked at too
+        is_taken = _are_within(first, inside, held) and _are_within(second, inside, held)
+        is_taken &= _are_within(firsts, inside, held) and _are_within(others, inside, held)
+    if is_taken:
+        first[:], second[:] = firsts, others
+    else:
+        _add(firsts, -1, state, inside, tape, held)
+        _add(others, -1, state, inside, tape, held)
+        _add(first, 1, state, inside, tape, held)
+        _add(second, 1, state, inside, tape, held)
 
 
 @njit(nogil=True, **INNER)
-def _move_total(moves, least, most, records, total, state, inside, tape, held, rng):
+def _move_total(moves, least, most, records, total, touched, state, inside, tape, held, rng):
     """Births and deaths of records under p(N) ∝ 1/N within all bounds; the new number."""
     for _ in range(moves):
         is_birth = rng.random() < 0.5
@@ -239,33 +263,31 @@ def _move_total(moves, least, most, records, total, state, inside, tape, held, r
         place = total if is_birth else int(rng.random() * total)
         record = records[place]
         if not is_birth:
-            _add_record(record, -1, state, inside, tape, held)
-            is_kept = not _are_within(record, inside, held)
-            if is_kept:
-                _add_record(record, 1, state, inside, tape, held)
+            _add(record, -1, state, inside, tape, held)
+            if not _are_within(record, inside, held):
+                _add(record, 1, state, inside, tape, held)
                 continue
-            _refresh(record, state, inside, tape, held)
+            _refresh(record, touched, state, inside, tape, held)
         fewer = total if is_birth else total - 1
         ratio = collect(state.weights, state.wholes, state, tape) + math.log(max(fewer, 1) / (fewer + 1.0))
         if is_birth:
             draw_new(record, state, tape, rng)
         ratio += _excess(record, state, inside, tape, held)
-        is_accepted = math.log(rng.random()) < (ratio if is_birth else -ratio)
-        is_in = is_accepted == is_birth
+        is_in = (math.log(rng.random()) < (ratio if is_birth else -ratio)) == is_birth
         if is_in:
-            _add_record(record, 1, state, inside, tape, held)
+            _add(record, 1, state, inside, tape, held)
             if is_birth and not _are_within(record, inside, held):
-                _add_record(record, -1, state, inside, tape, held)
+                _add(record, -1, state, inside, tape, held)
                 is_in = False
-            _refresh(record, state, inside, tape, held)
+            _refresh(record, touched, state, inside, tape, held)
         if not is_in and not is_birth:
-            records[place] = records[total - 1]
+            record[:] = records[total - 1]
         total = fewer + 1 if is_in else fewer
     return total
 
 
 @njit(nogil=True, **INNER)
-def _fill(wanted, records, state, inside, tape, held, rng):
+def _fill(wanted, records, cells, state, inside, tape, held, rng):
     """The first records, each with the cells of the groups that are wanted."""
     total = wanted.shape[0]
     for r in range(total):
@@ -273,28 +295,29 @@ def _fill(wanted, records, state, inside, tape, held, rng):
         for g in range(wanted.shape[1]):
             is_new |= wanted[r, g] != wanted[r - 1, g]
         if is_new or r % (1 + total // _FIRST) == 0:
-            for cell in range(state.weights.size):
-                _weigh(cell, state, inside, tape, held)
-                for g in range(wanted.shape[1]):
+            _weigh(cells, cells.size, state, inside, tape, held)
+            for g in range(wanted.shape[1]):
+                for cell in range(cells.size):
                     if held.codes[g, cell] >= 0 and held.codes[g, cell] != wanted[r, g]:
                         state.weights[cell] = 0.0
             collect(state.weights, state.wholes, state, tape)
         draw_new(records[r], state, tape, rng)
-        _add_record(records[r], 1, state, inside, tape, held)
+        _add(records[r], 1, state, inside, tape, held)
 
 
 @njit(nogil=True, **INNER)
 def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
     state.wholes[:] = 0.0
-    for cell in range(state.weights.size):
+    state.block[:] = 0
+    cells = np.arange(state.weights.size)
+    for cell in cells:
         state.wholes[tape.cell_rows[cell]] += tape.gain * state.counts[cell] + state.shapes[cell]
-    _fill(wanted, records, state, inside, tape, held, rng)
-    for cell in range(state.weights.size):
-        _weigh(cell, state, inside, tape, held)
+    _fill(wanted, records, cells, state, inside, tape, held, rng)
+    _weigh(cells, cells.size, state, inside, tape, held)
     for visit in range(min(moves, total)):
         place = visit if total <= moves else int(rng.random() * total)
-        _visit(records[place], state, inside, tape, held, rng)
-    total = _move_total(births, bounds[0], bounds[1], records, total, state, inside, tape, held, rng)
+        _visit(records[place], cells, state, inside, tape, held, rng)
+    total = _move_total(births, bounds[0], bounds[1], records, total, cells, state, inside, tape, held, rng)
     others = state.proposal.copy()
     for visit in range(min(moves, total)):
         for turn in range(held.homes.size):
