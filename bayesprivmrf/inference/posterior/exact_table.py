@@ -131,7 +131,9 @@ class ExactTable(ExactRecords):
         if low > high:
             raise ModelError(CONTRADICTION)
         total = min(max(self.first_total, low), high)
-        return self._bounds.table(total, 1.0 * rng.multinomial(total, self._start / self._start.sum()))
+        return self._bounds.table(
+            total, rng.multinomial(total, self._start / self._start.sum()).astype(np.float64)
+        )
 
     @property
     def reaches_all(self) -> bool:

@@ -39,6 +39,7 @@ _TRIES = 64
 """Records that are looked at for one which agrees with another on a separator."""
 _FIRST = 1000
 """Sums made for the first records, which are no draw yet."""
+_INNER: Any = {"nogil": True, **INNER}
 _LEAST = 1e-300
 """In place of a weight that underflows."""
 
@@ -89,7 +90,7 @@ def _log_factor(
     return min(max(total, -_MOST_NATS), _MOST_NATS)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _weigh(cells, size, state, inside, tape, held):
     """Refresh the weights of some cells: n + α, times what one more record changes."""
     counts, shapes, weights, gain = state.counts, state.shapes, state.weights, tape.gain
@@ -106,7 +107,7 @@ def _weigh(cells, size, state, inside, tape, held):
         weights[cell] = (gain * counts[cell] + shapes[cell]) * math.exp(log_factor)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _refresh(record, touched, state, inside, tape, held):
     """Refresh the weights of all cells that share a number or a set with a record."""
     is_touched, size = state.block, 0
@@ -135,7 +136,7 @@ def _refresh(record, touched, state, inside, tape, held):
     _weigh(touched, size, state, inside, tape, held)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _add(record, by, state, inside, tape, held):
     """Add a record, or take it out; what that changes in the log law of records and noise."""
     counts, shapes, wholes, sums, gain = state.counts, state.shapes, state.wholes, state.sums, tape.gain
@@ -161,7 +162,7 @@ def _add(record, by, state, inside, tape, held):
     return change
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _are_within(record, inside, held):
     """Whether every set that holds a cell of the record is within its bounds."""
     are_within = True
@@ -172,7 +173,7 @@ def _are_within(record, inside, held):
     return are_within
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _excess(record, state, inside, tape, held):
     """Log of what one more record changes in the noise, over what the cliques' factors say."""
     total, moved, sums = 0.0, state.moved, state.sums
@@ -194,7 +195,7 @@ def _excess(record, state, inside, tape, held):
     return total
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _visit(record, touched, state, inside, tape, held, rng):
     """Move one record, given all others."""
     _add(record, -1, state, inside, tape, held)
@@ -216,7 +217,7 @@ def _visit(record, touched, state, inside, tape, held, rng):
     _refresh(record, touched, state, inside, tape, held)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
     """Two records that agree on a separator exchange what is on one side of it, or stay."""
     home, firsts, b = held.homes[turn], state.proposal, a
@@ -253,7 +254,7 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
         _add(second, 1, state, inside, tape, held)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _move_total(moves, least, most, records, total, touched, state, inside, tape, held, rng):
     """Births and deaths of records under p(N) ∝ 1/N within all bounds; the new number."""
     for _ in range(moves):
@@ -286,7 +287,7 @@ def _move_total(moves, least, most, records, total, touched, state, inside, tape
     return total
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _fill(wanted, records, cells, state, inside, tape, held, rng):
     """The first records, each with the cells of the groups that are wanted."""
     total = wanted.shape[0]
@@ -305,7 +306,7 @@ def _fill(wanted, records, cells, state, inside, tape, held, rng):
         _add(records[r], 1, state, inside, tape, held)
 
 
-@njit(nogil=True, **INNER)
+@njit(**_INNER)
 def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
     state.wholes[:] = 0.0
     state.block[:] = 0

@@ -20,6 +20,7 @@ from bayesprivmrf.inference.posterior.effect_moves import advance_effects
 from bayesprivmrf.inference.posterior.effect_tape import EffectTape
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
 from bayesprivmrf.inference.posterior.held_moves import HeldTape, move_held
 from bayesprivmrf.inference.posterior.held_sums import HeldSums
 from bayesprivmrf.inference.posterior.held_tape import held_tape, noisy_tape
@@ -29,10 +30,11 @@ from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.record_moves import advance
 from bayesprivmrf.inference.posterior.record_tape import RecordTape
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.inference.posterior.transition_moves import advance_transitions
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
 
-__all__ = ["HeldEffects", "HeldRecords"]
+__all__ = ["HeldEffects", "HeldRecords", "HeldTransitions"]
 
 _NEAR = 1.0
 """Standard deviation by which a preliminary estimate takes exact numbers, records; it scales steps alone."""
@@ -50,7 +52,8 @@ class _Held(RecordSampler):
         return held_tape(self._held)
 
     @cached_property
-    def _rough(self) -> FloatArray:
+    def _near(self) -> FloatArray:
+        """Counts of the cells, to which the first tables shall be near."""
         return least_squares(self._held.evidence).counts
 
     @property
@@ -78,10 +81,10 @@ class _Held(RecordSampler):
 
     def _started(self, chain: RecordChain) -> RecordChain:
         """The chain with records to come that are within all bounds."""
-        wanted = self._held.start(chain.total, self._rough, chain.rng)
+        wanted = self._held.start(chain.total, self._near, chain.rng)
         inside = np.zeros(self._held_tape.lowest.size, np.int64)
         chain.parts = {**chain.parts, "wanted": wanted, "inside": inside}
-        chain.latent, chain.births = chain.latent.astype(np.int64), self.births
+        chain.latent, chain.births = np.zeros((chain.total, chain.latent.shape[1]), np.int64), self.births
         return chain
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
@@ -178,6 +181,65 @@ class HeldEffects(_Held, ExactEffects):
             chain.is_tuning, chain.state, self._tape, self._effects, tuple(self.latent.plan.tape), chain.rng, 1,
             tuple(out.values()),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldTransitions(_Held, ExactTransitions):
+    """`ExactTransitions` with sums without noise; parameters are those of `HyperDirichlet`.
+
+    Its exchanges of tails keep the tables of the states that a window and the next one share, and change those of
+    windows: so sums of the first are held, and others refused.
+    """
+
+    @cached_property
+    def _held(self) -> HeldSums:
+        total = None if self.total is None else round(self.total)
+        held = HeldSums(evidence=self.evidence, forest=self.forest, total=total)
+        shared = [set(separator) for separator in self.forest.separators]
+        ends = set(self.chain_rows.chain.positions[-self.chain_rows.chain.order :])
+        if not all(any(set(group.scope) <= each for each in (*shared, ends)) for group in held.groups):
+            raise ModelError(
+                "counts without noise, or within bounds, must be of the states of one time in a chain whose steps "
+                "share their transitions (of as many as its order); leave out those of several, state their noise, "
+                "or declare the chain without `share='transitions'`."
+            )
+        return held
+
+    @cached_property
+    def _tape(self) -> RecordTape:
+        return noisy_tape(self._held, gain=0.0)
+
+    @cached_property
+    def _rough(self) -> FloatArray:
+        return np.maximum(self._pooled(self.in_order(self._near[self.forest.cells])), 0.0)
+
+    def chain(self, rng: np.random.Generator) -> RecordChain:
+        """No records yet; shapes drawn from their prior, rows from about the naive estimate."""
+        chain = self._started(ExactTransitions.chain(self, rng))
+        chain.state.shapes[:] = 1.0  # of the first records alone
+        return chain
+
+    def _move_others(self, chain: RecordChain, records: np.ndarray, out: Kept) -> None:
+        parts = chain.parts
+        advance_transitions(
+            chain.total, 0, 0, self.total_bounds, records, parts["position"], parts["rows"], chain.state, self._tape,
+            self._shared, self.prior.tape, chain.rng, 1, tuple(out.values()),
+        )  # fmt: skip
+        chain.latent[: chain.total] = self._records(chain)
+
+    def _records(self, chain: RecordChain) -> IntArray:
+        """Records that have the chain's tables, at random, as their tails have been exchanged; (records, windows)."""
+        forest, tape, counts = self.forest, self._tape, chain.state.counts
+        found = np.zeros((chain.total, len(forest.order)), np.int64)
+        for column in range(len(forest.order)):
+            first, last = tape.clique_rows[column : column + 2]
+            for row in range(first, last):
+                cells = np.arange(*tape.row_starts[row : row + 2])
+                drawn = chain.rng.permutation(np.repeat(cells, counts[cells]))
+                above = tape.sources[slice(*tape.source_starts[row : row + 2])]
+                at = np.flatnonzero(np.isin(found[:, column - 1], above)) if column else slice(None)
+                found[at, column] = drawn
+        return found
 
 
 def _softened(evidence: Evidence) -> Evidence:

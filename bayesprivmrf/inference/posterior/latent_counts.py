@@ -181,7 +181,10 @@ class LatentCounts:
         positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
-            _refuse_exact(evidence)
+            raise ArgumentError(
+                "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
+                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
+            )
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
@@ -254,7 +257,7 @@ class LatentCounts:
         if is_held:
             self._refuse_relaxed(evidence, is_plain)
         if model.shares_transitions:
-            return self._transitions(evidence, draws, is_plain=is_plain)
+            return self._transitions(evidence, draws, is_plain=is_plain, is_held=is_held)
         if model.is_restricted:
             return self._tied(evidence, draws, is_plain=is_plain, is_held=is_held)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
@@ -332,8 +335,6 @@ class LatentCounts:
 
     def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
         """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
-        if evidence.specification.shares_transitions:
-            _refuse_exact(evidence)
         if self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain:
             raise ArgumentError(
                 "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, "
@@ -341,9 +342,10 @@ class LatentCounts:
                 "NoiseAwareMAP too."
             )
 
-    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool, is_held: bool) -> Formulation:
         """The exact formulation of a chain of one matrix of transitions."""
         from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
+        from bayesprivmrf.inference.posterior.held_records import HeldTransitions
 
         if self.formulation not in ("auto", "exact"):
             raise ModelError(
@@ -362,7 +364,7 @@ class LatentCounts:
                 "`cores`."
             )
         require_room(evidence, draws, needs_marginals=False)
-        return ExactTransitions(
+        return (HeldTransitions if is_held else ExactTransitions)(
             evidence=evidence,
             concentration=self.concentration,
             total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
@@ -432,27 +434,6 @@ def _tells_statistics(evidence: Evidence, formulation: str, concentration: float
 def _has_no_records(evidence: Evidence) -> bool:
     """Whether it is public that there are none: the posterior is the prior."""
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
-
-
-def _refuse_exact(evidence: Evidence) -> None:
-    """Raise where all is known, or where transitions are shared: what has no noise is then not read."""
-    names = evidence.specification.domain.variables
-    for position, law in enumerate(evidence.noise):
-        if law.variance > 0 and law.kernel != "within":
-            continue
-        scope = evidence.measured_scopes[position]
-        what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
-        if evidence.specification.shares_transitions:
-            raise ArgumentError(
-                f"`fit` integrates over what noise hides, and {what} has none; leave it out of a chain whose steps "
-                "share their transitions, of which no estimator takes it beside noisy answers; where it tells the "
-                "number of records alone, pass that as `total=`."
-            )
-        raise ArgumentError(
-            f"`fit` integrates over what noise hides, and nothing has any, such as {what}; use NaiveMLE or CGM, or "
-            "NoiseAwareMAP for a prior and an interval; where it tells the number of records alone, pass that as "
-            "`total=`."
-        )
 
 
 def _refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:

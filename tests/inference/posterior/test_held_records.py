@@ -5,12 +5,14 @@ import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 from inference.posterior.test_exact_effects import TIED
 from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees
+from inference.posterior.test_exact_transitions import conditionals
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords
+from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
+from bayesprivmrf.model import markov_chain
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -106,7 +108,23 @@ def test_records_of_other_models_too(case):
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
     formulation = LatentCounts(scale=1.0)._formulation(held(made), 10)
     assert isinstance(formulation, HeldEffects)
-    agrees(formulation, [records])
+    agrees(formulation, [records], size=40_000)
+
+
+def test_records_of_a_chain_of_shared_transitions_too():
+    """Its first and last states known, and bounds in between: against the sum over draws of the prior's rows."""
+    chain = markov_chain([0, 1], 3, share="transitions")
+    first, middle, last = chain.domain.variables
+    known = {"exact": [q.table(first), q.table(last)], "within": [q.table(middle)]}
+    pooled = q.pooled([(first, middle), (middle, last)])
+    made = release(chain, 4, noisy=[q.table(first, middle), pooled], law=Laplace(1.5), **known)
+    formulation = LatentCounts(concentration=0.8)._formulation(held(made), 10)
+    assert isinstance(formulation, HeldTransitions)
+
+    agrees(formulation, [4], size=40_000, potentials=conditionals(chain))
+    window = release(chain, 4, noisy=[pooled], law=Laplace(1.5), exact=[q.table(first, middle)])
+    with pytest.raises(ModelError, match="of the states of one time"):
+        LatentCounts().fit(window, rng=1)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
@@ -138,7 +156,7 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
     rng, inside, number = np.random.default_rng(8), 0, 0
     model = specification({v: [0, 1, 2] for v in "abc"}, [("a", "b"), ("b", "c")])
     law, exact = DiscreteLaplace(3.0), [q.table("a"), q.table("b"), q.table("c")]
-    for trial in range(40):
+    for trial in range(25):
         rows = rng.dirichlet(np.full(9, 0.7)).reshape(3, 3)
         joint = rows[:, :, np.newaxis] * rng.dirichlet(np.full(3, 0.7), 3)[np.newaxis]
         truth = rng.multinomial(100, joint.ravel()).reshape(3, 3, 3)
@@ -150,8 +168,8 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
         ]
         evidence = held(NoisyStatistics.from_measurements(model, given))
         formulation = HeldRecords(evidence=evidence, concentration=0.7, total=100)
-        drawn = formulation.sample(draws=300, tune=60, chains=1, seed=trial, time_limit=0.0).draws["counts"]
-        shaken = np.asarray(drawn).reshape(-1, 18) + rng.uniform(-0.5, 0.5, (300, 18))
+        drawn = formulation.sample(draws=200, tune=40, chains=1, seed=trial, time_limit=0.0).draws["counts"]
+        shaken = np.asarray(drawn).reshape(-1, 18) + rng.uniform(-0.5, 0.5, (200, 18))
         lower, upper = np.quantile(shaken, [0.05, 0.95], axis=0)
         told = counts + rng.uniform(-0.5, 0.5, 18)
         inside, number = inside + int(((lower <= told) & (told <= upper)).sum()), number + 18
