@@ -137,6 +137,33 @@ def test_moves_link_every_data_set_within_the_bounds(case, seed):
             assert all(each.lowest <= counts[each.cells].sum() <= each.highest for each in family)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_sums_are_refused_or_linked(seed):
+    """Sums of random cells of two tables that share a variable, exact or within bounds."""
+    rng, taken = np.random.default_rng(seed), 0
+    model = specification({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    for _ in range(40):
+        exact, bounded = [], []
+        for clique, cells in ((("a", "b"), 6), (("b", "c"), 4)) * 2:
+            query = q.weighted(*clique, matrix=[rng.integers(2, size=cells) * (rng.random(cells) < 0.6)])
+            if rng.random() < 0.5:
+                exact.append(query)
+            else:
+                bounded.append((query, int(rng.integers(1, 3))))
+        truth = np.bincount(rng.integers(12, size=3), minlength=12).astype(float)
+        total = 3 if rng.random() < 0.7 else None
+        try:
+            held = held_by(model, exact, bounded, truth=truth, total=total)
+            _ = held._allowed
+        except ModelError:
+            continue
+        taken += 1
+        totals = [3] if held.total is not None else range(1, 4)
+        fiber = [records for records in data_sets(model, totals) if fulfils(model, held, records)]
+        assert linked(model, held, fiber, totals) == 1
+    assert taken > 5
+
+
 def test_without_exchanges_data_sets_fall_apart():
     """The twin: changes of one record alone leave what is linked with the margins as it is."""
     held = held_by(CYCLE, [q.table(v) for v in "abcd"], truth=np.eye(16)[0] + np.eye(16)[15], total=2)
