@@ -195,9 +195,9 @@ class HeldTransitions(_Held, ExactTransitions):
     def _held(self) -> HeldSums:
         total = None if self.total is None else round(self.total)
         held = HeldSums(evidence=self.evidence, forest=self.forest, total=total)
-        shared = [set(separator) for separator in self.forest.separators]
-        ends = set(self.chain_rows.chain.positions[-self.chain_rows.chain.order :])
-        if not all(any(set(group.scope) <= each for each in (*shared, ends)) for group in held.groups):
+        times, order = self.chain_rows.chain.positions, self.chain_rows.chain.order
+        kept = [set(times[start : start + order]) for start in range(len(times) - order + 1)]
+        if not all(any(set(group.scope) <= each for each in kept) for group in held.groups):
             raise ModelError(
                 "counts without noise, or within bounds, must be of the states of one time in a chain whose steps "
                 "share their transitions (of as many as its order); leave out those of several, state their noise, "
