@@ -12,7 +12,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
-from bayesprivmrf.model import markov_chain
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -113,7 +113,9 @@ def test_records_of_other_models_too(case):
 
 def test_records_of_a_chain_of_shared_transitions_too():
     """Its first and last states known, and bounds in between: against the sum over draws of the prior's rows."""
-    chain = markov_chain([0, 1], 3, share="transitions")
+    chain = ModelSpecification(
+        domain=TREE.domain, cliques=TREE.cliques, ties=(TREE.cliques,), shares_transitions=True
+    )
     first, middle, last = chain.domain.variables
     known = {"exact": [q.table(first), q.table(last)], "within": [q.table(middle)]}
     pooled = q.pooled([(first, middle), (middle, last)])
