@@ -36,7 +36,7 @@ __all__ = ["Evidence", "Inference", "Population", "gather", "require_inference",
 _CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
 
-BOUNDS = "use LatentCounts on a model of one clique over all variables"
+BOUNDS = "use LatentCounts"
 """What to do with counts within bounds that an estimator does not take."""
 
 type Inference = Literal["exact", "loopy"]

@@ -39,7 +39,7 @@ _FAR = 60.0
 class Within(NoiseLaw):
     """Law of a count that is known only to lie between two bounds, the value being their midpoint.
 
-    `LatentCounts` reads it on a model of one clique. Other estimators refuse it, as the midpoint estimates nothing.
+    `LatentCounts` reads it. Other estimators refuse it, as the midpoint estimates nothing.
 
     Parameters
     ----------
@@ -131,10 +131,6 @@ class Within(NoiseLaw):
         return self.base_law.hides
 
     @property
-    def _points(self) -> np.ndarray:
-        return np.arange(round(2 * self.half_width) + 1) - self.half_width
-
-    @property
     def variance(self) -> float:
         r"""Of e + U: that of the noise, and :math:`h(h+1)/3`, records squared."""
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
@@ -144,8 +140,15 @@ class Within(NoiseLaw):
         """Of e + U, records."""
         reach = math.ceil(_FAR * self.base_law.standard_deviation)
         noise = np.arange(-reach, reach + 1)
-        weights = np.exp(self.base_law.log_density(noise))
-        return float(np.mean([weights @ np.abs(noise + point) for point in self._points]))
+        return float(np.exp(self.base_law.log_density(noise)) @ self._mean_distance(noise))
+
+    def _mean_distance(self, noise: np.ndarray) -> np.ndarray:
+        """The mean of |e + U| for given e: |e| far out, else two arithmetic series, above zero and below."""
+        total = np.zeros(noise.shape)
+        for end in (noise + self.half_width, self.half_width - noise):  # the farthest above, and below
+            count = np.ceil(np.maximum(end, 0.0))
+            total += count * end - count * (count - 1) / 2
+        return np.where(np.abs(noise) >= self.half_width, np.abs(noise), total / (2 * self.half_width + 1))
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Log probability that count and noise lie within the bounds, nats; residual = midpoint - count."""
@@ -182,4 +185,8 @@ class Within(NoiseLaw):
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw e + U."""
         rng = generator(rng)
-        return self.base_law.draw(size, rng) + rng.choice(self._points, shape(size))
+        return (
+            self.base_law.draw(size, rng)
+            + rng.integers(round(2 * self.half_width) + 1, size=shape(size))
+            - self.half_width
+        )

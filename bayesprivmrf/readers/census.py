@@ -13,7 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise import NoiseLaw, Within
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
@@ -27,6 +27,22 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["read_census"]
+
+_SIGNS = {
+    "": "=",
+    "=": "=",
+    "==": "=",
+    "eq": "=",
+    "<=": "<=",
+    "le": "<=",
+    "ub": "<=",
+    ">=": ">=",
+    "ge": ">=",
+    "lb": ">=",
+}
+"""What a constraint's sign says, or, where the files have none, a part of its name."""
+_MOST = 10**10
+"""The largest number of people where none is told: that up to which `LatentCounts` seeks it."""
 
 type Axes = str | Sequence[Variable | None] | Query
 
@@ -71,8 +87,10 @@ def read_census(
     geocode
         The one area of a model that has no variable for it.
     constraints
-        The same as `queries` for exact counts, in ``Constraint``. Where one tells the number of all people, the
-        release has it as its `total`.
+        The same as `queries` for exact counts and bounds, in ``Constraint``. Where one tells the number of all
+        people, the release has it as its `total`. A bound, whose ``sign`` is ``<=`` or ``>=`` (``le``, ``ge``), or
+        whose name has ``ub`` or ``lb`` where the files have no signs, is a count `noise.Within` 0 and it, or it and
+        the number of all people.
     state
         The partition to read, as ``"44"`` of ``State=44``; all by default.
     noise
@@ -87,8 +105,8 @@ def read_census(
     ArgumentError
         A query is not in the files, or an argument is missing.
     DataError
-        A file, a column, an area or a query of an area is missing, repeated, or of another size than declared; or a
-        constraint is a bound.
+        A file, a column, an area or a query of an area is missing, repeated, or of another size than declared; or
+        the sign of a constraint is none of the above.
     ModelError
         A query does not fit the model, or the numbers contradict each other.
 
@@ -105,6 +123,7 @@ def read_census(
     if not asked and not fixed:
         raise ArgumentError("`queries` must name a query at least, got none; write {'total_dpq': (), ...}.")
     found: list[Measurement] = []
+    constrained: list[tuple[_Asked, dict[str, tuple[Label, ...]], LevelFiles]] = []
     known: dict[str, frozenset[str]] = {}
     areas: dict[str, dict[str, tuple[Label, ...]]] = {}
     for level, mapped in given.items():
@@ -120,14 +139,20 @@ def read_census(
                 one = _Asked(
                     model=model, area=area, kind=kind, name=name, axes=axes, exact=part == "Constraint"
                 )
-                found += one.measurements(areas[level], files)
+                if one.is_bound(areas[level], files):
+                    constrained.append((one, areas[level], files))
+                else:
+                    found += one.measurements(areas[level], files)
     _refuse_partial(model, area, {level: areas[level] for level in areas if given[level] is None}, known)
     kept, exact = _without_total(model, found)
     if None not in (exact, total) and exact != total:
         raise ModelError(
             f"`total` must be the number of people that the constraints tell, {exact}, got {total!r}; leave it out."
         )
-    return released(model, kept, guarantee=guarantee, total=exact if total is None else total)
+    number = exact if total is None else total
+    for one, held, files in constrained:
+        kept += one.measurements(held, files, most=_MOST if number is None else number)
+    return released(model, kept, guarantee=guarantee, total=number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +166,18 @@ class _Asked:
     axes: Sequence[Variable | None] | TableQuery
     exact: bool
 
-    def measurements(self, areas: Mapping[str, Sequence[Label]], files: LevelFiles) -> list[Measurement]:
-        """Return the level's answers as one measurement, or several where the areas differ in their noise."""
+    def is_bound(self, areas: Mapping[str, Sequence[Label]], files: LevelFiles) -> bool:
+        """Whether it bounds counts, in some area."""
+        answers = (files.answers.get((code, self.name)) for code in areas)
+        return self.exact and any(each is not None and self._sign(each.sign) != "=" for each in answers)
+
+    def measurements(
+        self, areas: Mapping[str, Sequence[Label]], files: LevelFiles, *, most: int = 0
+    ) -> list[Measurement]:
+        """Return the level's answers as one measurement, or several where the areas differ in their noise.
+
+        `most` is the largest number of people that a count may be.
+        """
         values, laws = [], []
         for code in areas:
             if (code, self.name) not in files.answers:
@@ -151,9 +186,16 @@ class _Asked:
                     f"got none; leave "
                     "the query or the area out."
                 )
-            numbers, law = self._summed(files.answers[code, self.name])
-            values.append(numbers)
-            laws += [law] * numbers.size
+            answers = files.answers[code, self.name]
+            numbers, law = self._summed(answers)
+            sign = self._sign(answers.sign) if self.exact else "="
+            if sign == "=":
+                values.append(numbers)
+                laws += [law] * numbers.size
+                continue
+            pairs = [_within(number, sign, most) for number in numbers]
+            values.append(np.array([value for value, _ in pairs]))
+            laws += [law for _, law in pairs]
         return by_law(self.model, self._query(areas), np.concatenate(values), laws)
 
     @property
@@ -178,8 +220,6 @@ class _Asked:
 
     def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseLaw]:
         """Return one area's answers, summed over the axes that the model does not have, and their law."""
-        if self.exact:
-            self._refuse_bound(answers.sign)
         shape, summed = self._shape(answers)
         table = np.array(answers.values).reshape(shape)
         law = law_of_variance(self.kind, 0.0 if self.exact else answers.variance)
@@ -222,16 +262,26 @@ class _Asked:
             )
         return shape, summed
 
-    def _refuse_bound(self, sign: str) -> None:
-        is_bound = sign not in {"=", "==", ""} or (
-            not sign and bool({"lb", "ub"} & set(self.name.split("_")))
-        )
-        if is_bound:
+    def _sign(self, sign: str) -> str:
+        """Return ``=``, ``<=`` or ``>=``; where the files do not say, by the name."""
+        words = set() if sign else {"lb", "ub"} & set(self.name.split("_"))
+        spelt = _SIGNS.get("".join(words) or sign.lower())
+        if spelt is None or len(words) > 1:
             raise DataError(
-                f"the constraint {self.name!r} must be an exact count, got a bound, which no estimator "
-                f"takes; leave it out "
-                "of `constraints`: what is left is a valid, less informed release."
+                f"the constraint {self.name!r} must have a sign among {', '.join(filter(None, _SIGNS))}, got "
+                "another; leave it out of `constraints`: what is left is a valid, less informed release."
             )
+        return spelt
+
+
+def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseLaw]:
+    """Return the value and the law of a count that is at most, or at least, a bound."""
+    lower, upper = (0.0, min(bound, most)) if sign == "<=" else (max(bound, 0.0), most)
+    if not 0 <= lower <= upper:
+        raise ModelError(
+            "bounds must leave some number of people, but one is below zero, or above all people."
+        )
+    return Within.between(math.ceil(lower), math.floor(upper))
 
 
 def _levels(levels: Any) -> dict[str, Mapping[str, Sequence[Label]] | None]:

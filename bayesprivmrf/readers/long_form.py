@@ -68,8 +68,7 @@ def read_counts(
         Entries of ``value`` that stand for a count which was withheld, each with the least and the largest number
         that it may stand for, both included: ``{"<10": (0, 9)}``. Where noise of whole numbers was added before,
         noisy counts may be negative, so that the least is one that the noise does not reach, such as -1000; the
-        row's law is that noise, or ``none``. `LatentCounts` reads such a release on a model of one clique
-        (`bayesprivmrf.noise.Within`).
+        row's law is that noise, or ``none``. `LatentCounts` reads such a release (`bayesprivmrf.noise.Within`).
     guarantee
         What the publisher promised, if anything. This library cannot vouch for it.
     total

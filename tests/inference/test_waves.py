@@ -12,6 +12,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+from bayesprivmrf.inference.posterior.held_records import HeldEffects
 from bayesprivmrf.model import markov_chain
 from bayesprivmrf.privacy import Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -98,6 +99,38 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     assert counts[:, 0].sum(1).mean() == pytest.approx(expected[5], abs=0.08)
 
 
+def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_each_wave():
+    """Against the product of two sums, of three and two people, over draws of the prior."""
+    sizes, model = (3, 2), specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    values, law = [np.array([3.0, 0.0, 0.5, -1.0]), np.array([0.5, 1.0, -0.5, 2.0])], Laplace(1.0)
+    waves = [
+        NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law, total=size)
+        for v, size in zip(values, sizes, strict=True)
+    ]
+    formulation = LatentCounts(scale=1.0)._formulation(gather(waves, population="waves"), 10)
+    assert isinstance(formulation, HeldEffects)
+    prior = formulation.prior_draws(20_000, np.random.default_rng(3)).marginals[0].reshape(-1, 2, 4)
+    share, p = prior.sum(2), prior.sum(1)
+    parts, firsts = [], []
+    for size, noisy in zip(sizes, values, strict=True):
+        tables = compositions(size, 4)
+        ways = gammaln(size + 1) - gammaln(tables + 1.0).sum(1) + law.log_density(noisy - tables).sum(1)
+        terms = np.exp(ways[:, np.newaxis] + tables @ np.log(p.T))
+        parts.append(terms.sum(0))
+        firsts.append(tables[:, 0] @ terms)
+    weight = share[:, 0] ** sizes[0] * share[:, 1] ** sizes[1] * parts[0] * parts[1]
+    drawn = formulation.sample(draws=8000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    counts = finished.counts.reshape(-1, 2, 4)
+    assert (counts.sum(2) == sizes).all()
+    assert finished.marginals.reshape(-1, 2, 4).sum(1).mean(0) == pytest.approx(
+        weight @ p / weight.sum(), abs=0.012
+    )
+    for wave in range(2):
+        first = weight @ (firsts[wave] / parts[wave]) / weight.sum()
+        assert counts[:, wave, 0].mean() == pytest.approx(first, abs=0.06)
+
+
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
 def test_the_posterior_speaks_of_the_people_of_each_wave():
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
@@ -145,7 +178,5 @@ def test_what_waves_cannot_be_is_refused_with_a_remedy():
         tied = [NoisyStatistics.from_tables(chain, pairs, noise=law) for law in (Laplace(1.0), Laplace(2.0))]
         with pytest.raises(ModelError, match="each wave apart"):
             NoiseAwareMAP().fit(tied, population="waves")
-    with pytest.raises(ArgumentError, match="NoiseAwareMAP"):
-        LatentCounts().fit(waves_of(Laplace(4.0), public=True)[1], population="waves")
     with pytest.raises(ModelError, match="exact formulation"):
         LatentCounts(formulation="log-linear").fit(waves, population="waves")

@@ -10,7 +10,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian
+from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Within
 from bayesprivmrf.readers import read_census
 
 from .census_layout import (
@@ -133,9 +133,161 @@ def test_exact_counts_are_measured_without_noise_and_that_of_all_people_is_the_t
         read(folder, levels=whole, constraints={"total_con": ()})  # "44" does not hold the third
 
 
-def test_a_bound_is_refused_and_says_what_to_do(folder):
-    with pytest.raises(DataError, match=r"'total_ub_con' must be an exact count.*leave it out"):
-        read(folder, constraints={"total_ub_con": ()})
+def bounds_of(release):
+    """Query, lower and upper bound of each number that is known within bounds."""
+    return [
+        (each.query, each.values - each.noise.half_width, each.values + each.noise.half_width)
+        for each in release.measurements
+        if isinstance(each.noise, Within)
+    ]
+
+
+def test_a_bound_is_a_count_within_zero_and_it(folder):
+    release = read(folder, constraints={"total_ub_con": ()})
+    assert release.total is None
+    found = bounds_of(release)
+    assert len(found) == len(TRUTH)  # one for each half width
+    lower, upper = (np.concatenate([each[k] for each in found]) for k in (1, 2))
+    assert (lower == 0).all()
+    assert sorted(upper) == sorted(table.sum() for table in TRUTH.values())
+    both = read(folder, constraints={"total_ub_con": (), "total_con": ()})
+    assert len(bounds_of(both)) == len(TRUTH)
+    with pytest.raises(ArgumentError, match="use LatentCounts"):
+        bpm.NaiveMLE().fit(release)
+
+
+def constraint_rows(name, values, **kept):
+    return [
+        {
+            "geocode": code,
+            "query_name": name,
+            "query_shape": [1, 2, 1],
+            "value": each,
+            "variance": 0.0,
+            **kept,
+        }
+        for code, each in values.items()
+    ]
+
+
+@pytest.mark.parametrize("signs", [("<=", ">="), ("le", "ge"), None])
+def test_signs_are_read_or_else_names(folder, signs):
+    """A lower bound reaches up to all people where their number is told, and to 10^10 where it is not."""
+    ages = {code: table.sum(axis=1) for code, table in TRUTH.items()}
+    rows = []
+    for way, name in enumerate(("votingage_ub_con", "votingage_lb_con")):
+        given = {} if signs is None else {"sign": signs[way]}
+        rows += constraint_rows(
+            name, {code: (each + 5 - 10 * way).tolist() for code, each in ages.items()}, **given
+        )
+    write_rows(rows, folder, "Tract", "Constraint", state="45")
+    asked = {"votingage_ub_con": ("votingage",), "votingage_lb_con": ("votingage",)}
+    queries = {"total_dpq": ()}
+    write_rows(
+        list(noisy_rows(TRUTH, {"total": 4.0}, SMALL_AXES, np.random.default_rng(1))),
+        folder,
+        "Tract",
+        state="45",
+    )
+    for number in (None, sum(int(table.sum()) for table in TRUTH.values())):
+        release = read(folder, queries=queries, constraints=asked, state="45", total=number)
+        found = bounds_of(release)
+        assert sum(len(lower) for _, lower, _ in found) == 12
+        ends = [
+            (int(low), int(high)) for _, lower, upper in found for low, high in zip(lower, upper, strict=True)
+        ]
+        counts = [count for each in ages.values() for count in each]
+        expected = [(0, count + 5) for count in counts] + [(count - 5, number or 10**10) for count in counts]
+        assert sorted(ends) == sorted(expected)
+
+
+def test_a_sign_that_says_nothing_and_bounds_that_contradict_are_refused(folder):
+    write_rows(
+        constraint_rows("votingage_con", {c: [1, 2] for c in TRUTH}, sign="~"),
+        folder,
+        "Tract",
+        "Constraint",
+        "45",
+    )
+    write_rows(
+        list(noisy_rows(TRUTH, {"total": 4.0}, SMALL_AXES, np.random.default_rng(1))),
+        folder,
+        "Tract",
+        state="45",
+    )
+    asked = {"queries": {"total_dpq": ()}, "state": "45", "constraints": {"votingage_con": ("votingage",)}}
+    with pytest.raises(DataError, match="must have a sign among"):
+        read(folder, **asked)
+    write_rows(
+        constraint_rows("votingage_con", {c: [1, -2] for c in TRUTH}, sign="<="),
+        folder,
+        "Tract",
+        "Constraint",
+        "45",
+    )
+    with pytest.raises(ModelError, match="leave some number of people"):
+        read(folder, **asked)
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # fifty draws are not mixed
+@pytest.mark.skipif(rhode_island() is None, reason="the shared data set pl94_ri is not here")
+def test_bounds_of_rhode_island_hold_in_every_draw_of_a_model_of_two_cliques(tmp_path):
+    """Exact numbers of people by tract, and bounds on voters and on Hispanics, in files of the layout."""
+    truth = true_counts(rhode_island(), "Tract")
+    small = {code: table.sum(axis=2)[:, :, np.newaxis] // 20 for code, table in truth.items()}
+    axes, rng = {"votingage": 2, "hispanic": 2, "cenrace": 1}, np.random.default_rng(2)
+    rows = list(noisy_rows(small, {"votingage": 9.0, "hispanic": 9.0}, axes, rng))
+    write_rows(rows, tmp_path, "Tract", kind="parquet")
+    rows = []
+    for code, table in small.items():
+        kinds = {
+            "votingage_lb_con": table.sum(axis=(1, 2)) // 10 * 10,
+            "hispanic_ub_con": table.sum(axis=(0, 2)) + 3,
+        }
+        for name, values in kinds.items():
+            shape = [2, 1, 1] if name.startswith("voting") else [1, 2, 1]
+            sign = ">=" if "lb" in name else "<="
+            rows.append(
+                {
+                    "geocode": code,
+                    "query_name": name,
+                    "sign": sign,
+                    "query_shape": shape,
+                    "value": values.tolist(),
+                    "variance": 0.0,
+                }
+            )
+        rows.append(
+            {
+                "geocode": code,
+                "query_name": "total_con",
+                "sign": "=",
+                "query_shape": [1, 1, 1],
+                "value": [int(table.sum())],
+                "variance": 0.0,
+            }
+        )
+    write_rows(rows, tmp_path, "Tract", "Constraint", kind="parquet")
+    network = bpm.declare(
+        {"tract": sorted(small), "votingage": ["under 18", "18+"], "hispanic": ["no", "yes"]},
+        [("tract", "votingage"), ("tract", "hispanic")],
+    )
+    release = read_census(
+        network,
+        tmp_path,
+        queries={"votingage_dpq": ("votingage",), "hispanic_dpq": ("hispanic",)},
+        constraints={"total_con": (), "votingage_lb_con": ("votingage",), "hispanic_ub_con": ("hispanic",)},
+        levels=["Tract"],
+        area="tract",
+    )
+    posterior = bpm.LatentCounts().fit(release, rng=1, draws=50, tune=50, chains=2, time_limit=1)
+    drawn = posterior.tree["posterior"]
+    for position, name in enumerate(("votingage", "hispanic")):
+        counts = drawn[f"counts[tract,{name}]"].to_numpy().reshape(-1, len(small), 2)
+        table = np.array([small[code].sum(axis=(1 - position, 2)) for code in sorted(small)])
+        assert (counts.sum(axis=2) == table.sum(axis=1)).all()
+        assert (counts >= table // 10 * 10).all() if position == 0 else (counts <= table + 3).all()
+        assert np.abs(counts.mean(axis=0) - table).max() < 12
 
 
 def test_coarsened_queries_are_read(folder):

@@ -46,6 +46,11 @@ class ExactRecords(HyperDirichlet, RecordSampler):
         return "exact"
 
     @property
+    def reaches_all(self) -> bool:
+        """Whether its moves keep numbers without noise, and reach every such table: those of `held_records` do."""
+        return False
+
+    @property
     def hidden(self) -> tuple[str, ...]:
         """``log_rows`` and ``shape_position``, the rows and where their shapes are, which are drawn along."""
         return ("log_rows", "shape_position")

@@ -17,7 +17,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-from bayesprivmrf.inference.posterior.hard_bounds import HardBounds, half_widths
+from bayesprivmrf.inference.posterior.hard_bounds import bounded_sums, half_widths
+from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION, CrossingError, NestedSums
 from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.record_tape import grouped
 from bayesprivmrf.inference.posterior.table_moves import (
@@ -123,13 +124,29 @@ class ExactTable(ExactRecords):
 
     def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
         """As many records as chains start with, drawn from that, and within all bounds."""
-        drawn = rng.multinomial(self.first_total, self._start / self._start.sum())
-        return drawn if self._bounds is None else self._bounds.table_near(drawn)
+        assert self._bounds is not None
+        low, high = self._bounds.extent
+        if self.total is None:
+            low, high = max(low, int(self.total_bounds[0])), min(high, int(self.total_bounds[1]))
+        if low > high:
+            raise ModelError(CONTRADICTION)
+        total = min(max(self.first_total, low), high)
+        return self._bounds.table(
+            total, rng.multinomial(total, self._start / self._start.sum()).astype(np.float64)
+        )
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether moves of one cell and between two cells reach every table within the bounds without noise."""
+        return self._bounds is not None
 
     @cached_property
-    def _bounds(self) -> HardBounds | None:
-        """Bounds without noise, and the number of records where that is public; None where there are none."""
-        return HardBounds.of(self.evidence, self._measured, self.total)
+    def _bounds(self) -> NestedSums | None:
+        """Bounds without noise, and the number of records where that is public; None where they cross."""
+        try:
+            return NestedSums(self.forest.cells.size, bounded_sums(self.evidence, self._measured, self.total))
+        except CrossingError:
+            return None
 
     def model(self) -> Any:
         """A PyMC model of the same posterior with relaxed counts; counts within bounds have none."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference.evidence import BOUNDS, Evidence, Population, gather
+from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
@@ -163,9 +163,8 @@ class LatentCounts:
         Raises
         ------
         ArgumentError
-            Something else than a release was given, a release has tables without noise, or the sampler refuses a
-            setting, or the number of records is private and the release's own estimate of it is outside
-            `total_range`.
+            Something else than a release was given, nothing has noise, the sampler refuses a setting, or the number
+            of records is private and the release's own estimate of it is outside `total_range`.
         ModelError
             The formulation does not fit the model.
         ModelTooLargeError
@@ -181,8 +180,11 @@ class LatentCounts:
         check_settings(sampler, draws, tune, chains, settings)
         positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
-        if not evidence.has_bounds and (len(evidence.specification.scopes) != 1 or evidence.is_exact.all()):
-            _refuse_exact(evidence)
+        if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
+            raise ArgumentError(
+                "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
+                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
+            )
         _refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
@@ -255,13 +257,14 @@ class LatentCounts:
         if is_held:
             self._refuse_relaxed(evidence, is_plain)
         if model.shares_transitions:
-            return self._transitions(evidence, draws, is_plain=is_plain)
+            return self._transitions(evidence, draws, is_plain=is_plain, is_held=is_held)
         if model.is_restricted:
-            return self._tied(evidence, draws, is_plain=is_plain)
+            return self._tied(evidence, draws, is_plain=is_plain, is_held=is_held)
         is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
         name = self.formulation
         if name == "auto":
             name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
+            name = "exact" if is_held else name
         if model.levels and name != "log-linear":
             raise ModelError(
                 f"the {name} formulation has no effects that levels of areas could scale; use "
@@ -308,6 +311,10 @@ class LatentCounts:
             }
             has_one_clique = len(model.scopes) == 1
             exact = (ExactTable if has_one_clique else ExactRecords)(**given)
+            if is_held and not exact.reaches_all:
+                from bayesprivmrf.inference.posterior.held_records import HeldRecords
+
+                return HeldRecords(**given)
             longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
             may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
             may_be = may_be and (has_one_clique or evidence.queries is None)
@@ -321,28 +328,24 @@ class LatentCounts:
             "total_range": self.total_range,
         }
         if name == "exact":
-            from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-
-            return ExactEffects(**effects)
+            return _exact_effects(is_held)(**effects)
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
         return LogLinear(**effects, smoothing=float(self.smoothing))
 
     def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
         """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
-        if evidence.specification.is_restricted or evidence.wave_totals:
-            _refuse_exact(evidence)
-        is_relaxed = self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain
-        if is_relaxed or len(evidence.specification.scopes) != 1:
+        if self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain:
             raise ArgumentError(
-                f"counts within bounds, or without noise, are of whole tables; {BOUNDS}, with `formulation`, "
-                "`smoothing` and the sampler's settings left out; answers without noise are read by NaiveMLE, CGM "
-                "and NoiseAwareMAP too."
+                "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, "
+                "`smoothing` and the sampler's settings; answers without noise are read by NaiveMLE, CGM and "
+                "NoiseAwareMAP too."
             )
 
-    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool, is_held: bool) -> Formulation:
         """The exact formulation of a chain of one matrix of transitions."""
         from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
+        from bayesprivmrf.inference.posterior.held_records import HeldTransitions
 
         if self.formulation not in ("auto", "exact"):
             raise ModelError(
@@ -361,20 +364,19 @@ class LatentCounts:
                 "`cores`."
             )
         require_room(evidence, draws, needs_marginals=False)
-        return ExactTransitions(
+        return (HeldTransitions if is_held else ExactTransitions)(
             evidence=evidence,
             concentration=self.concentration,
             total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
             total_range=self.total_range,
         )
 
-    def _tied(self, evidence: Evidence, draws: int, *, is_plain: bool) -> Formulation:
+    def _tied(self, evidence: Evidence, draws: int, *, is_plain: bool, is_held: bool) -> Formulation:
         """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
-        from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
         from bayesprivmrf.inference.posterior.log_linear import LogLinear
 
         tells_all = _tells_statistics(evidence, self.formulation, self.concentration)
-        is_exact = self.formulation == "exact" or not tells_all
+        is_exact = self.formulation == "exact" or not tells_all or is_held
         if is_exact and (self.formulation == "log-linear" or self.smoothing > 0 or not is_plain):
             raise ModelError(
                 "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
@@ -392,7 +394,20 @@ class LatentCounts:
             "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
             "total_range": self.total_range,
         }
-        return ExactEffects(**given) if is_exact else LogLinear(**given, smoothing=float(self.smoothing))
+        if is_exact:
+            return _exact_effects(is_held)(**given)
+        return LogLinear(**given, smoothing=float(self.smoothing))
+
+
+def _exact_effects(is_held: bool) -> type[Any]:
+    """The engine of whole records and potentials: with sums without noise, or all noisy."""
+    if is_held:
+        from bayesprivmrf.inference.posterior.held_records import HeldEffects
+
+        return HeldEffects
+    from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+
+    return ExactEffects
 
 
 def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
@@ -419,30 +434,6 @@ def _tells_statistics(evidence: Evidence, formulation: str, concentration: float
 def _has_no_records(evidence: Evidence) -> bool:
     """Whether it is public that there are none: the posterior is the prior."""
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
-
-
-def _refuse_exact(evidence: Evidence) -> None:
-    if evidence.wave_totals and evidence.is_exact.any():
-        raise ArgumentError(
-            "the posterior of waves takes releases with noise whose numbers of records are private, and some answers "
-            "or numbers have none; use NoiseAwareMAP, release under add-or-remove neighbours, or fit each wave apart."
-        )
-    names = evidence.specification.domain.variables
-    for position, law in enumerate(evidence.noise):
-        if not law.variance > 0:
-            scope = evidence.measured_scopes[position]
-            what = "a query" if scope is None else f"the table of {tuple(names[v] for v in scope)!r}"
-            if evidence.specification.ties:
-                raise ArgumentError(
-                    f"`fit` integrates over what noise hides, and {what} has none; leave it out of a model whose "
-                    "cliques share potentials or transitions, of which no estimator takes it beside noisy "
-                    "answers; where it tells the number of records alone, pass that as `total=`."
-                )
-            raise ArgumentError(
-                f"`fit` integrates over what noise hides, and {what} has none; use NaiveMLE, CGM, or NoiseAwareMAP "
-                "for a prior and an interval, or LatentCounts on a model of one clique over all "
-                "variables; where it tells the number of records alone, pass that as `total=`."
-            )
 
 
 def _refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:

@@ -24,7 +24,7 @@ chosen with a probability proportional to a / K, so that what was drawn is accep
 
 A number that is known within bounds alone has the probability of these bounds in place of f (`noise/within.py`).
 Where no noise stands behind it, that is 0 or 1, and a log of -10^9 stands for that of 0, so that of two moves which
-lead out of the bounds and back the sum is what it should be. `hard_bounds` says when moves still reach every table.
+lead out of the bounds and back the sum is what it should be. `nested_sums` says when moves still reach every table.
 
 A move costs what two cells are measured by, not what the table holds.
 """

@@ -58,9 +58,15 @@ def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exa
     assert people[["lower", "upper"]].to_numpy() == pytest.approx(np.array([[3, 3], [2, 2]]))
 
 
-def test_answers_that_moves_of_one_cell_do_not_keep_are_refused_with_a_remedy():
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_answers_that_moves_of_one_cell_do_not_keep_are_kept_by_exchanges_or_refused_with_a_remedy():
     crossing = release_of((q.table("area"), [3, 2]), (q.table("sex"), [2, 3]))
+    posterior = LatentCounts().fit(crossing, rng=1, draws=20, tune=5, chains=2, time_limit=1)
+    counts = posterior._draws.finished.counts.reshape(-1, 2, 2, 2)
+    assert (counts.sum(axis=(2, 3)) == [3, 2]).all()
+    assert (counts.sum(axis=(1, 3)) == [2, 3]).all()
+    scores = q.weighted("area", "sex", matrix=[[0, 1, 2, 3]])
     with pytest.raises(ModelError, match=r"nested or disjoint.*NoiseAwareMAP"):
-        LatentCounts().fit(crossing, rng=1)
+        LatentCounts().fit(release_of((scores, [7])), rng=1)
     with pytest.raises(ArgumentError, match="NoiseAwareMAP"):
         LatentCounts(formulation="log-linear").fit(release_of((q.table("area"), [3, 2])), rng=1)

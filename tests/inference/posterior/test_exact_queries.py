@@ -58,9 +58,9 @@ def release(model, queries, law, seed, records):
     return NoisyStatistics.from_measurements(model, given, total=records)
 
 
-def agrees(formulation, totals, draws=8000):
+def agrees(formulation, totals, draws=8000, size=8000, potentials=None):
     """Means within .12 deviations of the sum, five standard errors of 16,000 draws worth a ninth each."""
-    mean, deviation = summed(formulation, totals, size=8000)
+    mean, deviation = summed(formulation, totals, size=size, potentials=potentials)
     drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
