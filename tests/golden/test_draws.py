@@ -32,7 +32,7 @@ def differences(kept, now, path=""):
     elif isinstance(kept, float) and isinstance(now, float):
         close = CLOSE_ENDS if "interval of" in path else CLOSE
         if not (
-            math.isclose(kept, now, rel_tol=close, abs_tol=close) or math.isnan(kept) and math.isnan(now)
+            math.isclose(kept, now, rel_tol=close, abs_tol=close) or (math.isnan(kept) and math.isnan(now))
         ):
             yield f"{path}: {kept!r} is now {now!r}"
     elif type(kept) is not type(now) or kept != now:
