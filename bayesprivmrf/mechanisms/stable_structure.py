@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.audit import StableAnswers, Sums
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.spanning_tree import (
-    gap_range,
-    release_threshold,
-    scaled_scores,
-    tree_and_distance,
-)
+from bayesprivmrf.learning.structure.spanning_tree import release_threshold, stable_tree
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -25,9 +21,11 @@ from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
+from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["StableStructure"]
@@ -143,11 +141,42 @@ class StableStructure(
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
+    def preview(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> pd.DataFrame:
+        """Tell the two steps of a release, before any data is read; see `Mechanism.preview`."""
+        known = None if total is None else checked_total(total)
+        return outlay_preview(self.outlays(network), known)
+
+    def outlays(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> list[Outlay]:
+        """Return the steps of a release as values, with what is drawn.
+
+        Parameters
+        ----------
+        network, total
+            As for `preview`.
+        """
+        plan = self._prepare(network)
+        return [
+            Outlay(
+                step="noisy distance",
+                epsilon=self.epsilon,
+                count=1,
+                noise_sd=plan.law.standard_deviation,
+                draws=(Sums(law=plan.law, copies=1),),
+            ),
+            Outlay(
+                step="a graph that one record changes",
+                draws=(StableAnswers(law=plan.law, threshold=plan.threshold),),
+            ),
+        ]
+
     def _read(self, plan: StructurePlan, data: Any) -> StableTree:
         domain = plan.specification.domain
         exact = read_records(domain, data, missing=plan.missing, other=plan.other)
-        scores = scaled_scores(exact.codes, exact.counts, domain.cardinalities)
-        pairs, distance = tree_and_distance(scores, exact.records * gap_range(self.adjacency))
+        pairs, distance = stable_tree(exact.codes, exact.counts, domain.cardinalities, self.adjacency)
         return StableTree(pairs=pairs, distance=distance)
 
     def _randomise(
@@ -158,6 +187,7 @@ class StableStructure(
         return ReleasedGraph(
             domain=plan.specification.domain,
             pairs=exact.pairs if noisy >= plan.threshold else None,
+            details={"structure": "tree", "noisy_distance": noisy, "needed": plan.threshold},
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
         )

@@ -16,12 +16,15 @@ neighbours with two trees it is at most 1 on both: the tree of the one is no uni
 of its differences is at most 0, so that it is at most r on its own. And fewer than k changes leave every difference
 positive, hence the tree as it is.
 
-**The release** (propose, test, release). The tree is let out if :math:`k - 1 + Z \ge \tau` with discrete Laplace
-noise Z of scale :math:`b \ge 1/\epsilon`, else none is. As :math:`P(Z \ge \tau) = a^\tau / (1 + a)` for :math:`a =
-e^{-1/b}` and :math:`\tau \ge 1`, the smallest :math:`\tau` at which this is at most :math:`\delta` gives
-:math:`(\epsilon, \delta)`: for neighbours with one tree it is a threshold of a noisy count that moves by 1; with
-two, either tree is let out with probability at most :math:`\delta`, and the refusal's probabilities differ by a
-factor of at most :math:`e^\epsilon`.
+**The release** (propose, test, release). The noisy distance :math:`k - 1 + Z` is let out, with discrete Laplace
+noise Z of scale :math:`b \ge 1/\epsilon`, and the tree with it if it reaches :math:`\tau`. As :math:`P(Z \ge \tau)
+= a^\tau / (1 + a)` for :math:`a = e^{-1/b}` and :math:`\tau \ge 1`, the smallest :math:`\tau` at which this is at
+most :math:`\delta` gives :math:`(\epsilon, \delta)`. The distance moves by at most 1 between any neighbours, so that
+its noisy value is :math:`\epsilon`-private; the tree adds nothing where neighbours have one tree, and where they have
+two either is let out with probability at most :math:`\delta`.
+
+**Whole numbers.** Scores are computed times n, at most :math:`2 n^2`, which 64 bits hold up to `LARGEST` records. The
+distance is at most `LARGEST` - n, and 0 beyond, so that it moves by at most 1 there as well, and no error tells of n.
 
 References: Dwork, Lei 2009; Chow, Liu 1968; Zhang, Kamath, Kulkarni, Wu 2020, section 6 (blocks).
 """
@@ -38,7 +41,10 @@ from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
-__all__ = ["gap_range", "release_threshold", "scaled_scores", "tree_and_distance"]
+__all__ = ["LARGEST", "gap_range", "release_threshold", "scaled_scores", "stable_tree", "tree_and_distance"]
+
+LARGEST = 2**31 - 1
+"""Records from which on none are told apart, for scores of more may not fit in 64 bits."""
 
 _MOST = 10**9
 """Largest distance stated; it keeps a noisy one inside the integers."""
@@ -85,6 +91,18 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
     u[np.ix_(free, free)] = norm
     np.fill_diagonal(u, 0)
     return u
+
+
+def stable_tree(
+    codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int], adjacency: Adjacency
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Return the tree of records, given as for `scaled_scores`, and its distance; see the module."""
+    records = int(counts.sum())
+    if records >= LARGEST:
+        return (), 0
+    scores = scaled_scores(codes, counts, cardinalities)
+    pairs, distance = tree_and_distance(scores, records * gap_range(adjacency))
+    return pairs, min(distance, LARGEST - records)
 
 
 def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int], ...], int]:
