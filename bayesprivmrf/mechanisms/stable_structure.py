@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.audit import StableAnswers, Sums
-from bayesprivmrf.checks import positive_finite, probability
+from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning.structure.dependence_graph import stable_graph
+from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.spanning_tree import release_threshold, stable_tree
+from bayesprivmrf.learning.structure.spanning_tree import stable_tree
+from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -33,37 +36,37 @@ __all__ = ["StableStructure"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan:
-    """What is public about a release: the variables, the noise on the distance, and the threshold."""
+    """What is public about a release: the variables, the noise on the distance, and what it must reach."""
 
     specification: ModelSpecification
     law: DiscreteLaplace
-    threshold: int
+    needed: int
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StableTree:
-    """The exact tree and its distance from another: sensitive, and printed as such."""
+class ExactGraph:
+    """The exact graph and its distance from another: sensitive, and printed as such."""
 
     pairs: tuple[tuple[int, int], ...]
     distance: int
 
     def __repr__(self) -> str:
-        return "StableTree(sensitive)"
+        return "ExactGraph(sensitive)"
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StableStructure(
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, StableTree, ReleasedGraph]
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, ExactGraph, ReleasedGraph]
 ):
-    r"""Release the spanning tree of largest dependence, or refuse, under :math:`(\epsilon, \delta)`.
+    r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
-    The tree is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.spanning_tree` has the scores, the distance and the proof. The graph is a tree
-    over all variables: where the dependence has loops, the tree is its strongest part. A variable that depends on
-    nothing, or a copy of another, makes ties, which end in a refusal. Declared cliques are not used.
+    The graph is let out as it is if a noisy distance says that no few records could change it.
+    `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
+    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances. Declared cliques are not
+    used.
 
     Parameters
     ----------
@@ -71,6 +74,16 @@ class StableStructure(
         Budget, nats, positive.
     delta
         Probability, above 0: that a graph which one record could change is let out.
+    structure
+        ``"tree"`` for the spanning tree of largest dependence: a variable that depends on nothing, or a copy of
+        another, makes ties, which end in a refusal. ``"graph"`` for the pairs that stay dependent whatever few others
+        are held fixed, which may have loops and variables without an edge.
+    threshold
+        Of a graph, in (0, 2): how far from independence an edge is, the sum of what the shares of cells differ by, in
+        all strata of those held fixed. Used to the nearest 1/1024; 0.1 by default. For two variables of two even
+        states it is the size of their correlation.
+    given
+        Of a graph: how many others are held fixed at most, 0, 1 or 2; 2 by default.
     certificate
         ``"margins"``. Stability over blocks is not built.
     adjacency
@@ -85,7 +98,7 @@ class StableStructure(
 
     References
     ----------
-    Dwork, Lei 2009 (propose, test, release). Chow, Liu 1968.
+    Dwork, Lei 2009 (propose, test, release). Chow, Liu 1968. Anandkumar, Tan, Huang, Willsky 2012 (graphs).
 
     Examples
     --------
@@ -98,6 +111,9 @@ class StableStructure(
 
     epsilon: float
     delta: float
+    structure: str = "tree"
+    threshold: float | None = None
+    given: int | None = None
     certificate: str = "margins"
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
@@ -110,6 +126,15 @@ class StableStructure(
             raise ArgumentError(
                 f"`certificate` must be 'margins', got {self.certificate!r}; no other is built, leave it out."
             )
+        one_of("structure", self.structure, ("tree", "graph"))
+        if self.structure == "graph":
+            object.__setattr__(self, "threshold", _threshold(self.threshold))
+            object.__setattr__(self, "given", _given(self.given))
+        for name in ("threshold", "given") if self.structure == "tree" else ():
+            if getattr(self, name) is not None:
+                raise ArgumentError(
+                    f"`{name}` must be left out for a tree, got a value; take structure='graph'."
+                )
         object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
@@ -123,17 +148,19 @@ class StableStructure(
                 "`network` must have no impossible cells, ties, scores or levels, of which a graph says nothing; "
                 "declare the variables without them."
             )
-        needed = 7 * 8 * sum(k - 1 for k in specification.cardinalities) ** 2  # arrays of all pairs of states
-        if needed > DEFAULT_MEMORY_LIMIT:
+        # arrays of all pairs of states, of a graph one beside each two states of a pair
+        arrays = 7 * 8 if self.structure == "tree" else 2 * 4 * max(specification.cardinalities) ** 2
+        bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
+        if bytes_ > DEFAULT_MEMORY_LIMIT:
             raise ModelTooLargeError(
-                f"counting all pairs of states would need about {needed / 2**30:.1f} GiB, more than "
+                f"counting all pairs of states would need about {bytes_ / 2**30:.1f} GiB, more than "
                 f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or declare fewer variables."
             )
         (law,) = discrete_laplace_laws([1.0], self.epsilon, 1)
         return StructurePlan(
             specification=specification,
             law=law,
-            threshold=release_threshold(law, self.delta),
+            needed=release_threshold(law, self.delta),
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )
@@ -169,25 +196,48 @@ class StableStructure(
             ),
             Outlay(
                 step="a graph that one record changes",
-                draws=(StableAnswers(law=plan.law, threshold=plan.threshold),),
+                draws=(StableAnswers(law=plan.law, threshold=plan.needed),),
             ),
         ]
 
-    def _read(self, plan: StructurePlan, data: Any) -> StableTree:
+    def _read(self, plan: StructurePlan, data: Any) -> ExactGraph:
         domain = plan.specification.domain
         exact = read_records(domain, data, missing=plan.missing, other=plan.other)
-        pairs, distance = stable_tree(exact.codes, exact.counts, domain.cardinalities, self.adjacency)
-        return StableTree(pairs=pairs, distance=distance)
+        records = (exact.codes, exact.counts, domain.cardinalities, self.adjacency)
+        if self.structure == "tree":
+            pairs, distance = stable_tree(*records)
+        else:
+            assert self.threshold is not None
+            assert self.given is not None
+            most = largest_distance(plan.law, plan.needed)
+            pairs, distance = stable_graph(*records, threshold=self.threshold, given=self.given, most=most)
+        return ExactGraph(pairs=pairs, distance=distance)
 
     def _randomise(
-        self, plan: StructurePlan, exact: StableTree, source: NoiseSource, stamp: Stamp
+        self, plan: StructurePlan, exact: ExactGraph, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
         assert stamp.guarantee is not None
+        rule = {} if self.structure == "tree" else {"threshold": self.threshold, "given": self.given}
         return ReleasedGraph(
             domain=plan.specification.domain,
-            pairs=exact.pairs if noisy >= plan.threshold else None,
-            details={"structure": "tree", "noisy_distance": noisy, "needed": plan.threshold},
+            pairs=exact.pairs if noisy >= plan.needed else None,
+            details={"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed} | rule,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
         )
+
+
+def _threshold(given: float | None) -> float:
+    threshold = 0.1 if given is None else positive_finite("threshold", given)
+    if not 1 <= round(threshold * UNIT) < 2 * UNIT:
+        raise ArgumentError(
+            f"`threshold` must be between 1/{UNIT} and 2, which no dependence reaches, got {threshold!r}; take 0.1."
+        )
+    return threshold
+
+
+def _given(given: int | None) -> int:
+    return (
+        2 if given is None else whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
+    )

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
+from learning.released_graphs import largest_excess, neighbours
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.spanning_tree import (
-    LARGEST,
     gap_range,
-    release_threshold,
     scaled_scores,
     stable_tree,
     tree_and_distance,
 )
+from bayesprivmrf.learning.structure.stability import LARGEST, release_threshold
 from bayesprivmrf.mechanisms import StableStructure
-from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.stable_structure import StableTree
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
@@ -33,16 +30,6 @@ CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
 def scores_of(counts):
     held = counts > 0
     return scaled_scores(CELLS[held], counts[held], CARDS)
-
-
-def neighbours(counts, adjacency):
-    size = len(counts)
-    one = np.eye(size, dtype=np.int64)
-    for a in np.flatnonzero(counts) if adjacency is Adjacency.REPLACE_ONE else ():
-        yield from (counts - one[a] + one[b] for b in range(size))
-    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        yield from (counts + one[b] for b in range(size))
-        yield from (counts - one[a] for a in np.flatnonzero(counts))
 
 
 def test_scores_are_the_distance_of_tables_from_independence():
@@ -173,59 +160,25 @@ def test_two_variables_have_one_distance_whatever_the_records():
     assert len(found) == 1
 
 
-class _Fixed:
-    """A source whose noise is one number."""
-
-    def __init__(self, noise):
-        self.noise = noise
-
-    def add(self, exact, law):
-        return exact + self.noise
-
-
 def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0):
-    """Largest P(S) - exp(epsilon) P'(S) over events S and neighbours of 30 data sets, by the mechanism's own code.
+    """The largest excess over neighbours of 30 data sets.
 
-    What comes out is a noisy distance, with a tree or without. The noise has `noise` times its scale, the distance
-    has `shift` added, and is that of scores which may move by `unit` times what they do.
+    The noise has `noise` times its scale, the distance has `shift` added, and is that of scores which may move by
+    `unit` times what they do.
     """
-    mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency)
-    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
-    plan = mechanism._prepare(model)
-    provenance = bpm.NoisyStatistics.from_tables(
-        bpm.declare(states={"a": [0, 1]}, cliques=[("a",)]), {("a",): np.ones(2)}, noise=DiscreteLaplace(1.0)
-    ).provenance
-    stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=provenance)
-    reach = np.arange(-80, 81)
-    weights = np.exp(DiscreteLaplace(noise * plan.law.scale).log_density(reach))
-
-    @cache
-    def law_of(pairs, distance):
-        exact = StableTree(pairs=pairs, distance=distance)
-        law = {}
-        for z, weight in zip(reach.tolist(), weights.tolist(), strict=True):
-            graph = mechanism._randomise(plan, exact, _Fixed(z), stamp)
-            law[graph.details["noisy_distance"], graph.pairs] = weight
-        return law
 
     def answer(counts):
         move = max(int(unit * gap_range(adjacency)), 1)
         pairs, distance = tree_and_distance(scores_of(counts), counts.sum() * move)
         return pairs, distance + shift
 
-    @cache
-    def excess(one, two):
-        own, theirs = law_of(*one), law_of(*two)
-        return sum(max(p - math.exp(0.5) * theirs.get(out, 0.0), 0) for out, p in own.items())
-
-    rng, worst = np.random.default_rng(4), -1.0
-    for _ in range(30):
-        counts = rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3)))
-        own = answer(counts)
-        for other in neighbours(counts, adjacency):
-            theirs = answer(other)
-            worst = max(worst, excess(own, theirs), excess(theirs, own))
-    return worst
+    rng = np.random.default_rng(4)
+    sets = [
+        rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(30)
+    ]
+    mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency)
+    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
+    return largest_excess(mechanism, model, answer, sets, noise)
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

@@ -76,8 +76,10 @@ class ReleasedGraph(Released):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The declaration with an edge's pair as a clique, ready for another release."""
-        return ModelSpecification(domain=self.domain, cliques=self.edges)
+        """The declaration with edges as cliques, and variables without an edge, ready for another release."""
+        joined = {variable for edge in self.edges for variable in edge}
+        alone = tuple((variable,) for variable in self.domain.variables if variable not in joined)
+        return ModelSpecification(domain=self.domain, cliques=self.edges + alone)
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -95,6 +97,8 @@ class ReleasedGraph(Released):
     def _shown(self) -> str:
         if self.pairs is None:
             return f"none: few records could change it{self._how_far()}"
+        if not self.pairs:
+            return "no edges"
         shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])
         return shown if len(self.edges) <= _SHOWN else f"{shown}, and {len(self.edges) - _SHOWN} more edges"
 
