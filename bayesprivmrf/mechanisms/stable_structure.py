@@ -11,18 +11,20 @@ import numpy as np
 from bayesprivmrf.audit import StableAnswers, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
 from bayesprivmrf.learning.structure.dependence_graph import stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 from bayesprivmrf.learning.structure.spanning_tree import stable_tree
-from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
+from bayesprivmrf.learning.structure.stability import StableAnswer, largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.coded_records import read_records
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
@@ -41,6 +43,7 @@ class StructurePlan:
     specification: ModelSpecification
     law: DiscreteLaplace
     needed: int
+    blocks: int
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
 
@@ -49,7 +52,7 @@ class StructurePlan:
 class ExactGraph:
     """The exact graph and its distance from another: sensitive, and printed as such."""
 
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...] | None
     distance: int
 
     def __repr__(self) -> str:
@@ -59,14 +62,16 @@ class ExactGraph:
 @final
 @dataclass(frozen=True, kw_only=True)
 class StableStructure(
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, ExactGraph, ReleasedGraph]
+    Mechanism[
+        "DiscreteMarkovNetwork | ModelSpecification", StructurePlan, ExactGraph | CodedRecords, ReleasedGraph
+    ]
 ):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The graph is let out as it is if a noisy distance says that no few records could change it.
     `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
-    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances. Declared cliques are not
-    used.
+    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances,
+    `bayesprivmrf.learning.structure.blocks` another distance. Declared cliques are not used.
 
     Parameters
     ----------
@@ -85,7 +90,10 @@ class StableStructure(
     given
         Of a graph: how many others are held fixed at most, 0, 1 or 2; 2 by default.
     certificate
-        ``"margins"``. Stability over blocks is not built.
+        How the distance is told: by ``"margins"``, the least that a score must move, or by ``"blocks"``, how far the
+        most frequent graph of blocks of records is ahead, which needs many times the records.
+    blocks
+        How many blocks; by default so many that graphs that all agree are let out with probability above 0.95.
     adjacency
         The neighbouring relation, `Adjacency` or its name.
     missing, other
@@ -115,6 +123,7 @@ class StableStructure(
     threshold: float | None = None
     given: int | None = None
     certificate: str = "margins"
+    blocks: int | None = None
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
     other: Label | Mapping[Variable, Label] | None = None
@@ -122,10 +131,13 @@ class StableStructure(
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
-        if self.certificate != "margins":
-            raise ArgumentError(
-                f"`certificate` must be 'margins', got {self.certificate!r}; no other is built, leave it out."
-            )
+        one_of("certificate", self.certificate, ("margins", "blocks"))
+        if self.blocks is not None:
+            if self.certificate == "margins":
+                raise ArgumentError(
+                    "`blocks` must be left out for margins, got a value; take certificate='blocks'."
+                )
+            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 1))
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "graph":
             object.__setattr__(self, "threshold", _threshold(self.threshold))
@@ -157,10 +169,12 @@ class StableStructure(
                 f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or declare fewer variables."
             )
         (law,) = discrete_laplace_laws([1.0], self.epsilon, 1)
+        needed = release_threshold(law, self.delta)
         return StructurePlan(
             specification=specification,
             law=law,
-            needed=release_threshold(law, self.delta),
+            needed=needed,
+            blocks=self.blocks or enough_blocks(law, needed),
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )
@@ -200,31 +214,48 @@ class StableStructure(
             ),
         ]
 
-    def _read(self, plan: StructurePlan, data: Any) -> ExactGraph:
-        domain = plan.specification.domain
-        exact = read_records(domain, data, missing=plan.missing, other=plan.other)
-        records = (exact.codes, exact.counts, domain.cardinalities, self.adjacency)
-        if self.structure == "tree":
-            pairs, distance = stable_tree(*records)
-        else:
-            assert self.threshold is not None
-            assert self.given is not None
-            most = largest_distance(plan.law, plan.needed)
-            pairs, distance = stable_graph(*records, threshold=self.threshold, given=self.given, most=most)
+    def _read(self, plan: StructurePlan, data: Any) -> ExactGraph | CodedRecords:
+        exact = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
+        if self.certificate == "blocks":
+            return exact
+        most = largest_distance(plan.law, plan.needed)
+        pairs, distance = self._answer(plan, exact.codes, exact.counts, most)
+        return ExactGraph(pairs=pairs, distance=distance)
+
+    def _answer(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> StableAnswer:
+        records = (codes, counts, plan.specification.cardinalities, self.adjacency)
+        if self.threshold is None or self.given is None:
+            return stable_tree(*records)
+        return stable_graph(*records, threshold=self.threshold, given=self.given, most=most)
+
+    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
+        def rule(codes: np.ndarray) -> tuple[tuple[int, int], ...] | None:
+            pairs, distance = self._answer(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
+            return pairs if distance and len(codes) else None  # a tie, and no records, are no graph
+
+        coins = source.words(exact.records)
+        answers = answers_of_blocks(exact.codes, exact.counts, coins, plan.blocks, rule)
+        pairs, distance = most_frequent(answers)
         return ExactGraph(pairs=pairs, distance=distance)
 
     def _randomise(
-        self, plan: StructurePlan, exact: ExactGraph, source: NoiseSource, stamp: Stamp
+        self, plan: StructurePlan, exact: ExactGraph | CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
+        if isinstance(exact, CodedRecords):
+            exact = self._in_blocks(plan, exact, source)
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
         assert stamp.guarantee is not None
-        rule = {} if self.structure == "tree" else {"threshold": self.threshold, "given": self.given}
+        details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
+        if self.structure == "graph":
+            details |= {"threshold": self.threshold, "given": self.given}
+        if self.certificate == "blocks":
+            details["blocks"] = plan.blocks
         return ReleasedGraph(
             domain=plan.specification.domain,
             pairs=exact.pairs if noisy >= plan.needed else None,
-            details={"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed} | rule,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
+            details=details,
         )
 
 

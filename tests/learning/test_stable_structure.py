@@ -107,7 +107,7 @@ def test_unstable_data_are_refused_by_a_release_that_can_be_saved(rows, tmp_path
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "blocks"}],
+    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "trees"}],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ArgumentError, match=f"`{next(iter(settings))}`"):

@@ -37,7 +37,8 @@ class ReleasedGraph(Released):
         Positions of the variables that an edge joins; ``None`` where no graph is released.
     details
         What else was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many records
-        would have to change to change the graph, less one; ``needed``, the least that lets it out.
+        (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it out; and
+        the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
     guarantee
         What is promised.
     provenance
