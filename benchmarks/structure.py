@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENT]
 
 PART is ``trees``, ``graphs`` (with p), ``others``, ``blocks``, ``halves`` (with the file of the survey NLTCS, 16
-columns of 0 and 1 below a header) or ``wide``. Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new
-graph, new records and new noise. Counted: the right graph, a wrong one, a refusal.
+columns of 0 and 1 below a header) or ``wide``. Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of
+a new graph, new records and new noise. Counted: the right graph, a wrong one, a refusal.
 """
 
 from __future__ import annotations
