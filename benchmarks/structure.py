@@ -132,7 +132,7 @@ def theorem(p: int, coupling: float) -> float:
     return bound.needed(task, PROMISE["epsilon"], PROMISE["delta"])
 
 
-SIZES = [1_000, 1_400, 2_000, 2_800, 4_000, 5_600, 8_000, 11_000, 16_000]
+SIZES = [1_000, 1_400, 2_000, 2_800, 4_000, 5_600, 8_000, 11_000, 16_000, 22_000]
 
 
 def graphs(p: str) -> None:
@@ -147,7 +147,9 @@ def others() -> None:
     shown("grid 5 x 5 coupling=0.3", mechanism, SIZES, grid(5, 0.3))
     shown("grid 5 x 5 coupling=0.5", mechanism, SIZES, grid(5, 0.5))
     shown("3-regular p=12 k=3 coupling=0.8", mechanism, SIZES, regular(12, 0.8, 3), k=3)
-    shown("3-regular p=16 coupling=0.8", mechanism, SIZES, regular(16, 0.8))
+    for threshold in (0.1, 0.03):
+        mechanism = StableStructure(**PROMISE, structure="graph", threshold=threshold)
+        shown(f"3-regular p=16 coupling=0.8 threshold={threshold}", mechanism, SIZES, regular(16, 0.8))
 
 
 def blocks() -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StableStructure"]
 
+_MOST_BLOCKS = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan:
@@ -137,7 +139,7 @@ class StableStructure(
                 raise ArgumentError(
                     "`blocks` must be left out for margins, got a value; take certificate='blocks'."
                 )
-            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 1))
+            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 1, _MOST_BLOCKS))
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "graph":
             object.__setattr__(self, "threshold", _threshold(self.threshold))
@@ -170,11 +172,17 @@ class StableStructure(
             )
         (law,) = discrete_laplace_laws([1.0], self.epsilon, 1)
         needed = release_threshold(law, self.delta)
+        blocks = self.blocks or enough_blocks(law, needed)
+        if self.certificate == "blocks" and blocks > _MOST_BLOCKS:
+            raise ArgumentError(
+                f"`epsilon` must leave at most {_MOST_BLOCKS:,} blocks, got {self.epsilon!r}, which asks for "
+                f"{blocks:,}; choose a larger budget or certificate='margins'."
+            )
         return StructurePlan(
             specification=specification,
             law=law,
             needed=needed,
-            blocks=self.blocks or enough_blocks(law, needed),
+            blocks=blocks,
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )

@@ -123,3 +123,7 @@ def test_blocks_are_refused_where_there_are_none():
         StableStructure(epsilon=1.0, delta=1e-6, blocks=34)
     with pytest.raises(ArgumentError, match="`blocks` must be a whole number"):
         StableStructure(epsilon=1.0, delta=1e-6, certificate="blocks", blocks=0)
+    with pytest.raises(ArgumentError, match="`epsilon` must leave at most 10,000 blocks"):
+        StableStructure(epsilon=1e-6, delta=1e-6, certificate="blocks").promise(
+            bpm.declare({"a": [0, 1], "b": [0, 1]})
+        )

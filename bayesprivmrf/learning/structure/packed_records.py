@@ -143,8 +143,8 @@ def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> i
                         strata[size, 0], strata[size, 1] = _departure(table), table[0, 0]
                         about += strata[size, 0] / strata[size, 1]
                         size += 1
-            if about * UNIT > best + size + 1:
-                continue  # rounding down takes less than a step from each stratum
+            if about * UNIT > best + 2 * size + 1:
+                continue  # rounding down takes less than a step from each stratum, and floating point far less
             score = 0
             for s in range(size):
                 score += _score(strata[s, 0], strata[s, 1])
