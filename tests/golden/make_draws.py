@@ -256,6 +256,7 @@ GROUPS: dict[str, Callable[[], dict[str, Found]]] = {
     "potentials": releases(lambda: islice(make_files.potentials(), 2)),
     "regressions": releases(make_files.regressions),
     "graphs": releases(make_files.graphs),
+    "graphs with loops": releases(make_files.graphs_with_loops),
     "previews": previews,
     "estimators": estimators,
     "learned": learned,

@@ -355,6 +355,20 @@ def graphs() -> Releases:
     yield "graph-refused", tree.release(declare(SURVEY), survey_records(60), rng=83)
 
 
+def graphs_with_loops() -> Releases:
+    """Graphs that may have loops, by margins and by blocks, with variables without an edge, and without any."""
+    from bayesprivmrf.mechanisms import StableStructure
+    from bayesprivmrf.model import declare
+
+    settings = {"epsilon": 2.0, "delta": 0.01, "structure": "graph"}
+    margins = StableStructure(**settings, threshold=0.2)
+    yield "graph-margins", margins.release(declare(BINARY), binary_records(1200), rng=84)
+    strong = StableStructure(**settings, threshold=0.7, given=1, adjacency="replace-one")
+    yield "graph-without-edges", strong.release(declare(SURVEY), survey_records(1200), rng=85)
+    blocks = StableStructure(**settings, threshold=0.2, given=0, certificate="blocks", blocks=12)
+    yield "graph-blocks", blocks.release(declare(BINARY), binary_records(6000), rng=86)
+
+
 def only(recipe: Callable[[], Releases], *names: str) -> Callable[[], Releases]:
     """A recipe that gives some of its releases alone."""
     return lambda: (each for each in recipe() if each[0] in names)
@@ -383,6 +397,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "4": ("5eb1a54", 4, "", (measurements,)),
     "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
     "4-graphs": ("65b9fef", 4, "", (graphs,)),
+    "4-loops": ("738a2bc", 4, "", (graphs_with_loops,)),
 }
 
 
