@@ -142,7 +142,7 @@ def others() -> None:
 def blocks(p: str) -> None:
     mechanism = StableStructure(**PROMISE, structure="graph", certificate="blocks")
     for coupling in (0.3, 0.5):
-        sizes = [32_000, 45_000, 64_000, 90_000, 128_000]
+        sizes = [32_000, 45_000, 64_000]
         shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, sizes, regular(int(p), coupling))
 
 

@@ -120,6 +120,43 @@ def _marginal(joint: Any, first: Any, states: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
+    """Return the score of a pair given two variables, in steps; arguments as for `_stratum`."""
+    score = 0
+    for c in range(k[1]):
+        for d in range(m[1]):
+            _stratum(joint, k, m, c, d, table)
+            score += _score(_departure(table), table[0, 0])
+    return score
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _norm(records: int, one: int, other: int, both: int) -> float:
+    """Return the L1 norm of a two by two table from independence, records."""
+    return 4.0 * abs(both - np.float64(one) * other / max(records, 1))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _nearly(joint: Any, u: int, found: Any) -> None:
+    """Write the scores of a pair given bit u and each later bit, two states each, but for 2^-10 steps of rounding."""
+    for v in range(u + 1, joint.shape[3]):
+        n, a, b, ab = joint[0, 0, u, v], joint[1, 0, u, v], joint[0, 1, u, v], joint[1, 1, u, v]
+        whole, one, other, both = joint[0, 0, u, 0], joint[1, 0, u, 0], joint[0, 1, u, 0], joint[1, 1, u, 0]
+        score = _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
+        if u:
+            n, a, b, ab = (
+                joint[0, 0, 0, v] - n,
+                joint[1, 0, 0, v] - a,
+                joint[0, 1, 0, v] - b,
+                joint[1, 1, 0, v] - ab,
+            )
+            whole, one = joint[0, 0, 0, 0] - whole, joint[1, 0, 0, 0] - one
+            other, both = joint[0, 1, 0, 0] - other, joint[1, 1, 0, 0] - both
+            score += _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
+        found[v] = UNIT * score
+
+
+@njit(nogil=True, cache=True)
 def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> int:
     """Return the least score of a pair given one variable, or given two where all rows are there, if above `stop`.
 
@@ -127,28 +164,20 @@ def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> i
     """
     p = len(states)
     table = np.zeros((states[i], states[j]), dtype=np.int64)
-    strata = np.zeros((states.max() ** 2, 2), dtype=np.int64)
+    nearly = np.zeros(p + 1)
+    is_binary = states.min() == 2 and states.max() == 2
     best = 1 << 62
     for k in range(-1, p if joint.shape[2] > 1 else 0):
+        if k in (i, j):
+            continue
+        if is_binary:
+            _nearly(joint, k + 1, nearly)
         one = (0, 1) if k < 0 else (first[k], states[k])
         for m in range(k + 1, p):
-            if k in (i, j) or m in (i, j):
+            # rounding down takes less than a step from each of four strata
+            if m in (i, j) or (is_binary and nearly[m + 1] > best + 5):
                 continue
-            other = (first[m], states[m])
-            size, about = 0, 0.0
-            for c in range(one[1]):
-                for d in range(other[1]):
-                    _stratum(joint, one, other, c, d, table)
-                    if table[0, 0]:
-                        strata[size, 0], strata[size, 1] = _departure(table), table[0, 0]
-                        about += strata[size, 0] / strata[size, 1]
-                        size += 1
-            if about * UNIT > best + 2 * size + 1:
-                continue  # rounding down takes less than a step from each stratum, and floating point far less
-            score = 0
-            for s in range(size):
-                score += _score(strata[s, 0], strata[s, 1])
-            best = min(best, score)
+            best = min(best, _given(joint, one, (first[m], states[m]), table))
             if best <= stop:
                 return best
     return best
