@@ -1,10 +1,11 @@
 """Records that `StableStructure` needs: trees of chains, graphs with loops beside blocks and the theorem, two halves.
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENT]
+    OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENTS]
 
-PART is ``trees``, ``graphs`` or ``blocks`` (with p), ``others``, ``halves`` (with the file of the survey NLTCS, 16
-columns of 0 and 1 below a header) or ``wide``. Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of
-a new graph, the first of its records and new noise. Counted: the right graph, a wrong one, a refusal.
+PART is ``trees``, ``graphs`` or ``blocks`` (with p, the couplings' size and, if not as below, numbers of records),
+``others``, ``halves`` (with the file of the survey NLTCS, 16 columns of 0 and 1 below a header) or ``wide`` (with how
+many are given). Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new graph, the first of its
+records and new noise. Counted: the right graph, a wrong one, a refusal.
 """
 
 from __future__ import annotations
@@ -121,11 +122,11 @@ def theorem(p: int, coupling: float) -> float:
 SIZES = [1_000, 1_400, 2_000, 2_800, 4_000]
 
 
-def graphs(p: str) -> None:
+def graphs(p: str, coupling: str, *sizes: str) -> None:
     mechanism = StableStructure(**PROMISE, structure="graph")
-    for coupling in (0.3, 0.5):
-        print(f"theorem, p = {p}, coupling {coupling}: {theorem(int(p), coupling):.2g} records")
-        shown(f"3-regular p={p} coupling={coupling}", mechanism, SIZES, regular(int(p), coupling))
+    print(f"theorem, p={p} coupling={coupling}: {theorem(int(p), float(coupling)):.2g} records", flush=True)
+    asked = list(map(int, sizes)) or SIZES
+    shown(f"3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
 
 
 def others() -> None:
@@ -139,11 +140,10 @@ def others() -> None:
         shown(f"3-regular p=16 coupling=0.8 threshold={threshold}", strong, sizes, regular(16, 0.8))
 
 
-def blocks(p: str) -> None:
+def blocks(p: str, coupling: str, *sizes: str) -> None:
     mechanism = StableStructure(**PROMISE, structure="graph", certificate="blocks")
-    for coupling in (0.3, 0.5):
-        sizes = [32_000, 45_000, 64_000]
-        shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, sizes, regular(int(p), coupling))
+    asked = list(map(int, sizes)) or [11_000, 16_000, 22_000, 32_000, 45_000]
+    shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
 
 
 def halves(path: str) -> None:
@@ -172,12 +172,12 @@ def halves(path: str) -> None:
             print(f"epsilon {epsilon} {rule}: {len(scores)} of {RUNS} released, {middle}; {told}", flush=True)
 
 
-def wide() -> None:
+def wide(given: str) -> None:
     p, size = 1_000, 10_000
     rng = np.random.default_rng(1)
     graph, codes = regular(p, 0.3)(size, rng)
     right = {frozenset((f"v{a}", f"v{b}")) for a, b in graph.edges}
-    for settings in ({"structure": "tree"}, {"structure": "graph", "given": 1}, {"structure": "graph"}):
+    for settings in ({"structure": "tree"}, {"structure": "graph", "given": int(given)}):
         begin, cpu = time.perf_counter(), time.process_time()
         found = StableStructure(**PROMISE, **settings).release(declared(p, 2), frame(codes), rng=1)
         told = "refused" if found.is_refusal else f"right: {set(map(frozenset, found.edges)) == right}"
