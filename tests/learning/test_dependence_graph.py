@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from learning.released_graphs import largest_excess, neighbours
+from mechanisms.contract import Silent, released
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
@@ -228,6 +229,23 @@ def test_a_ring_of_three_states_and_a_variable_without_an_edge_are_recovered():
     found = StableStructure(epsilon=1.0, delta=1e-6, structure="graph").release(model, data, rng=1)
     assert set(found.edges) == {("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e")}
     assert set(found.network.nodes) == set("abcdef")
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("given", [0, 2])
+def test_a_release_is_of_the_distance_under_its_own_relation_and_rule(given, adjacency):
+    rng = np.random.default_rng(9)
+    rows = rng.integers(0, 2, (3_000, 4))
+    rows[:, 1] = np.where(rng.random(3_000) < 0.7, rows[:, 0], rows[:, 1])
+    data = pd.DataFrame(rows, columns=list("abcd"))
+    model = bpm.declare(states={name: [0, 1] for name in data})
+    rule = {"threshold": 0.3, "given": given}
+    mechanism = StableStructure(epsilon=0.1, delta=1e-6, structure="graph", adjacency=adjacency, **rule)
+    graph = released(mechanism, model, data, Silent())
+    ones = np.ones(len(rows), dtype=np.int64)
+    edges, distance = stable_graph(rows, ones, (2, 2, 2, 2), adjacency, **rule, most=10**6)
+    assert edges == ((0, 1),)
+    assert graph.details["noisy_distance"] == distance - 1 > 50
 
 
 def test_records_that_depend_on_nothing_have_a_graph_without_edges():
