@@ -18,7 +18,7 @@ from bayesprivmrf.queries.forecast import Forecast, forecast
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesprivmrf.audit import Choices, Sums
+    from bayesprivmrf.audit.worst_case import Draw
 
 __all__ = [
     "LARGEST_HIDDEN",
@@ -59,7 +59,7 @@ class Outlay:
     noise_sd
         Standard deviation of the noise on each, records; ``None`` as above.
     draws
-        What is drawn, by law and worst case, where that is known; `bayesprivmrf.audit` holds it against `rho`.
+        What is drawn, by law and worst case, where that is known; `bayesprivmrf.audit` holds it against the promise.
     smallest_coupling
         About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
         where the number of records is not known, or the step shows no coupling.
@@ -71,7 +71,7 @@ class Outlay:
     count: int | None = None
     noise_sd: float | None = None
     smallest_coupling: float | None = None
-    draws: tuple[Sums | Choices, ...] = ()
+    draws: tuple[Draw, ...] = ()
 
 
 def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.DataFrame:

@@ -1,57 +1,200 @@
-"""Records that `StableStructure` needs to release the tree of a chain, and its time on a thousand variables.
+"""Records that `StableStructure` needs: trees of chains, graphs with loops beside blocks and the theorem, two halves.
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/structure.py
+    OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENTS]
 
-Chains of p variables of k states: each equals the one before it with probability `stay`, else it is uniform.
-Epsilon 1, delta 1e-6, add-or-remove-one, ten releases a cell. Counted: the right tree, a wrong one, a refusal.
+PART is ``trees``, ``graphs`` or ``blocks`` (with p, the couplings' size and, if not as below, numbers of records),
+``others``, ``halves`` (with the file of the survey NLTCS, 16 columns of 0 and 1 below a header) or ``wide`` (with how
+many are given). Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new graph, the first of its
+records and new noise. Counted: the right graph, a wrong one, a refusal.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.learning.sample_size.task import Task
+from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS
 from bayesprivmrf.mechanisms import StableStructure
 
-CELLS = [(16, 2), (64, 2), (256, 2), (16, 5)]
-STAY, RUNS = 0.5, 10
+PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+RUNS, SWEEPS = 10, 40
+
+type Drawn = tuple[nx.Graph, np.ndarray]
 
 
-def chain(p: int, k: int, size: int, rng: np.random.Generator) -> pd.DataFrame:
+def declared(p: int, k: int) -> Any:
+    return bpm.declare(states={f"v{i}": list(range(k)) for i in range(p)})
+
+
+def frame(codes: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(codes, columns=[f"v{i}" for i in range(codes.shape[1])])
+
+
+def chain(p: int, k: int, size: int, rng: np.random.Generator) -> Drawn:
+    """Each variable equals the one before it with probability .5, else it is uniform."""
     columns = [rng.integers(0, k, size)]
     for _ in range(p - 1):
-        columns.append(np.where(rng.random(size) < STAY, columns[-1], rng.integers(0, k, size)))
-    return pd.DataFrame(np.column_stack(columns), columns=[f"v{i}" for i in range(p)])
+        columns.append(np.where(rng.random(size) < 0.5, columns[-1], rng.integers(0, k, size)))
+    return nx.path_graph(p), np.column_stack(columns)
 
 
-def main() -> None:
-    """Run the cells and print their table."""
-    mechanism = StableStructure(epsilon=1.0, delta=1e-6)
-    rows = []
-    for p, k in CELLS:
-        variables = bpm.declare(states={f"v{i}": list(range(k)) for i in range(p)})
-        right = {(f"v{i}", f"v{i + 1}") for i in range(p - 1)}
-        for size in (500, 1_000, 2_000, 4_000):
-            rng = np.random.default_rng([p, k, size])
-            found = [mechanism.release(variables, chain(p, k, size, rng), rng=seed) for seed in range(RUNS)]
-            refused = sum(graph.is_refusal for graph in found)
-            good = sum(not graph.is_refusal and set(graph.edges) == right for graph in found)
-            rows.append(
-                {"p": p, "k": k, "n": size, "right": good, "wrong": RUNS - good - refused, "refused": refused}
-            )
-    print(pd.DataFrame(rows).to_string(index=False))
-    variables = bpm.declare(states={f"v{i}": [0, 1] for i in range(1_000)})
-    data = chain(1_000, 2, 10_000, np.random.default_rng(1))
-    begin = time.perf_counter()
-    graph = mechanism.release(variables, data, rng=1)
-    print(f"p = 1,000, n = 10,000: {time.perf_counter() - begin:.1f} s, refused: {graph.is_refusal}")
+def potts(graph: nx.Graph, k: int, coupling: float, size: int, rng: np.random.Generator) -> Drawn:
+    """Gibbs sampling of couplings of this size, random signs: exp(coupling x x'); of more states, of being alike."""
+    for edge in graph.edges:
+        graph.edges[edge]["weight"] = coupling * rng.choice([-1, 1]) * (2 if k == 2 else 1)
+    signed = nx.to_scipy_sparse_array(graph, nodelist=sorted(graph), dtype=np.float32, format="csr")
+    colours = nx.greedy_color(graph)
+    classes = [[v for v in graph if colours[v] == c] for c in sorted(set(colours.values()))]
+    codes = rng.integers(0, k, (len(graph), size), dtype=np.int8)
+    for _ in range(SWEEPS):
+        for some in classes:
+            alike = np.stack([signed[some] @ (codes == state).astype(np.float32) for state in range(k)])
+            weights = np.exp(alike - alike[0]).cumsum(axis=0)
+            level = rng.random(weights.shape[1:], dtype=np.float32) * weights[-1]
+            codes[some] = (level > weights[:-1]).sum(axis=0)
+    return graph, codes.T
+
+
+def regular(p: int, coupling: float, k: int = 2) -> Callable[[int, np.random.Generator], Drawn]:
+    def draw(size: int, rng: np.random.Generator) -> Drawn:
+        return potts(nx.random_regular_graph(3, p, seed=int(rng.integers(2**31))), k, coupling, size, rng)
+
+    return draw
+
+
+def grid(side: int, coupling: float) -> Callable[[int, np.random.Generator], Drawn]:
+    def draw(size: int, rng: np.random.Generator) -> Drawn:
+        return potts(nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side)), 2, coupling, size, rng)
+
+    return draw
+
+
+def shown(name: str, mechanism: StableStructure, sizes: list[int], draw: Any, *, k: int = 2) -> None:
+    """Print how many releases of the first records of each run were right, wrong and refused, and their time."""
+    rng = np.random.default_rng(list(name.encode()))
+    rows = {size: {"right": 0, "wrong": 0, "refused": 0, "seconds": 0.0} for size in sizes}
+    for run in range(RUNS):
+        graph, codes = draw(max(sizes), rng)
+        true = {frozenset((f"v{a}", f"v{b}")) for a, b in graph.edges}
+        for size, row in rows.items():
+            begin = time.process_time()
+            found = mechanism.release(declared(codes.shape[1], k), frame(codes[:size]), rng=run)
+            row["seconds"] += (time.process_time() - begin) / RUNS
+            is_right = not found.is_refusal and set(map(frozenset, found.edges)) == true
+            row["refused" if found.is_refusal else "right" if is_right else "wrong"] += 1
+    for size, row in rows.items():
+        print(
+            f"{name:44} n {size:<7,}",
+            " ".join(f"{key} {value:<5.3g}" for key, value in row.items()),
+            flush=True,
+        )
+
+
+def trees() -> None:
+    for p, k in [(16, 2), (64, 2), (256, 2), (16, 5)]:
+        shown(
+            f"chain p={p} k={k}",
+            StableStructure(**PROMISE),
+            [250, 350, 500, 700, 1_000, 1_400, 2_000],
+            lambda size, rng, p=p, k=k: chain(p, k, size, rng),
+            k=k,
+        )
+
+
+def theorem(p: int, coupling: float) -> float:
+    """Corollary 6.3 with all constants 1."""
+    bound = next(one for one in UPPER_BOUNDS if one.privacy == "approximate")
+    task = Task(variables=p, size=coupling, goal="structure", width=3 * coupling)
+    return bound.needed(task, PROMISE["epsilon"], PROMISE["delta"])
+
+
+SIZES = [1_000, 1_400, 2_000, 2_800, 4_000]
+
+
+def graphs(p: str, coupling: str, *sizes: str) -> None:
+    mechanism = StableStructure(**PROMISE, structure="graph")
+    print(f"theorem, p={p} coupling={coupling}: {theorem(int(p), float(coupling)):.2g} records", flush=True)
+    asked = list(map(int, sizes)) or SIZES
+    shown(f"3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
+
+
+def others() -> None:
+    mechanism = StableStructure(**PROMISE, structure="graph")
+    shown("grid 5 x 5 coupling=0.3", mechanism, SIZES, grid(5, 0.3))
+    shown("grid 5 x 5 coupling=0.5", mechanism, SIZES, grid(5, 0.5))
+    shown("3-regular p=12 k=3 coupling=0.8", mechanism, SIZES, regular(12, 0.8, 3), k=3)
+    for threshold in (0.1, 0.03):
+        strong = StableStructure(**PROMISE, structure="graph", threshold=threshold)
+        sizes = [4_000, 8_000, 16_000, 32_000]
+        shown(f"3-regular p=16 coupling=0.8 threshold={threshold}", strong, sizes, regular(16, 0.8))
+
+
+def blocks(p: str, coupling: str, *sizes: str) -> None:
+    mechanism = StableStructure(**PROMISE, structure="graph", certificate="blocks")
+    asked = list(map(int, sizes)) or [11_000, 16_000, 22_000, 32_000, 45_000]
+    shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
+
+
+def halves(path: str) -> None:
+    """The graph of one half of a survey, released, against that of the other half, which is looked at as it is."""
+    codes = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)
+    variables = declared(codes.shape[1], 2)
+    rules: list[dict[str, Any]] = [{"structure": "tree"}]
+    rules += [{"structure": "graph", "threshold": size} for size in (0.05, 0.08, 0.1, 0.125, 0.15, 0.18)]
+    for epsilon in (1.0, 4.0):
+        for rule in rules:
+            scores, edges, distances = [], [], []
+            mechanism = StableStructure(epsilon=epsilon, delta=1e-6, **rule)
+            open_ = StableStructure(epsilon=200.0, delta=0.5, **rule)  # lets out all but ties
+            for seed in range(RUNS):
+                order = np.random.default_rng(seed).permutation(len(codes))
+                one, other = np.array_split(codes[order], 2)
+                found = mechanism.release(variables, frame(one), rng=seed)
+                truth = open_.release(variables, frame(other), rng=seed)
+                distances.append(found.details["noisy_distance"])
+                if not found.is_refusal and not truth.is_refusal:
+                    a, b = set(found.edges), set(truth.edges)
+                    scores.append(2 * len(a & b) / max(len(a) + len(b), 1))
+                    edges.append(len(a))
+            told = f"F1 {np.mean(scores):.3f}, edges {np.mean(edges):.1f}" if scores else "no F1"
+            middle = f"median noisy distance {np.median(distances):.0f}"
+            print(f"epsilon {epsilon} {rule}: {len(scores)} of {RUNS} released, {middle}; {told}", flush=True)
+
+
+def wide(given: str) -> None:
+    p, size = 1_000, 10_000
+    rng = np.random.default_rng(1)
+    graph, codes = regular(p, 0.3)(size, rng)
+    right = {frozenset((f"v{a}", f"v{b}")) for a, b in graph.edges}
+    for settings in ({"structure": "tree"}, {"structure": "graph", "given": int(given)}):
+        begin, cpu = time.perf_counter(), time.process_time()
+        found = StableStructure(**PROMISE, **settings).release(declared(p, 2), frame(codes), rng=1)
+        told = "refused" if found.is_refusal else f"right: {set(map(frozenset, found.edges)) == right}"
+        print(
+            f"p = {p:,}, n = {size:,}, {settings}: {time.perf_counter() - begin:.1f} s, "
+            f"{time.process_time() - cpu:.1f} s of one core; {told}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
-    main()
+    parts: dict[str, Callable[..., None]] = {
+        "trees": trees,
+        "graphs": graphs,
+        "others": others,
+        "blocks": blocks,
+        "halves": halves,
+        "wide": wide,
+    }
+    parts[sys.argv[1]](*sys.argv[2:])

@@ -2,12 +2,13 @@ from .curves import PrivacyLoss, gaussian_epsilon, privacy_loss
 from .empirical import AuditResult, audit
 from .tables import audit_noise
 from .whole import audit_releases
-from .worst_case import Choices, Sums, audit_draws, exact_cost
+from .worst_case import Choices, StableAnswers, Sums, audit_draws, exact_cost
 
 __all__ = [
     "AuditResult",
     "Choices",
     "PrivacyLoss",
+    "StableAnswers",
     "Sums",
     "audit",
     "audit_draws",

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseLaw
 
 __all__ = ["Atoms", "PrivacyLoss", "convolved", "gaussian_epsilon", "losses_of", "privacy_loss"]
@@ -50,11 +50,13 @@ class PrivacyLoss:
         return float(self.probabilities[above] @ -np.expm1(epsilon - self.losses[above]))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0 at delta."""
+        """Return the smallest epsilon >= 0 at delta; infinite where no finite one has it."""
         delta = probability("delta", delta, zero=True)
-        low, high = 0.0, max(float(self.losses.max()), 0.0)
+        low, high = 0.0, max(float(self.losses[np.isfinite(self.losses)].max(initial=0.0)), 0.0)
         if self.delta(low) <= delta:
             return 0.0
+        if self.delta(high) > delta:
+            return math.inf
         for _ in range(60):
             middle = 0.5 * (low + high)
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
@@ -116,6 +118,19 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
     ArgumentError
         The law is not of whole numbers, or is so wide that its support does not fit in memory.
     """
+    k = support_of(law)
+    density = law.log_density(k)
+    return density - law.log_density(k - shift), np.exp(density)
+
+
+def support_of(law: NoiseLaw) -> IntArray:
+    """Return the whole numbers that noise of a law may be, but for a tail of probability 10^-18 or less.
+
+    Raises
+    ------
+    ArgumentError
+        As for `losses_of`.
+    """
     if not law.is_discrete or law.variance == 0:
         raise ArgumentError(f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon.")
     reach = 1
@@ -127,9 +142,7 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
             "audit a larger budget."
         )
     k = np.arange(-reach, reach + 1)
-    density = law.log_density(k)
-    kept = density > -700.0  # beyond it probabilities vanish, and their losses with them
-    return (density - law.log_density(k - shift))[kept], np.exp(density[kept])
+    return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:

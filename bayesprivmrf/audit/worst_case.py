@@ -9,18 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import Atoms, convolved, losses_of
+from bayesprivmrf.audit.curves import Atoms, convolved, losses_of, support_of
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
-__all__ = ["Choices", "Sums", "audit_draws", "exact_cost", "exceeds"]
+__all__ = ["Choices", "Draw", "StableAnswers", "Sums", "audit_draws", "exact_cost", "exceeds"]
 
 _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
 _WHOLE = 1 << 20
+_CERTAIN = 1e6  # nats: what stands for an infinite loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,46 @@ class Choices:
         return np.where(chosen == 0, self._loss, -self._loss)
 
 
-def exact_cost(draws: Sequence[Sums | Choices], guarantee: PrivacyGuarantee) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableAnswers:
+    """A noisy count beside an answer that is let out where it reaches a threshold (propose, test, release).
+
+    The worst neighbours have two answers; the count is 0 of the one and -1 of the other. An answer that is let out
+    tells them apart.
+
+    Parameters
+    ----------
+    law
+        Law of the noise on the count.
+    threshold
+        Where the answer is let out.
+    copies
+        How many answers there are.
+    """
+
+    most: ClassVar[int] = 8
+    law: NoiseLaw
+    threshold: int
+    copies: int = 1
+
+    def losses(self) -> Atoms:
+        """Return the law of the privacy loss of one copy, infinite where the answer is let out."""
+        noise = support_of(self.law)
+        density = self.law.log_density(noise)
+        losses = np.where(noise >= self.threshold, np.inf, density - self.law.log_density(noise + 1))
+        return losses, np.exp(density)
+
+    def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
+        """Draw that many copies, and return the log-likelihood ratio of each, shape (size,), within +-`_CERTAIN`."""
+        noisy = source.add(np.full(size, int(present) - 1, dtype=np.int64), self.law)
+        ratio = self.law.log_density(noisy) - self.law.log_density(noisy + 1)
+        return np.where(noisy >= self.threshold, _CERTAIN if present else -_CERTAIN, ratio)
+
+
+type Draw = Sums | Choices | StableAnswers
+
+
+def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
     """Return what independent draws cost at their worst case, in the number that the guarantee promises.
 
     It is epsilon for a pure guarantee, epsilon at its delta for an approximate one, and for a zero-concentrated one
@@ -107,12 +147,12 @@ def exact_cost(draws: Sequence[Sums | Choices], guarantee: PrivacyGuarantee) -> 
     return max(loss.epsilon(guarantee.delta) - loss.excess, 0.0)
 
 
-def exceeds(draws: Sequence[Sums | Choices], cost: float, promised: float) -> bool:
+def exceeds(draws: Sequence[Draw], cost: float, promised: float) -> bool:
     """Tell whether a cost is above a promise by more than its rounding."""
     return cost > promised * (1 + _TOLERANCE) + _ROUNDING * sum(draw.copies for draw in draws)
 
 
-def audit_draws(draws: Sequence[Sums | Choices], source: NoiseSource, **settings: Any) -> AuditResult:
+def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> AuditResult:
     """Audit draws from a source against the exact privacy curve of their stated laws.
 
     The attack statistic is the log-likelihood ratio, the most powerful there is. Of many copies a few are drawn, and

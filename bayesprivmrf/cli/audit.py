@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.audit import AuditResult, Choices, Sums, audit, audit_draws, exact_cost
+from bayesprivmrf.audit import AuditResult, audit, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
-from bayesprivmrf.audit.worst_case import exceeds
+from bayesprivmrf.audit.worst_case import Draw, exceeds
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, json_text, number
 from bayesprivmrf.errors import (
@@ -177,7 +177,7 @@ def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
 
 
 def _of_draws(
-    what: str, draws: Sequence[Sums | Choices], guarantee: PrivacyGuarantee, share: float | None, options: Any
+    what: str, draws: Sequence[Draw], guarantee: PrivacyGuarantee, share: float | None, options: Any
 ) -> Finding:
     """Audit the secure source, and hold the exact cost of the draws against the promise, or their share of it."""
     promised = share or guarantee.rho or guarantee.epsilon

@@ -292,7 +292,7 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "subject",
         metavar="RELEASE_OR_MECHANISM",
         help="file of noisy tables; or laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, "
-        "parity-queries or a plug-in of noisy tables, with its budget",
+        "parity-queries, stable-structure or a plug-in of noisy tables, with its budget",
     )
     command.add_argument(
         "--model", help="TOML file that declares the mechanism's model, by default six variables in a row"

@@ -8,64 +8,72 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, probability
+from bayesprivmrf.audit import StableAnswers, Sums
+from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
+from bayesprivmrf.learning.structure.dependence_graph import stable_graph
+from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.spanning_tree import (
-    gap_range,
-    release_threshold,
-    scaled_scores,
-    tree_and_distance,
-)
+from bayesprivmrf.learning.structure.spanning_tree import stable_tree
+from bayesprivmrf.learning.structure.stability import StableAnswer, largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.coded_records import read_records
+from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
+from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["StableStructure"]
 
+_MOST_BLOCKS = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan:
-    """What is public about a release: the variables, the noise on the distance, and the threshold."""
+    """What is public about a release: the variables, the noise on the distance, and what it must reach."""
 
     specification: ModelSpecification
     law: DiscreteLaplace
-    threshold: int
+    needed: int
+    blocks: int
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StableTree:
-    """The exact tree and its distance from another: sensitive, and printed as such."""
+class ExactGraph:
+    """The exact graph and its distance from another: sensitive, and printed as such."""
 
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...] | None
     distance: int
 
     def __repr__(self) -> str:
-        return "StableTree(sensitive)"
+        return "ExactGraph(sensitive)"
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StableStructure(
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, StableTree, ReleasedGraph]
+    Mechanism[
+        "DiscreteMarkovNetwork | ModelSpecification", StructurePlan, ExactGraph | CodedRecords, ReleasedGraph
+    ]
 ):
-    r"""Release the spanning tree of largest dependence, or refuse, under :math:`(\epsilon, \delta)`.
+    r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
-    The tree is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.spanning_tree` has the scores, the distance and the proof. The graph is a tree
-    over all variables: where the dependence has loops, the tree is its strongest part. A variable that depends on
-    nothing, or a copy of another, makes ties, which end in a refusal. Declared cliques are not used.
+    The graph is let out as it is if a noisy distance says that no few records could change it.
+    `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
+    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances,
+    `bayesprivmrf.learning.structure.blocks` another distance. Declared cliques are not used.
 
     Parameters
     ----------
@@ -73,8 +81,21 @@ class StableStructure(
         Budget, nats, positive.
     delta
         Probability, above 0: that a graph which one record could change is let out.
+    structure
+        ``"tree"`` for the spanning tree of largest dependence: a variable that depends on nothing, or a copy of
+        another, makes ties, which end in a refusal. ``"graph"`` for the pairs that stay dependent whatever few others
+        are held fixed, which may have loops and variables without an edge.
+    threshold
+        Of a graph, in (0, 2): how far from independence an edge is, the sum of what the shares of cells differ by, in
+        all strata of those held fixed. Used to the nearest 1/1024; 0.1 by default. For two variables of two even
+        states it is the size of their correlation.
+    given
+        Of a graph: how many others are held fixed at most, 0, 1 or 2; 2 by default.
     certificate
-        ``"margins"``. Stability over blocks is not built.
+        How the distance is told: by ``"margins"``, the least that a score must move, or by ``"blocks"``, how far the
+        most frequent graph of blocks of records is ahead, which needs many times the records.
+    blocks
+        How many blocks; by default so many that graphs that all agree are let out with probability above 0.95.
     adjacency
         The neighbouring relation, `Adjacency` or its name.
     missing, other
@@ -87,7 +108,7 @@ class StableStructure(
 
     References
     ----------
-    Dwork, Lei 2009 (propose, test, release). Chow, Liu 1968.
+    Dwork, Lei 2009 (propose, test, release). Chow, Liu 1968. Anandkumar, Tan, Huang, Willsky 2012 (graphs).
 
     Examples
     --------
@@ -100,7 +121,11 @@ class StableStructure(
 
     epsilon: float
     delta: float
+    structure: str = "tree"
+    threshold: float | None = None
+    given: int | None = None
     certificate: str = "margins"
+    blocks: int | None = None
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
     other: Label | Mapping[Variable, Label] | None = None
@@ -108,10 +133,22 @@ class StableStructure(
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
-        if self.certificate != "margins":
-            raise ArgumentError(
-                f"`certificate` must be 'margins', got {self.certificate!r}; no other is built, leave it out."
-            )
+        one_of("certificate", self.certificate, ("margins", "blocks"))
+        if self.blocks is not None:
+            if self.certificate == "margins":
+                raise ArgumentError(
+                    "`blocks` must be left out for margins, got a value; take certificate='blocks'."
+                )
+            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 1, _MOST_BLOCKS))
+        one_of("structure", self.structure, ("tree", "graph"))
+        if self.structure == "graph":
+            object.__setattr__(self, "threshold", _threshold(self.threshold))
+            object.__setattr__(self, "given", _given(self.given))
+        for name in ("threshold", "given") if self.structure == "tree" else ():
+            if getattr(self, name) is not None:
+                raise ArgumentError(
+                    f"`{name}` must be left out for a tree, got a value; take structure='graph'."
+                )
         object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
@@ -125,17 +162,27 @@ class StableStructure(
                 "`network` must have no impossible cells, ties, scores or levels, of which a graph says nothing; "
                 "declare the variables without them."
             )
-        needed = 7 * 8 * sum(k - 1 for k in specification.cardinalities) ** 2  # arrays of all pairs of states
-        if needed > DEFAULT_MEMORY_LIMIT:
+        # arrays of all pairs of states, of a graph one beside each two states of a pair
+        arrays = 7 * 8 if self.structure == "tree" else 2 * 4 * max(specification.cardinalities) ** 2
+        bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
+        if bytes_ > DEFAULT_MEMORY_LIMIT:
             raise ModelTooLargeError(
-                f"counting all pairs of states would need about {needed / 2**30:.1f} GiB, more than "
+                f"counting all pairs of states would need about {bytes_ / 2**30:.1f} GiB, more than "
                 f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or declare fewer variables."
             )
         (law,) = discrete_laplace_laws([1.0], self.epsilon, 1)
+        needed = release_threshold(law, self.delta)
+        blocks = self.blocks or enough_blocks(law, needed)
+        if self.certificate == "blocks" and blocks > _MOST_BLOCKS:
+            raise ArgumentError(
+                f"`epsilon` must leave at most {_MOST_BLOCKS:,} blocks, got {self.epsilon!r}, which asks for "
+                f"{blocks:,}; choose a larger budget or certificate='margins'."
+            )
         return StructurePlan(
             specification=specification,
             law=law,
-            threshold=release_threshold(law, self.delta),
+            needed=needed,
+            blocks=blocks,
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )
@@ -143,21 +190,93 @@ class StableStructure(
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
-    def _read(self, plan: StructurePlan, data: Any) -> StableTree:
-        domain = plan.specification.domain
-        exact = read_records(domain, data, missing=plan.missing, other=plan.other)
-        scores = scaled_scores(exact.codes, exact.counts, domain.cardinalities)
-        pairs, distance = tree_and_distance(scores, exact.records * gap_range(self.adjacency))
-        return StableTree(pairs=pairs, distance=distance)
+    def preview(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> pd.DataFrame:
+        """Tell the two steps of a release, before any data is read; see `Mechanism.preview`."""
+        known = None if total is None else checked_total(total)
+        return outlay_preview(self.outlays(network), known)
+
+    def outlays(
+        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
+    ) -> list[Outlay]:
+        """Return the steps of a release as values, with what is drawn.
+
+        Parameters
+        ----------
+        network, total
+            As for `preview`.
+        """
+        plan = self._prepare(network)
+        return [
+            Outlay(
+                step="noisy distance",
+                epsilon=self.epsilon,
+                count=1,
+                noise_sd=plan.law.standard_deviation,
+                draws=(Sums(law=plan.law, copies=1),),
+            ),
+            Outlay(
+                step="a graph that one record changes",
+                draws=(StableAnswers(law=plan.law, threshold=plan.needed),),
+            ),
+        ]
+
+    def _read(self, plan: StructurePlan, data: Any) -> ExactGraph | CodedRecords:
+        exact = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
+        if self.certificate == "blocks":
+            return exact
+        most = largest_distance(plan.law, plan.needed)
+        pairs, distance = self._answer(plan, exact.codes, exact.counts, most)
+        return ExactGraph(pairs=pairs, distance=distance)
+
+    def _answer(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> StableAnswer:
+        records = (codes, counts, plan.specification.cardinalities, self.adjacency)
+        if self.threshold is None or self.given is None:
+            return stable_tree(*records)
+        return stable_graph(*records, threshold=self.threshold, given=self.given, most=most)
+
+    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
+        def rule(codes: np.ndarray) -> tuple[tuple[int, int], ...] | None:
+            pairs, distance = self._answer(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
+            return pairs if distance and len(codes) else None  # a tie, and no records, are no graph
+
+        coins = source.words(exact.records)
+        answers = answers_of_blocks(exact.codes, exact.counts, coins, plan.blocks, rule)
+        pairs, distance = most_frequent(answers)
+        return ExactGraph(pairs=pairs, distance=distance)
 
     def _randomise(
-        self, plan: StructurePlan, exact: StableTree, source: NoiseSource, stamp: Stamp
+        self, plan: StructurePlan, exact: ExactGraph | CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
+        if isinstance(exact, CodedRecords):
+            exact = self._in_blocks(plan, exact, source)
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
         assert stamp.guarantee is not None
+        details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
+        if self.structure == "graph":
+            details |= {"threshold": self.threshold, "given": self.given}
+        if self.certificate == "blocks":
+            details["blocks"] = plan.blocks
         return ReleasedGraph(
             domain=plan.specification.domain,
-            pairs=exact.pairs if noisy >= plan.threshold else None,
+            pairs=exact.pairs if noisy >= plan.needed else None,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
+            details=details,
         )
+
+
+def _threshold(given: float | None) -> float:
+    threshold = 0.1 if given is None else positive_finite("threshold", given)
+    if not 1 <= round(threshold * UNIT) < 2 * UNIT:
+        raise ArgumentError(
+            f"`threshold` must be between 1/{UNIT} and 2, which no dependence reaches, got {threshold!r}; take 0.1."
+        )
+    return threshold
+
+
+def _given(given: int | None) -> int:
+    return (
+        2 if given is None else whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
+    )

@@ -20,7 +20,15 @@ from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.reproduce.cells import Row, generator_of
 from bayesprivmrf.reproduce.zhang_learners import REPLACE_ONE, learned_couplings, released
 
-__all__ = ["ALGORITHMS", "SIZE", "AlgorithmCell", "GraphSearchCell", "MatchingCell"]
+__all__ = [
+    "ALGORITHMS",
+    "CERTIFICATES",
+    "SIZE",
+    "AlgorithmCell",
+    "GraphSearchCell",
+    "MatchingCell",
+    "StructureCell",
+]
 
 SIZE = 0.5
 """Couplings of the models of Table 1, nats, and their width: each variable has one."""
@@ -114,6 +122,65 @@ def _monomial_error(learned: Any, model: Grouped, target: str) -> float:
     if target == "l1":
         return sum(errors.values())
     return max(error for members, error in errors.items() if len(members) == model.tables[0].ndim)
+
+
+CERTIFICATES = {
+    "margins": "StableStructure, margins",
+    "blocks": "StableStructure, blocks (section 6)",
+}
+
+_FEWEST, _MOST = 250, 1_000_000  # records from which and up to which a graph is asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructureCell:
+    """Records at which the true graph is let out under (1, 10^-6)-privacy, at one p.
+
+    The model is that of the algorithms for pairs. New records are drawn at each number of them, a factor of the root
+    of two apart.
+
+    Parameters
+    ----------
+    certificate
+        A key of `CERTIFICATES`.
+    variables
+        p.
+    repetitions
+        Models.
+    seed
+        Seed of everything.
+    """
+
+    certificate: str
+    variables: int
+    repetitions: int
+    seed: int
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the rows depend on."""
+        return {"experiment": "zhang, structure"} | asdict(self)
+
+    def rows(self) -> list[Row]:
+        """Return one row a repetition, whose total is the first at which the true graph was let out."""
+        rng = generator_of(self)
+        common = {"certificate": self.certificate, "variables": self.variables}
+        return [common | {"repetition": r, "total": self._needed(rng)} for r in range(self.repetitions)]
+
+    def _needed(self, rng: np.random.Generator) -> int:
+        from bayesprivmrf.mechanisms import StableStructure
+
+        model = random_member(self.variables, SIZE, self.variables // 2, rng)
+        mechanism = StableStructure(
+            epsilon=1.0, delta=1e-6, structure="graph", certificate=self.certificate, **REPLACE_ONE
+        )
+        true = {(f"v{i}", f"v{j}") for i, j in model.groups}
+        total = _FEWEST
+        while total < _MOST:
+            graph = released(mechanism, model.specification, model.codes(total, rng), rng)
+            if not graph.is_refusal and set(graph.edges) == true:
+                break
+            total = math.ceil(total * math.sqrt(2))
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

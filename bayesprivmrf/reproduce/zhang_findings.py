@@ -10,7 +10,7 @@ from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, tidy
 from bayesprivmrf.reproduce.drawing import on_log_axes
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, SIZE
+from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
 from bayesprivmrf.reproduce.zhang_learners import EXACT
 
 if TYPE_CHECKING:
@@ -79,7 +79,35 @@ def slopes(table: Any) -> pd.DataFrame:
             }
             for quantity, field in QUANTITIES.items()
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows + _structure_slopes(table))
+
+
+def _structure(table: Any) -> Any:
+    """Return the rows of graphs that were let out, by certificate."""
+    return table[table["certificate"].notna()].groupby("certificate") if "certificate" in table else []
+
+
+def _structure_slopes(table: Any) -> list[dict[str, Any]]:
+    """Return the slopes of log-records against the logarithm of log p, of which Corollary 6.3 has 1."""
+    rows = []
+    for certificate, own in _structure(table):
+        by_repetition = own.groupby("repetition")
+        found = [
+            _slope(list(zip(np.log(np.log(part["variables"])), np.log(part["total"]), strict=True)))
+            for _, part in by_repetition
+        ]
+        rows.append(
+            {
+                "algorithm": CERTIFICATES[certificate],
+                "against": "log p",
+                "measured": np.mean(found),
+                "standard_error": np.std(found, ddof=1) / np.sqrt(len(found)),
+                "predicted": 1.0,
+                "with_logarithms": 1.0,
+                "repetitions": len(found),
+            }
+        )
+    return rows
 
 
 def _slopes(own: Any) -> dict[str, float]:
@@ -140,8 +168,21 @@ def _growth(table: Any) -> str:
         f"and for p with its logarithms at these p. {'; '.join(said)}. The theorems are upper bounds: the measured "
         "growth in p and in 1/error is at most theirs, within two standard errors, in "
         f"{int((least <= grows['with_logarithms']).sum())} of {len(grows)} slopes. The paper has no experiments; "
-        "these are its algorithms with this library's tight noise. Structure under approximate privacy "
-        "(Corollary 6.3: log p) is left out."
+        "these are its algorithms with this library's tight noise." + _graphs_let_out(table)
+    )
+
+
+def _graphs_let_out(table: Any) -> str:
+    parts = []
+    for certificate, own in _structure(table):
+        means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
+        needed = ", ".join(f"{total:,.0f} for p = {p}" for p, total in means.items())
+        parts.append(f"{CERTIFICATES[certificate]}, {needed}")
+    if not parts:
+        return ""
+    return (
+        " Records at which the true graph was let out under (1, 10^-6)-privacy, geometric means over models: "
+        f"{'; '.join(parts)}. Corollary 6.3 has log p for blocks."
     )
 
 
@@ -188,9 +229,10 @@ def draw(name: str, table: Any) -> Figure:
 
 
 def _algorithms(table: Any) -> Figure:
-    """Mean errors against n, a line a setting; dashed, the theorem's slope through the middle one."""
-    figure, axes = panels(len(ALGORITHMS), is_shared=False, columns=3)
-    for axis, (algorithm, own) in zip(axes, table.groupby("algorithm"), strict=True):
+    """Mean errors against n, a line a setting; dashed, the theorem's slope through the middle one; and graphs."""
+    figure, axes = panels(len(ALGORITHMS) + 1, is_shared=False, columns=3)
+    _draw_graphs(axes[-1], table)
+    for axis, (algorithm, own) in zip(axes[:-1], table.groupby("algorithm"), strict=True):
         for place, ((p, rho), part) in enumerate(own.groupby(["variables", "rho"])):
             means = part.groupby("total")["error"].mean()
             axis.plot(
@@ -216,6 +258,23 @@ def _algorithms(table: Any) -> Figure:
         tidy(axis)
     axes[0].set_ylabel("error")
     return figure
+
+
+def _draw_graphs(axis: Any, table: Any) -> None:
+    """Records at which the true graph was let out against p; dashed, log p through the first."""
+    for place, (certificate, own) in enumerate(_structure(table)):
+        means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
+        style = {"color": COLOURS[place], "marker": MARKS[place], "markersize": 4, "linewidth": 1.2}
+        axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **style)
+        grown = means.iloc[0] * np.log(means.index) / np.log(means.index[0])
+        axis.plot(means.index, grown, color=GREY, linestyle="--", linewidth=1)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("p")
+    axis.set_ylabel("records")
+    axis.set_title("Graphs; dashed, log p", fontsize=9, loc="left")
+    axis.legend(frameon=False, fontsize=7)
+    tidy(axis)
 
 
 def _instances(table: Any) -> Figure:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.audit import Choices, Sums, audit_draws, exact_cost
+from bayesprivmrf.audit import Choices, StableAnswers, Sums, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import neighbours
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ModelError
@@ -21,6 +21,7 @@ from bayesprivmrf.mechanisms import (
     SelectMeasure,
     StatisticsMechanism,
     registry,
+    stable_structure,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import NoiseSource, SimulatedNoise
@@ -135,6 +136,18 @@ def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(g
     assert sum(one["promised"] for one in findings) == pytest.approx(1.0)
     for one in findings:
         assert 0.9 * one["promised"] < one["cost"] <= one["promised"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("lower", "status"), [(0, 0), (1, 3)])
+def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, capsys, monkeypatch):
+    own = stable_structure.release_threshold
+    monkeypatch.setattr(stable_structure, "release_threshold", lambda law, delta: own(law, delta) - lower)
+    given = ["audit", "stable-structure", "--epsilon", "1", "--set", "delta=1e-3", "--runs", "500", "--json"]
+    assert main(given) == status
+    distance, graph = json.loads(capsys.readouterr().out)["findings"]
+    assert 0.99 < distance["cost"] <= 1.0
+    assert graph["is_refuted"] == (status == 3)
+    assert (graph["cost"] is None) == (status == 3)  # infinite
 
 
 def test_estimates_of_a_network_are_audited_end_to_end(capsys):
@@ -291,6 +304,24 @@ class Narrow(NoiseSource):
 def test_a_source_that_draws_narrower_noise_than_is_stated_is_caught(law, share, refuted):
     draws = [Sums(law=law, copies=4)]
     assert audit_draws(draws, Narrow(share), runs=100_000).is_violated == refuted
+
+
+def test_an_answer_that_comes_out_at_a_threshold_costs_what_its_tail_says_and_narrow_noise_is_caught():
+    law = DiscreteLaplace(1.0)
+    for threshold in (1, 3, 14):
+        tail = np.exp(-threshold) / (1 + np.exp(-1))
+        draws = [StableAnswers(law=law, threshold=threshold)]
+        for delta, kept in ((tail * 1.001, True), (tail * 0.999, False)):
+            promised = PrivacyGuarantee(epsilon=1.0, delta=delta, adjacency="replace-one")
+            assert (exact_cost(draws, promised) <= 1.0 + 1e-9) == kept
+    draws = [StableAnswers(law=law, threshold=2)]
+    assert not audit_draws(draws, Narrow(1.0), runs=50_000).is_violated
+    assert audit_draws(draws, Narrow(0.7), runs=50_000).is_violated
+    assert audit_draws([StableAnswers(law=law, threshold=4)], Wide(2.0), runs=50_000).is_violated
+
+
+class Wide(Narrow):
+    """Adds wider noise, so that answers come out that should not."""
 
 
 def test_choices_between_the_worst_candidates_keep_to_their_exact_curve_and_come_near_it():

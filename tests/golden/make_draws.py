@@ -56,6 +56,9 @@ def released(release: Any) -> Found:
     """The numbers that a mechanism let out."""
     if release.kind == "network-estimate":
         return {"mechanism": release.provenance.mechanism, "beta": release.inverse_temperature}
+    if release.kind == "released-graph":
+        edges = None if release.is_refusal else [list(map(repr, edge)) for edge in release.edges]
+        return {"mechanism": release.provenance.mechanism, "edges": edges, "details": dict(release.details)}
     found: Found = {"mechanism": release.provenance.mechanism, "total": release.total}
     for name in ("field_vector", "coupling_matrix", "coefficients", "intercept", "effects", "sums"):
         if hasattr(release, name):
@@ -257,6 +260,8 @@ GROUPS: dict[str, Callable[[], dict[str, Found]]] = {
     "parities": releases(make_files.parities),
     "potentials": releases(lambda: islice(make_files.potentials(), 2)),
     "regressions": releases(make_files.regressions),
+    "graphs": releases(make_files.graphs),
+    "graphs with loops": releases(make_files.graphs_with_loops),
     "previews": previews,
     "estimators": estimators,
     "learned": learned,

@@ -343,6 +343,32 @@ def regressions() -> Releases:
     yield "regression-several-states-replace-one", second.release(declare(SURVEY), survey_records(), rng=72)
 
 
+def graphs() -> Releases:
+    """Trees that were let out, and a refusal, each with its noisy distance."""
+    from bayesprivmrf.mechanisms import StableStructure
+    from bayesprivmrf.model import declare
+
+    tree = StableStructure(epsilon=1.0, delta=0.01)
+    yield "graph-tree", tree.release(declare(BINARY), binary_records(1200), rng=81)
+    several = StableStructure(epsilon=8.0, delta=0.01, adjacency="replace-one")
+    yield "graph-tree-replace-one", several.release(declare(SURVEY), survey_records(1200), rng=82)
+    yield "graph-refused", tree.release(declare(SURVEY), survey_records(60), rng=83)
+
+
+def graphs_with_loops() -> Releases:
+    """Graphs that may have loops, by margins and by blocks, with variables without an edge, and without any."""
+    from bayesprivmrf.mechanisms import StableStructure
+    from bayesprivmrf.model import declare
+
+    settings = {"epsilon": 2.0, "delta": 0.01, "structure": "graph"}
+    margins = StableStructure(**settings, threshold=0.2)
+    yield "graph-margins", margins.release(declare(BINARY), binary_records(1200), rng=84)
+    strong = StableStructure(**settings, threshold=0.7, given=1, adjacency="replace-one")
+    yield "graph-without-edges", strong.release(declare(SURVEY), survey_records(1200), rng=85)
+    blocks = StableStructure(**settings, threshold=0.2, given=0, certificate="blocks", blocks=12)
+    yield "graph-blocks", blocks.release(declare(BINARY), binary_records(6000), rng=86)
+
+
 def only(recipe: Callable[[], Releases], *names: str) -> Callable[[], Releases]:
     """A recipe that gives some of its releases alone."""
     return lambda: (each for each in recipe() if each[0] in names)
@@ -370,6 +396,8 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "3": ("35d2ecb", 3, "", (couplings, monomials, parities, potentials, regressions)),
     "4": ("5eb1a54", 4, "", (measurements,)),
     "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
+    "4-graphs": ("65b9fef", 4, "", (graphs,)),
+    "4-loops": ("738a2bc", 4, "", (graphs_with_loops,)),
 }
 
 

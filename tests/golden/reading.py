@@ -87,7 +87,9 @@ def described(release: Any, path: Path) -> dict[str, Any]:
         found["knows its map"] = release.map is not None
     if hasattr(release, "domain"):
         found |= _domain(release.domain)
-    if hasattr(release, "specification"):
+    if getattr(release, "is_refusal", False):
+        found["is a refusal"] = True
+    elif hasattr(release, "specification"):
         found |= _model(release.specification)
     if release.kind == "noisy-statistics":
         found |= _statistics(release)

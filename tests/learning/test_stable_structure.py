@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
+from learning.released_graphs import largest_excess, neighbours
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.spanning_tree import (
     gap_range,
-    release_threshold,
     scaled_scores,
+    stable_tree,
     tree_and_distance,
 )
+from bayesprivmrf.learning.structure.stability import LARGEST, release_threshold
 from bayesprivmrf.mechanisms import StableStructure
-from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.stable_structure import StableTree
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
@@ -31,16 +30,6 @@ CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
 def scores_of(counts):
     held = counts > 0
     return scaled_scores(CELLS[held], counts[held], CARDS)
-
-
-def neighbours(counts, adjacency):
-    size = len(counts)
-    one = np.eye(size, dtype=np.int64)
-    for a in np.flatnonzero(counts) if adjacency is Adjacency.REPLACE_ONE else ():
-        yield from (counts - one[a] + one[b] for b in range(size))
-    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        yield from (counts + one[b] for b in range(size))
-        yield from (counts - one[a] for a in np.flatnonzero(counts))
 
 
 def test_scores_are_the_distance_of_tables_from_independence():
@@ -118,11 +107,52 @@ def test_unstable_data_are_refused_by_a_release_that_can_be_saved(rows, tmp_path
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "blocks"}],
+    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "trees"}],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ArgumentError, match=f"`{next(iter(settings))}`"):
         StableStructure(**({"epsilon": 1.0, "delta": 1e-6} | settings))
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_scores_are_exact_at_the_most_records_that_are_told_apart_and_none_are_beyond(adjacency):
+    codes, cards = np.array([[0, 0, 0], [1, 1, 1], [0, 0, 1], [0, 1, 1]], dtype=np.uint8), (2, 2, 2)
+
+    def counted(records):
+        counts = np.array([0, 9 * records // 20, records // 20, records // 30])
+        return counts + np.array([records - counts.sum(), 0, 0, 0])
+
+    counts = counted(LARGEST - 1)
+    scores = scaled_scores(codes, counts, cards)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        both, one, two = (
+            sum(int(n) for n, row in zip(counts, codes, strict=True) if row[list(columns)].all())
+            for columns in ((i, j), (i,), (j,))
+        )
+        exact = 4 * abs((LARGEST - 1) * both - one * two)  # Python's whole numbers have no end
+        assert int(scores[i, j]) == exact > 2**61
+    tree = stable_tree(codes, counted(10**6), cards, adjacency)[0]
+    assert stable_tree(codes, counts, cards, adjacency) == (
+        tree,
+        1,
+    )  # one record from where none are told apart
+    for beyond in (LARGEST, LARGEST + 5):
+        assert stable_tree(codes, counted(beyond), cards, adjacency) == ((), 0)
+    even = np.array([LARGEST // 2, LARGEST // 2, 0, 0])
+    assert int(scaled_scores(codes, even, cards).max()) == 8 * (LARGEST // 2) ** 2 // 2
+
+
+def test_a_noisy_distance_comes_with_every_graph_and_refusal():
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame(rng.integers(0, 2, (400, 3)), columns=list("abc"))
+    data["d"] = np.where(rng.random(400) < 0.9, data["c"], 1 - data["c"])
+    model = bpm.declare(states={v: [0, 1] for v in data})
+    graph = StableStructure(epsilon=1.0, delta=1e-6).release(model, data, rng=1)
+    assert graph.is_refusal
+    assert graph.details["noisy_distance"] < graph.details["needed"] == 14
+    assert f"(noisy distance {graph.details['noisy_distance']}, 14 needed)" in str(graph)
+    far = StableStructure(epsilon=1e3, delta=1e-6).release(model.copy(), data, rng=1)
+    assert far.is_refusal or far.details["noisy_distance"] >= far.details["needed"] == 1
 
 
 def test_two_variables_have_one_distance_whatever_the_records():
@@ -130,57 +160,25 @@ def test_two_variables_have_one_distance_whatever_the_records():
     assert len(found) == 1
 
 
-class _Fixed:
-    """A source whose noise is one number."""
-
-    def __init__(self, noise):
-        self.noise = noise
-
-    def add(self, exact, law):
-        return exact + self.noise
-
-
 def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0):
-    """Largest P(S) - exp(epsilon) P'(S) over events S and neighbours of 30 data sets, by the mechanism's own code.
+    """The largest excess over neighbours of 30 data sets.
 
-    A graph is let out from some noise on, whose probability is that of the law, with `noise` times its scale; the
-    distance has `shift` added, and is that of scores which may move by `unit` times what they do.
+    The noise has `noise` times its scale, the distance has `shift` added, and is that of scores which may move by
+    `unit` times what they do.
     """
-    mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency)
-    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
-    plan = mechanism._prepare(model)
-    provenance = bpm.NoisyStatistics.from_tables(
-        bpm.declare(states={"a": [0, 1]}, cliques=[("a",)]), {("a",): np.ones(2)}, noise=DiscreteLaplace(1.0)
-    ).provenance
-    stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=provenance)
-    tails = np.exp(DiscreteLaplace(noise * plan.law.scale).log_density(np.arange(-400, 401)))
-    tails = tails[::-1].cumsum()[::-1]
 
-    @cache
-    def released(pairs, distance):
-        exact = StableTree(pairs=pairs, distance=distance)
-        for z in range(-400, 401):
-            if not mechanism._randomise(plan, exact, _Fixed(z), stamp).is_refusal:
-                return float(tails[z + 400])
-        return 0.0
-
-    def law_of(counts):
+    def answer(counts):
         move = max(int(unit * gap_range(adjacency)), 1)
         pairs, distance = tree_and_distance(scores_of(counts), counts.sum() * move)
-        return pairs, released(pairs, distance + shift)
+        return pairs, distance + shift
 
-    rng, worst = np.random.default_rng(4), -1.0
-    for _ in range(30):
-        counts = rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3)))
-        tree, out = law_of(counts)
-        for other in neighbours(counts, adjacency):
-            tree_, out_ = law_of(other)
-            for one, two in (((tree, out), (tree_, out_)), ((tree_, out_), (tree, out))):
-                mine = {one[0]: one[1], None: 1 - one[1]}
-                theirs = {two[0]: two[1], None: 1 - two[1]}
-                excess = sum(max(p - math.exp(0.5) * theirs.get(event, 0.0), 0) for event, p in mine.items())
-                worst = max(worst, excess)
-    return worst
+    rng = np.random.default_rng(4)
+    sets = [
+        rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(30)
+    ]
+    mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency)
+    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
+    return largest_excess(mechanism, model, answer, sets, noise)
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

@@ -12,7 +12,7 @@ import pytest
 
 from bayesprivmrf.cli import main
 from bayesprivmrf.reproduce import zhang
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, AlgorithmCell
+from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, CERTIFICATES, AlgorithmCell, StructureCell
 from bayesprivmrf.reproduce.zhang_findings import finding, slopes
 from bayesprivmrf.reproduce.zhang_learners import EXACT
 
@@ -45,9 +45,9 @@ def made_by_command(name, folder, monkeypatch, capsys):
 @pytest.mark.slow
 def test_table_1_has_slopes_and_the_errors_beside_them(tmp_path, monkeypatch, capsys):
     table, printed, _ = made_by_command("zhang-table1", tmp_path, monkeypatch, capsys)
-    assert len(table) == 3 * len(ALGORITHMS)
-    assert len(pd.read_csv(tmp_path / "zhang-table1-quick-errors.csv")) == 5 * 3 * 2 * 2
-    assert "is left out" in printed["finding"]
+    assert len(table) == 3 * len(ALGORITHMS) + len(CERTIFICATES)
+    assert len(pd.read_csv(tmp_path / "zhang-table1-quick-errors.csv")) == 5 * 3 * 2 * 2 + 2 * 2 * 2
+    assert "Records at which the true graph was let out" in printed["finding"]
 
 
 def test_lower_bounds_are_kept_and_made_again_without_computing(tmp_path, monkeypatch, capsys):
@@ -75,6 +75,49 @@ def test_slopes_are_recovered_from_errors_that_follow_a_law():
         np.testing.assert_allclose(measured, value, atol=1e-9)
     # of Algorithm 1, 0.8 is above the logarithm's and 2 above 1.5
     assert "in 8 of 10 slopes" in finding("zhang-table1", pd.DataFrame(rows))
+
+
+def test_growth_of_the_records_that_graphs_need_is_recovered_and_said():
+    errors = [
+        {
+            "algorithm": a,
+            "variables": p,
+            "rho": rho,
+            "total": n,
+            "repetition": r,
+            "error": p**0.4 / n**0.5 / rho,
+        }
+        for a in ALGORITHMS
+        for p, rho in ((6, 0.1), (12, 0.1), (12, 1.0))
+        for n in (100, 1000)
+        for r in range(2)
+    ]
+    graphs = [
+        {
+            "certificate": certificate,
+            "variables": p,
+            "repetition": r,
+            "total": 100 * (1 + r) * np.log(p) ** power,
+        }
+        for certificate, power in (("margins", 0.5), ("blocks", 1.0))
+        for p in (6, 12, 24)
+        for r in range(2)
+    ]
+    table = pd.DataFrame(errors + graphs)
+    found = slopes(table).query("against == 'log p'").set_index("algorithm")["measured"]
+    assert found.to_dict() == pytest.approx({CERTIFICATES["margins"]: 0.5, CERTIFICATES["blocks"]: 1.0})
+    mean = 100 * 2**0.5 * np.log(24)
+    assert f"{mean:,.0f} for p = 24. Corollary 6.3 has log p" in finding("zhang-table1", table) or (
+        f"{mean:,.0f} for p = 24;" in finding("zhang-table1", table)
+    )
+
+
+def test_graphs_need_fewer_records_by_margins_than_by_blocks():
+    def needed(certificate):
+        cell = StructureCell(certificate=certificate, variables=6, repetitions=2, seed=1)
+        return max(row["total"] for row in cell.rows())
+
+    assert 250 < needed("margins") < needed("blocks") / 3 < 30_000
 
 
 def test_what_is_said_of_the_bounds_is_counted():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
-from bayesprivmrf.release.codec import Fields, domain_content, positions, restored_domain
+from bayesprivmrf.release.codec import Fields, details_content, domain_content, positions, restored_domain
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -24,7 +25,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedGraph(Released):
-    """The spanning tree of largest dependence among the declared variables, or no graph.
+    """A graph of the declared variables that was let out as it is, or none.
 
     A refusal is a private result like any other: the budget is spent.
 
@@ -34,6 +35,10 @@ class ReleasedGraph(Released):
         Variables and states, as declared.
     pairs
         Positions of the variables that an edge joins; ``None`` where no graph is released.
+    details
+        What else was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many records
+        (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it out; and
+        the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
     guarantee
         What is promised.
     provenance
@@ -44,6 +49,7 @@ class ReleasedGraph(Released):
     pairs: tuple[tuple[int, int], ...] | None
     guarantee: PrivacyGuarantee
     provenance: Provenance
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     kind = "released-graph"
 
@@ -71,8 +77,10 @@ class ReleasedGraph(Released):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The declaration with an edge's pair as a clique, ready for another release."""
-        return ModelSpecification(domain=self.domain, cliques=self.edges)
+        """The declaration with edges as cliques, and variables without an edge, ready for another release."""
+        joined = {variable for edge in self.edges for variable in edge}
+        alone = tuple((variable,) for variable in self.domain.variables if variable not in joined)
+        return ModelSpecification(domain=self.domain, cliques=self.edges + alone)
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -89,13 +97,20 @@ class ReleasedGraph(Released):
 
     def _shown(self) -> str:
         if self.pairs is None:
-            return "none: few records could change it"
+            return f"none: few records could change it{self._how_far()}"
+        if not self.pairs:
+            return "no edges"
         shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])
         return shown if len(self.edges) <= _SHOWN else f"{shown}, and {len(self.edges) - _SHOWN} more edges"
 
+    def _how_far(self) -> str:
+        if "noisy_distance" not in self.details:
+            return ""
+        return f" (noisy distance {self.details['noisy_distance']}, {self.details['needed']} needed)"
+
     def _content(self) -> dict[str, Any]:
         pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]
-        return {"pairs": pairs, **domain_content(self.domain)}
+        return {"pairs": pairs, "details": details_content(self.details), **domain_content(self.domain)}
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
@@ -105,4 +120,4 @@ class ReleasedGraph(Released):
         if content["pairs"] is not None:
             read = [positions(pair, size) for pair in content.items("pairs")]
             pairs = tuple((i, j) for i, j in read)
-        return cls(domain=domain, pairs=pairs, **stamp)
+        return cls(domain=domain, pairs=pairs, details=content.mapping("details"), **stamp)

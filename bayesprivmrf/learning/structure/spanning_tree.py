@@ -16,29 +16,26 @@ neighbours with two trees it is at most 1 on both: the tree of the one is no uni
 of its differences is at most 0, so that it is at most r on its own. And fewer than k changes leave every difference
 positive, hence the tree as it is.
 
-**The release** (propose, test, release). The tree is let out if :math:`k - 1 + Z \ge \tau` with discrete Laplace
-noise Z of scale :math:`b \ge 1/\epsilon`, else none is. As :math:`P(Z \ge \tau) = a^\tau / (1 + a)` for :math:`a =
-e^{-1/b}` and :math:`\tau \ge 1`, the smallest :math:`\tau` at which this is at most :math:`\delta` gives
-:math:`(\epsilon, \delta)`: for neighbours with one tree it is a threshold of a noisy count that moves by 1; with
-two, either tree is let out with probability at most :math:`\delta`, and the refusal's probabilities differ by a
-factor of at most :math:`e^\epsilon`.
+**Whole numbers.** Scores are computed times n, at most :math:`2 n^2`, which 64 bits hold up to `LARGEST` records. The
+distance is at most `LARGEST` - n, and 0 beyond, so that it moves by at most 1 there as well, and no error tells of n.
 
-References: Dwork, Lei 2009; Chow, Liu 1968; Zhang, Kamath, Kulkarni, Wu 2020, section 6 (blocks).
+So it is a distance in the sense of `bayesprivmrf.learning.structure.stability`.
+
+References: Chow, Liu 1968.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from bayesprivmrf.learning.select_measure.measurement import pair_sums
+from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
-__all__ = ["gap_range", "release_threshold", "scaled_scores", "tree_and_distance"]
+__all__ = ["gap_range", "scaled_scores", "stable_tree", "tree_and_distance"]
 
 _MOST = 10**9
 """Largest distance stated; it keeps a noisy one inside the integers."""
@@ -47,14 +44,6 @@ _MOST = 10**9
 def gap_range(adjacency: Adjacency) -> int:
     """Return how far one neighbour moves the difference of two scores, records; see the module."""
     return 8 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 16
-
-
-def release_threshold(law: DiscreteLaplace, delta: float) -> int:
-    """Return the least threshold of at least 1 that the noise reaches with probability at most delta."""
-    tail = math.log(delta) + math.log1p(math.exp(-1 / law.scale))
-    least = max(1, math.ceil(-tail * law.scale))
-    # a relative slack far above the error of the logarithms; at most one more unit of distance
-    return least if -least / law.scale <= tail - 1e-12 * (1 + abs(tail)) else least + 1
 
 
 def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> IntArray:
@@ -85,6 +74,18 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
     u[np.ix_(free, free)] = norm
     np.fill_diagonal(u, 0)
     return u
+
+
+def stable_tree(
+    codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int], adjacency: Adjacency
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Return the tree of records, given as for `scaled_scores`, and its distance; see the module."""
+    records = int(counts.sum())
+    if records >= LARGEST:
+        return (), 0
+    scores = scaled_scores(codes, counts, cardinalities)
+    pairs, distance = tree_and_distance(scores, records * gap_range(adjacency))
+    return pairs, min(distance, LARGEST - records)
 
 
 def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int], ...], int]:

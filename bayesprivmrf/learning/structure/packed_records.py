@@ -1,0 +1,261 @@
+"""Counts and scores of packed records: compiled loops over 64 records at a time.
+
+Counts are held for all states of a variable but the first, and for a variable "any" of one state, whose row is 0: a
+table is completed by subtraction. All of it is exact in whole numbers of 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from bayesprivmrf.model.tables import IntArray
+
+__all__ = ["UNIT", "PackedRecords"]
+
+UNIT = 1024
+"""Steps of a score that are one record."""
+
+_KEPT = 1 << 29  # bytes of counts of single states that are kept
+
+
+def _count_ones(_: Any, word: Any) -> Any:
+    """Return the number of ones in a word of 64 bits."""
+    return types.int64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+_ones: Any = intrinsic(_count_ones)
+
+
+@njit(nogil=True, cache=True)
+def _joint(bits: Any, planes: Any, mask: Any, rows: int) -> Any:
+    """Count the masked records in which two bits are set, shape (rows, all)."""
+    found = np.zeros((rows, len(bits)), dtype=np.int32)
+    for plane in range(len(planes)):
+        kept = mask & planes[plane]
+        for u in range(rows):
+            one = bits[u] & kept
+            for v in range(u, len(bits)):
+                other, count = bits[v], 0
+                for word in range(one.size):
+                    count += _ones(one[word] & other[word])
+                found[u, v] += count << plane
+    for v in range(rows):
+        found[v, :v] = found[:v, v]
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _stratum(joint: Any, k: Any, m: Any, c: int, d: int, table: Any) -> None:
+    """Write the counts of a pair's states, index 0 being any, where two variables have states c and d.
+
+    The rows of a variable's later states follow its first, and its number of states: k and m are (first, states).
+    """
+    u, v = k[0] + c if c else 0, m[0] + d if d else 0
+    for a in range(table.shape[0]):
+        for b in range(table.shape[1]):
+            count = np.int64(joint[a, b, u, v])
+            if not c:
+                for other in range(1, k[1]):
+                    count -= joint[a, b, k[0] + other, v]
+            if not d:
+                for other in range(1, m[1]):
+                    count -= joint[a, b, u, m[0] + other]
+            if not c and not d:
+                for one in range(1, k[1]):
+                    for other in range(1, m[1]):
+                        count += joint[a, b, k[0] + one, m[0] + other]
+            table[a, b] = count
+
+
+@njit(nogil=True, cache=True)
+def _departure(table: Any) -> int:
+    """Return the L1 norm of n n_ab - n_a n_b over all cells, from counts whose index 0 is any.
+
+    Each row and column of it adds up to zero, which gives those of the first states.
+    """
+    A, B, total, corner = table.shape[0], table.shape[1], 0, 0
+    for a in range(1, A):
+        row = 0
+        for b in range(1, B):
+            cell = table[0, 0] * table[a, b] - table[a, 0] * table[0, b]
+            total += abs(cell)
+            row += cell
+        total += abs(row)
+        corner += row
+    for b in range(1, B):
+        column = 0
+        for a in range(1, A):
+            column += table[0, 0] * table[a, b] - table[a, 0] * table[0, b]
+        total += abs(column)
+    return total + abs(corner)
+
+
+@njit(nogil=True, cache=True)
+def _score(departure: int, records: int) -> int:
+    """Return the departure over the records, in steps, rounded down; no product leaves 64 bits."""
+    if records == 0:
+        return 0
+    return departure // records * UNIT + departure % records * UNIT // records
+
+
+@njit(nogil=True, cache=True)
+def _marginal(joint: Any, first: Any, states: Any) -> Any:
+    """Return the scores of all pairs, nothing given, shape (p, p), above the diagonal."""
+    p = len(states)
+    found = np.zeros((p, p), dtype=np.int64)
+    for i in range(p):
+        for j in range(i + 1, p):
+            table = np.zeros((states[i], states[j]), dtype=np.int64)
+            for a in range(states[i]):
+                for b in range(states[j]):
+                    table[a, b] = joint[first[i] + a if a else 0, first[j] + b if b else 0]
+            found[i, j] = _score(_departure(table), table[0, 0])
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
+    """Return the score of a pair given two variables, in steps; arguments as for `_stratum`."""
+    score = 0
+    for c in range(k[1]):
+        for d in range(m[1]):
+            _stratum(joint, k, m, c, d, table)
+            score += _score(_departure(table), table[0, 0])
+    return score
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _norm(records: int, one: int, other: int, both: int) -> float:
+    """Return the L1 norm of a two by two table from independence, records."""
+    return 4.0 * abs(both - np.float64(one) * other / max(records, 1))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _nearly(joint: Any, u: int, found: Any) -> None:
+    """Write the scores of a pair given bit u and each later bit, two states each, but for 2^-10 steps of rounding."""
+    for v in range(u + 1, joint.shape[3]):
+        n, a, b, ab = joint[0, 0, u, v], joint[1, 0, u, v], joint[0, 1, u, v], joint[1, 1, u, v]
+        whole, one, other, both = joint[0, 0, u, 0], joint[1, 0, u, 0], joint[0, 1, u, 0], joint[1, 1, u, 0]
+        score = _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
+        if u:
+            n, a, b, ab = (
+                joint[0, 0, 0, v] - n,
+                joint[1, 0, 0, v] - a,
+                joint[0, 1, 0, v] - b,
+                joint[1, 1, 0, v] - ab,
+            )
+            whole, one = joint[0, 0, 0, 0] - whole, joint[1, 0, 0, 0] - one
+            other, both = joint[0, 1, 0, 0] - other, joint[1, 1, 0, 0] - both
+            score += _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
+        found[v] = UNIT * score
+
+
+@njit(nogil=True, cache=True)
+def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> int:
+    """Return the least score of a pair given one variable, or given two where all rows are there, if above `stop`.
+
+    `joint` has the counts of the pair's states, 0 standing for any, beside two bits: shape (K_i, K_j, rows, all).
+    """
+    p = len(states)
+    table = np.zeros((states[i], states[j]), dtype=np.int64)
+    nearly = np.zeros(p + 1)
+    is_binary = states.min() == 2 and states.max() == 2
+    best = 1 << 62
+    for k in range(-1, p if joint.shape[2] > 1 else 0):
+        if k in (i, j):
+            continue
+        if is_binary:
+            _nearly(joint, k + 1, nearly)
+        one = (0, 1) if k < 0 else (first[k], states[k])
+        for m in range(k + 1, p):
+            # rounding down takes less than a step from each of four strata
+            if m in (i, j) or (is_binary and nearly[m + 1] > best + 5):
+                continue
+            best = min(best, _given(joint, one, (first[m], states[m]), table))
+            if best <= stop:
+                return best
+    return best
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PackedRecords:
+    """Records as bits, one row a state but the first of each variable: sensitive.
+
+    Parameters
+    ----------
+    bits
+        Shape (1 + sum of (K - 1), words); the first row is of all records.
+    planes
+        Binary digits of how often each record occurs, lowest first, shape (digits, words).
+    first
+        The row before that of each variable's second state, shape (p,).
+    states
+        Number of states of each variable, shape (p,).
+    """
+
+    bits: np.ndarray
+    planes: np.ndarray
+    first: IntArray
+    states: IntArray
+    kept: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> Self:
+        """Pack distinct records and how often they occur."""
+        states = np.asarray(cardinalities, dtype=np.int64)
+        rows = [np.ones(len(codes), dtype=bool)]
+        rows += [codes[:, v] == state for v, k in enumerate(cardinalities) for state in range(1, k)]
+        digits = max(int(counts.max(initial=1)).bit_length(), 1)
+        planes = [counts >> digit & 1 == 1 for digit in range(digits)]
+        return cls(
+            bits=_packed(rows),
+            planes=_packed(planes),
+            first=np.cumsum(states - 1) - (states - 1),
+            states=states,
+        )
+
+    def marginal_scores(self) -> IntArray:
+        """Return the scores of all pairs, nothing given, in steps: shape (p, p), above the diagonal."""
+        joint = _joint(self.bits, self.planes, self.bits[0], len(self.bits))
+        return _marginal(joint, self.first, self.states)
+
+    def lowest(self, i: int, j: int, given: int, stop: int) -> int:
+        """Return the least score of a pair given one other variable, or also given two, in steps.
+
+        Where it is at most `stop`, any score of at most `stop` may be returned.
+        """
+        rows = 1 if given == 1 else len(self.bits)
+        shape = (int(self.states[i]), int(self.states[j]))
+        joint = np.stack([self._counts((i, a), (j, b), rows) for a, b in np.ndindex(shape)])
+        return int(_lowest(joint.reshape(*shape, *joint.shape[1:]), self.first, self.states, i, j, stop))
+
+    def _counts(self, one: tuple[int, int], other: tuple[int, int], rows: int) -> np.ndarray:
+        """Return the counts beside two states, state 0 standing for any; those of one state alone are kept."""
+        states = [(v, state) for v, state in (one, other) if state]
+        mask = np.bitwise_and.reduce(
+            [self.bits[self.first[v] + state] for v, state in states] or [self.bits[0]]
+        )
+        if len(states) == 2 or rows == 1:
+            return _joint(self.bits, self.planes, mask, rows)
+        key = states[0] if states else (-1, 0)
+        if key not in self.kept:
+            if (len(self.kept) + 1) * 4 * len(self.bits) ** 2 > _KEPT:
+                self.kept.clear()
+            self.kept[key] = _joint(self.bits, self.planes, mask, rows)
+        return self.kept[key]
+
+    def __repr__(self) -> str:
+        return "PackedRecords(sensitive)"
+
+
+def _packed(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return rows of truth values as words of 64 bits."""
+    bits = np.packbits(np.asarray(rows, dtype=bool), axis=1)
+    spare = -bits.shape[1] % 8
+    return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
