@@ -86,7 +86,13 @@ def singles_plan(cardinalities: tuple[int, ...], law: DiscreteGaussian) -> Measu
     )
 
 
-def fit_fields(measured: Measured, plan: MeasurementPlan, total: float, couplings: Fixed) -> FittedFields:
+def fit_fields(
+    measured: Measured,
+    plan: MeasurementPlan,
+    total: float,
+    couplings: Fixed,
+    begin: FloatArray | None = None,
+) -> FittedFields:
     """Return the fields that give the model its measured margins.
 
     Parameters
@@ -97,6 +103,8 @@ def fit_fields(measured: Measured, plan: MeasurementPlan, total: float, coupling
         Number of records, public or noisy, at least 1.
     couplings
         Cliques and potentials of all that is no field.
+    begin
+        Fields to begin at, shape (K,); by default those of independent variables.
     """
     cards = plan.cardinalities
     targets = PairTargets.of(measured, plan, total, 0.0)
@@ -107,7 +115,8 @@ def fit_fields(measured: Measured, plan: MeasurementPlan, total: float, coupling
     shares = targets.shares()
     wanted = np.concatenate([contrasts(cards[v]).T @ shares[v] for v in free])
     ridges = np.full(effects.size, 1 / (targets.total * PRIOR_DEVIATION**2))
-    start = effects.coordinates(np.concatenate([np.log(share) for share in shares]))
+    near = np.concatenate([np.log(share) for share in shares]) if begin is None else begin
+    start = effects.coordinates(near)
     seed = zlib.crc32(
         measured.one_way.tobytes()
     )  # of what was released, so the same numbers give the same fields

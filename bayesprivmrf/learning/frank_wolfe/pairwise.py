@@ -376,6 +376,23 @@ class PairwiseByPairs(PairwiseByRegressions):
         design = Design.with_constant(codes, self.cardinalities)
         return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
 
+    def linearised(
+        self, learned: Any, prob: float, total: float, generator: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Return limits of the parameters of a release, ``None`` where its errors are not known to first order.
+
+        `bayesprivmrf.learning.frank_wolfe.interval` derives them, and says where they hold.
+        """
+        from bayesprivmrf.learning.frank_wolfe.interval import limits
+
+        return limits(learned, self, prob, total, generator)
+
+    def linearised_seconds(self, learned: Any, total: float, generator: np.random.Generator) -> float | None:
+        """Return about how long `linearised` takes, ``None`` where it is known not to apply."""
+        from bayesprivmrf.learning.frank_wolfe.interval import seconds, settles
+
+        return seconds(learned, self, total, generator) if settles(learned, self, total) else None
+
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))
         node, positive, negative = self._pairs.T
