@@ -32,6 +32,9 @@ from bayesprivmrf.privacy import DiscreteGaussian
 __all__ = ["FittedFields", "FrankWolfeFit", "fit_fields", "singles_plan"]
 
 _NONE = np.zeros((0, 2), dtype=np.int64)
+_DRAWN = (
+    0.25  # of the draws that a fit of couplings would make: errors of draws are half of those of sampling
+)
 _TAIL = 1e-3  # chance that all margins agree and one seems not to
 
 
@@ -117,14 +120,13 @@ def fit_fields(
     ridges = np.full(effects.size, 1 / (targets.total * PRIOR_DEVIATION**2))
     near = np.concatenate([np.log(share) for share in shares]) if begin is None else begin
     start = effects.coordinates(near)
-    seed = zlib.crc32(
-        measured.one_way.tobytes()
-    )  # of what was released, so the same numbers give the same fields
-    fit = fit_means(effects, wanted, ridges, targets.total, seed, start=start, fixed=couplings)
-    assert fit.means is not None
     measured_means = np.concatenate([targets.single[v] for v in free])
     spread = np.concatenate([targets.single_variances()[v] for v in free])
     noise = np.concatenate([np.full(cards[v] - 1, targets.single_noise[v]) for v in free])
+    worth = _DRAWN * float(np.median(1 / (noise / spread + 1 / targets.total)))
+    seed = zlib.crc32(measured.one_way.tobytes())  # so that the same release gives the same fields
+    fit = fit_means(effects, wanted, ridges, worth, seed, start=start, fixed=couplings)
+    assert fit.means is not None
     gap = fit.means - measured_means
     largest = float(np.sqrt(2 * np.log(2 * effects.size / _TAIL)))  # no normal number of so many is beyond
     is_close = np.abs(gap) <= largest * np.sqrt(noise + spread / targets.total)

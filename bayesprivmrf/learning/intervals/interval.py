@@ -6,7 +6,7 @@ seeded generator. There are two methods:
 
 - ``"linearised"``, to first order. For `SelectMeasure` the errors of its fit, and for pairs that were left out the
   couplings that could have been left out: `bayesprivmrf.learning.select_measure.interval`. For Frank-Wolfe with
-  enough steps those of its expected path: `bayesprivmrf.learning.frank_wolfe.interval`. Neither simulates a release;
+  enough steps those of its expected path: `bayesprivmrf.learning.frank_wolfe.interval`. It simulates eight releases, `SelectMeasure` none;
 - ``"calibrated"``, for all others: a bootstrap from a model that the map turns into the estimate, which corrects
   the map's shrinkage: `bayesprivmrf.learning.intervals.calibrated`. It shows a bar with the time that is left, at
   a terminal or in a notebook.

@@ -206,7 +206,7 @@ class LearnedNetwork(Released, LearnedParameters):
             Seed or generator.
         replicates
             How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
-            none.
+            eight after Frank-Wolfe and none after `SelectMeasure`, whatever is given.
         of
             What the intervals are for.
         method
