@@ -112,7 +112,7 @@ def growth(variables: int, records: int, repeats: int) -> dict[str, float]:
 def release(variables: int, records: int, rho: float) -> dict[str, float]:
     data = pd.DataFrame(coins(records, variables), columns=[f"v{i}" for i in range(variables)])
     network = bpm.declare(states={name: [0, 1] for name in data})
-    mechanism = PrivateFrankWolfe(rho=rho, width=WIDTH)
+    mechanism = PrivateFrankWolfe(rho=rho, width=WIDTH, single_share=0)
     start = time.perf_counter()
     learned = mechanism.release(network, data)
     return {

@@ -47,7 +47,7 @@ def mechanisms(
     believed = 3 if graph == "3-regular" else 4
     others = OTHER_DEGREES if variables <= 50 else ()
     return {
-        "Frank-Wolfe, tight": PrivateFrankWolfe(width=width, **common),
+        "Frank-Wolfe, tight": PrivateFrankWolfe(width=width, single_share=0, **common),
         "moments": SelectMeasure(degree=variables - 1, **common),
         SELECTED: SelectMeasure(degree=believed + 1, **common),
         **{f"SelectMeasure, degree {d}": SelectMeasure(degree=d, **common) for d in others},

@@ -40,8 +40,10 @@ type Row = dict[str, object]
 def mechanisms(width: float, rho: float) -> dict[str, PrivateFrankWolfe | SelectMeasure]:
     common = {"rho": rho, "adjacency": "replace-one"}
     return {
-        "Frank-Wolfe, softmax": PrivateFrankWolfe(width=width, **common),
-        "Frank-Wolfe, corrected pairs": PrivateFrankWolfe(width=width, method="pairs", **common),
+        "Frank-Wolfe, softmax": PrivateFrankWolfe(width=width, single_share=0, **common),
+        "Frank-Wolfe, corrected pairs": PrivateFrankWolfe(
+            width=width, method="pairs", single_share=0, **common
+        ),
         "Frank-Wolfe, paper": PrivateFrankWolfe(width=width, method="pairs", calibration="paper", **common),
         "all tables": SelectMeasure(degree=VARIABLES - 1, **common),
         "SelectMeasure": SelectMeasure(degree=4, **common),

@@ -46,7 +46,7 @@ type Row = dict[str, object]
 
 def mechanism(method: str, population: IsingPopulation, rho: float) -> SelectMeasure | PrivateFrankWolfe:
     if method.startswith(FRANK_WOLFE):
-        return PrivateFrankWolfe(rho=rho, width=population.width, adjacency="replace-one")
+        return PrivateFrankWolfe(rho=rho, width=population.width, single_share=0, adjacency="replace-one")
     degree = len(population.couplings) - 1 if method.startswith(ALL) else 4
     return SelectMeasure(rho=rho, degree=degree, adjacency="replace-one")
 

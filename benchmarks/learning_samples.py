@@ -54,7 +54,7 @@ def error(method: str, variables: int, records: int, index: int) -> float:
         mechanism = {
             "SelectMeasure": lambda: SelectMeasure(degree=4, **common),
             "moments": lambda: SelectMeasure(degree=variables - 1, **common),
-            "Frank-Wolfe, tight": lambda: PrivateFrankWolfe(width=population.width, **common),
+            "Frank-Wolfe, tight": lambda: PrivateFrankWolfe(width=population.width, single_share=0, **common),
             "Frank-Wolfe, paper": lambda: PrivateFrankWolfe(
                 width=population.width, calibration="paper", **common
             ),

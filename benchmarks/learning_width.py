@@ -34,7 +34,9 @@ def released(variables: int, records: int, rho: float, multiple: float, index: i
     """Errors of one release."""
     population, codes = drawn("3-regular", variables, records, SEED + index)
     seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho), int(10 * multiple)])
-    mechanism = PrivateFrankWolfe(rho=rho, width=multiple * population.width, adjacency="replace-one")
+    mechanism = PrivateFrankWolfe(
+        rho=rho, width=multiple * population.width, single_share=0, adjacency="replace-one"
+    )
     begin = time.perf_counter()
     learned = mechanism.release(
         population.network, population.frame(codes), rng=np.random.default_rng(seed)

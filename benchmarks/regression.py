@@ -80,7 +80,7 @@ TASKS: dict[str, str] = {
     "best(lambda: mechanisms.SelectMeasure(rho=1.0, degree=3).release(n, d, rng=1), 3)",
     "PrivateFrankWolfe, p 50, n 1e4": "d = table(50, 10_000, 2, 5)\n"
     "n = bpm.declare(states={v: [0, 1] for v in d})\n"
-    "best(lambda: mechanisms.PrivateFrankWolfe(rho=1.0, width=2.0).release(n, d, rng=1), 3)",
+    "best(lambda: mechanisms.PrivateFrankWolfe(rho=1.0, width=2.0, single_share=0).release(n, d, rng=1), 3)",
     "ParityQueries and its fit, p 12, triples": "d = table(12, 10_000, 2, 5)\n"
     "n = bpm.declare(states={v: [0, 1] for v in d})\n"
     "best(lambda: mechanisms.ParityQueries(rho=1.0, order=3).release(n, d, rng=1).fit(), 3)",

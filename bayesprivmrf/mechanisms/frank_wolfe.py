@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, final
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, positive_finite, whole_number
+from bayesprivmrf.audit import Sums
+from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
-    LARGEST_STEPS,
+    FrankWolfeFit,
     MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
@@ -22,21 +24,24 @@ from bayesprivmrf.learning.frank_wolfe import (
     PaperPairs,
     PaperRegressions,
     Target,
+    singles_plan,
 )
+from bayesprivmrf.learning.select_measure import pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.monomial_plan import learned_monomials, monomial_map
+from bayesprivmrf.mechanisms.monomial_plan import monomial_map
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, Exposure, squared_l2_sensitivity
-from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, squared_l2_sensitivity
 
 __all__ = ["PrivateFrankWolfe"]
 
-_LARGEST_SIZE = 1000.0  # nats
 _MOST_STATES = 12
+_SINGLE_SHARE = 0.05  # of the budget, for single variables
 _MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
 
 _MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
@@ -78,6 +83,12 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     steps
         Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
+    single_share
+        Share of `rho` that measures each variable by itself, in [0, 1): 0.05 by default, 0 with the paper's
+        calibration. The fields are refitted to these measurements, given the couplings, so that the model's margins
+        are the measured ones, and `statistics` holds them. With 0 nothing is measured, and the fields are those of
+        the regressions, which is right only where no state is rare. A share above 0 needs the number of records as
+        well.
     calibration
         ``"tight"``: the smallest noise that is proved. ``"paper"``: Algorithms 2 and 3 with their own constants,
         steps and noise, for replace-one; the release's guarantee says what that costs, which is not `rho`.
@@ -120,6 +131,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width: float
     order: int = 2
     steps: int | None = None
+    single_share: float | None = None
     calibration: Literal["tight", "paper"] = "tight"
     method: Literal["softmax", "pairs"] = "softmax"
     target: Target = "l1"
@@ -132,11 +144,23 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
         one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
         one_of("method", self.method, ("softmax", "pairs"))
+        share = (
+            (0.0 if self.calibration == "paper" else _SINGLE_SHARE)
+            if self.single_share is None
+            else self.single_share
+        )
+        share = probability("single_share", share, zero=True, remedy="0.05 is a twentieth of the budget")
+        object.__setattr__(self, "single_share", share)
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
         if self.calibration == "paper" and self.order > 2:
             raise ArgumentError(
                 f"`calibration='paper'` must go with an order of 2, got {self.order!r}; use 'tight'."
+            )
+        if self.calibration == "paper" and share > 0:
+            raise ArgumentError(
+                f"`single_share` must be 0 with calibration='paper', which spends `rho` as the paper does, got "
+                f"{share!r}; leave it out, or use 'tight'."
             )
         if self.calibration == "paper" and self.adjacency is not Adjacency.REPLACE_ONE:
             raise ArgumentError(
@@ -146,11 +170,30 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records chooses the steps."""
-        return self.steps is None
+        """Whether the number of records chooses the steps, or turns measured counts into shares."""
+        return self.steps is None or self._share > 0
+
+    @property
+    def _share(self) -> float:
+        assert self.single_share is not None
+        return self.single_share
 
     def _plan(self, plan: LearningPlan) -> FrankWolfePlan:
-        fitted = self._pairwise_map(plan) if self.order == 2 else self._monomial_map(plan)
+        singles, rho = self._split(plan)
+        fitted = (
+            self._pairwise_map(plan, rho, singles)
+            if self.order == 2
+            else monomial_map(
+                plan,
+                order=self.order,
+                width=self.width,
+                rho=rho,
+                adjacency=self.adjacency,
+                steps=self.steps,
+                target=self.target,
+                singles=singles,
+            )
+        )
         fitted.multiple(
             fitted.steps_for(1.0)
         )  # a budget that leaves no scale is refused before anything is read
@@ -163,26 +206,39 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
             map=fitted,
         )
 
-    def _monomial_map(self, plan: LearningPlan) -> MonomialsByRegressions:
-        return monomial_map(
-            plan,
-            order=self.order,
-            width=self.width,
-            adjacency=self.adjacency,
-            steps=self.steps,
-            target=self.target,
-        )
+    def _split(self, plan: LearningPlan) -> tuple[DiscreteGaussian | None, float]:
+        """Return the noise on single variables, and what is left of the budget for the regressions."""
+        if self._share == 0:
+            return None, plan.budget.learning
+        cards = plan.specification.cardinalities
+        moved = singles_sensitivity(cards, _form(cards), self.adjacency)
+        (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
+        if not law.variance > 0:
+            raise ArgumentError(
+                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget, "
+                "or `single_share=0`."
+            )
+        rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
+        if not rest > 0:
+            raise ArgumentError(
+                f"`single_share` must leave a part of the budget for the regressions, got {self._share!r}; "
+                "choose a smaller share."
+            )
+        return law, math.nextafter(float(rest), 0.0)  # all parts add up to no more than rho
 
-    def _pairwise_map(self, plan: LearningPlan) -> PairwiseByRegressions:
+    def _pairwise_map(
+        self, plan: LearningPlan, rho: float, singles: DiscreteGaussian | None
+    ) -> PairwiseByRegressions:
         specification = plan.specification
         kind = self._map_of(specification)
         return kind(
             cardinalities=specification.cardinalities,
             eligible=eligible_pairs(specification),
             width=self.width,
-            rho=plan.budget.learning,
+            rho=rho,
             adjacency=self.adjacency,
             steps=self.steps,
+            singles=singles,
             is_ising=set(specification.cardinalities) == {2},
         )
 
@@ -209,14 +265,14 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         return kind
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
-        fitted, outlays = plan.map, self._total_outlay(plan)
+        fitted, outlays = plan.map, [*self._total_outlay(plan), *self._single_outlay(plan)]
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
             has_total = plan.is_total_public or plan.budget.total is not None
             moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not has_total)
             outlays.append(
                 Outlay(
                     step=f"parities of up to {self.order - 1}",
-                    rho=plan.budget.learning - fitted.rho,
+                    rho=plan.budget.learning - self._share * self.rho - fitted.rho,
                     count=len(fitted.features),
                     noise_sd=fitted.parity_law.standard_deviation,
                     draws=(Sums(law=fitted.parity_law, copies=moved),),
@@ -225,6 +281,21 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         rho = fitted.cost if isinstance(fitted, PaperRegressions) else fitted.rho
         return [*outlays, choices_outlay(fitted, rho, total)]
 
+    def _single_outlay(self, plan: FrankWolfePlan) -> list[Outlay]:
+        law, cards = plan.map.singles, plan.specification.cardinalities
+        if law is None:
+            return []
+        moved = singles_sensitivity(cards, _form(cards), self.adjacency)
+        return [
+            Outlay(
+                step="each variable by itself",
+                rho=self._share * self.rho,
+                count=len(cards) if _form(cards) == "moments" else sum(cards),
+                noise_sd=law.standard_deviation,
+                draws=(Sums(law=law, copies=round(moved**2)),),
+            )
+        ]
+
     def _cost(self, plan: FrankWolfePlan) -> float:
         return plan.map.cost if isinstance(plan.map, PaperRegressions) else self.rho
 
@@ -232,10 +303,12 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
         total = self._total(plan, exact, source)
-        steps = plan.map.steps_for(total)
+        steps, domain = plan.map.steps_for(total), plan.specification.domain
+        fitted = plan.map.fit(exact.codes, exact.counts, total, source)
+        # from here on, only what was let out is looked at
         assert stamp.guarantee is not None
         common: dict[str, Any] = {
-            "domain": plan.specification.domain,
+            "domain": domain,
             "guarantee": stamp.guarantee,
             "provenance": stamp.provenance,
             "total": total,
@@ -245,66 +318,35 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 "steps": steps,
                 "radius": plan.map.radius,
                 "noise_multiple": plan.map.multiple(steps),
+                **_details(fitted, plan.map.singles),
             },
         }
+        if fitted.measured is not None and plan.map.singles is not None:
+            assert total is not None
+            asked = singles_plan(domain.cardinalities, plan.map.singles)
+            known = plan.budget.total, stamp.guarantee, stamp.provenance
+            common["statistics"] = pair_statistics(domain, asked, fitted.measured, total, *known)
         if isinstance(plan.map, MonomialsByRegressions):
-            release = learned_monomials(plan.map, exact, total, source, common)
+            form: Any = LearnedMonomials
+            common["sets"] = plan.map.sets
         else:
-            couplings, fields = plan.map.learn(exact.codes, exact.counts, total, source)
             form = LearnedIsing if plan.map.is_ising else LearnedPairwise
-            release = form(**common, coupling_matrix=couplings, field_vector=fields)
-        # from here on, only what was let out is looked at
+        release = form(**common, **dict(zip(form.parameters, fitted.parts, strict=True)))
         self._warn(plan, total)
         return release
 
 
-class _Regressions(Protocol):
-    """Regressions by private Frank-Wolfe, as public settings."""
-
-    @property
-    def exposure(self) -> Exposure: ...
-
-    @property
-    def adjacency(self) -> Adjacency: ...
-
-    @property
-    def steps(self) -> int | None: ...
-
-    @property
-    def atoms(self) -> int: ...
-
-    @property
-    def reference(self) -> float: ...
-
-    def steps_for(self, total: float | None, /) -> int: ...
-
-    def multiple(self, steps: int, /) -> float: ...
+def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:
+    """Return how single variables are measured: as `singles_plan` has it."""
+    return "moments" if set(cardinalities) == {2} else "tables"
 
 
-def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Outlay:
-    r"""Return what the steps cost, and the noise of their choices.
-
-    At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual
-    there and a the map's `reference`; scores of what is not coupled are near 0. An atom is picked with a weight of
-    :math:`e^{u / \kappa B}`, so that of K atoms that of the coupling is picked in half of all cases where
-    :math:`w = a \kappa \log K / N`. Much below it steps are near uniform draws.
-    """
-    if total is None and fitted.steps is None:
-        return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
-    steps = fitted.steps_for(total)
-    multiple = fitted.multiple(steps)
-    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
-    found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
-    return Outlay(
-        step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
-        rho=rho,
-        count=steps * fitted.exposure.choices,
-        noise_sd=multiple * GUMBEL_DEVIATION,
-        draws=()
-        if isinstance(fitted, PaperRegressions)
-        else (Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
-        smallest_coupling=found,
-    )
+def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, Any]:
+    """Return what is public of the fields; a model whose margins are not the measured ones is not trusted."""
+    if fitted.fields is None or law is None:
+        return {}
+    status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
+    return {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
@@ -315,23 +357,6 @@ def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
         eligible[np.ix_(scope, scope)] = True
     np.fill_diagonal(eligible, False)
     return eligible
-
-
-def checked_size(name: str, value: Any) -> float:
-    """Return a bound of coefficients, positive and no larger than any log-odds could be."""
-    size = positive_finite(name, value)
-    if size > _LARGEST_SIZE:
-        raise ArgumentError(
-            f"`{name}` must be at most {_LARGEST_SIZE:g}, got {size!r}; log-odds of ten are nearly certain already."
-        )
-    return size
-
-
-def checked_steps(steps: Any) -> int | None:
-    """Return the number of steps, or ``None`` for the default."""
-    if steps is None:
-        return None
-    return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
 
 
 def _require_memory(states: tuple[int, ...], method: str) -> None:

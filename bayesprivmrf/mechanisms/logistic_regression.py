@@ -9,7 +9,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model.domain import Variable

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning import LearnedMonomials
 from bayesprivmrf.learning.frank_wolfe import MonomialsByRegressions, Target
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import Monomials
-from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import Adjacency, parity_l2_sensitivity
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity
 
-__all__ = ["learned_monomials", "monomial_map"]
+__all__ = ["monomial_map"]
 
 _PARITY_SHARE = 0.5  # of the budget, for the parities of Algorithm 5
 _BYTES = 80  # of sums, noise and iterates, for each coefficient of each regression
@@ -26,11 +21,13 @@ def monomial_map(
     *,
     order: int,
     width: float,
+    rho: float,
     adjacency: Adjacency,
     steps: int | None,
     target: Target,
+    singles: DiscreteGaussian | None,
 ) -> MonomialsByRegressions:
-    """Return the map of a t-wise model, its budget shared between regressions and parities.
+    """Return the map of a t-wise model, its budget `rho` shared between regressions and parities.
 
     Raises
     ------
@@ -49,25 +46,18 @@ def monomial_map(
             f"{sets.variables} regressions on {len(features):,} monomials would take about {memory / 2**30:.3g} GiB, "
             f"more than {DEFAULT_MEMORY_LIMIT / 2**30:g}; take a smaller order, or declare the cliques that matter."
         )
-    rho, law = plan.budget.learning, None
+    law = None
     if target == "linf":
         has_total = plan.is_total_public or plan.budget.total is not None
         sensitivity = parity_l2_sensitivity(features, adjacency, with_empty=not has_total)
         (law,) = discrete_gaussian_laws([1.0], _PARITY_SHARE * rho, sensitivity)
         rho -= _PARITY_SHARE * rho
     return MonomialsByRegressions(
-        sets=sets, width=width, rho=rho, adjacency=adjacency, steps=steps, parity_law=law
+        sets=sets,
+        width=width,
+        rho=rho,
+        adjacency=adjacency,
+        steps=steps,
+        parity_law=law,
+        singles=singles,
     )
-
-
-def learned_monomials(
-    fitted: MonomialsByRegressions,
-    records: CodedRecords,
-    total: float | None,
-    source: NoiseSource,
-    common: dict[str, Any],
-) -> LearnedMonomials:
-    """Run the map and return its release."""
-    (coefficients,) = fitted.learn(records.codes, records.counts, total, source)
-    known: dict[str, Any] = {**common, "map": fitted}
-    return LearnedMonomials(**known, sets=fitted.sets, coefficients=coefficients)

@@ -92,12 +92,14 @@ class AlgorithmCell:
             mechanism = PrivateLogisticRegression(radius=2 * SIZE, target="v0", **common)
             return _excess_risk(released(mechanism, model.specification, codes, rng), model, rng)
         if order == 2:
-            learned = released(PrivateFrankWolfe(width=SIZE, **common), model.specification, codes, rng)
+            learned = released(
+                PrivateFrankWolfe(width=SIZE, single_share=0, **common), model.specification, codes, rng
+            )
             truth = dict(zip(model.groups, model.tables, strict=True))
             pairs = [(i, j) for j in range(self.variables) for i in range(j)]
             return max(float(np.abs(learned.block(*pair) - truth.get(pair, 0.0)).max()) for pair in pairs)
         target = "l1" if self.algorithm == 4 else "linf"
-        mechanism = PrivateFrankWolfe(width=SIZE, order=3, target=target, **common)
+        mechanism = PrivateFrankWolfe(width=SIZE, order=3, target=target, single_share=0, **common)
         return _monomial_error(released(mechanism, model.specification, codes, rng), model, target)
 
 

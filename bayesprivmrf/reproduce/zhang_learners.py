@@ -74,7 +74,7 @@ def learned_couplings(
                 means[i, j] = means[j, i] = value
         return _from_means(means, width)
     mechanism = (
-        PrivateFrankWolfe(width=width, **common)
+        PrivateFrankWolfe(width=width, single_share=0, **common)
         if method == "PrivateFrankWolfe"
         else SelectMeasure(degree=degree, **common)
     )

@@ -191,7 +191,9 @@ def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path,
         noise=DiscreteLaplace(1.0),
     )
     bare.save(tmp_path / "bare.release")
-    learned = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(MODEL_OF_TWO, DATA[["a", "c"]], rng=1)
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2, single_share=0).release(
+        MODEL_OF_TWO, DATA[["a", "c"]], rng=1
+    )
     learned.save(tmp_path / "learned.release")
     for name, words in (
         ("bare", "must be a promise to audit"),

@@ -69,8 +69,10 @@ def test_an_ising_model_is_learned(adjacency):
 
 
 def test_steps_and_noise_are_said_and_paid_for():
-    learned = PrivateFrankWolfe(rho=0.5, width=1.0, steps=17).release(network(), frame(500), rng=4)
+    mechanism = PrivateFrankWolfe(rho=0.5, width=1.0, steps=17, single_share=0)
+    learned = mechanism.release(network(), frame(500), rng=4)
     assert learned.total is None  # steps are given, so no budget went to the number of records
+    assert learned.statistics is None
     assert learned.details["steps"] == 17
     assert learned.details["radius"] == 2.0
     multiple = learned.details["noise_multiple"]
@@ -84,7 +86,9 @@ def test_the_budget_covers_the_number_of_records_and_the_steps():
     assert learned.total_noise is not None
     steps = learned.details["steps"]
     paid = step_rho(learned.map.exposure, learned.details["noise_multiple"], steps, mechanism.adjacency)
-    assert 0.4999 < paid + 1 / (2 * learned.total_noise.scale**2) <= 0.5
+    singles = 4 / (2 * learned.details["one_way_noise"] ** 2)  # a record moves four sums by one
+    assert singles == pytest.approx(0.05 * 0.5)
+    assert 0.4999 < paid + singles + 1 / (2 * learned.total_noise.scale**2) <= 0.5
 
 
 def test_declared_cliques_bound_what_is_learned():
@@ -172,7 +176,8 @@ def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
         spy = Spy()
         monkeypatch.setattr(base, "noise_source", lambda rng, spy=spy: spy)
         made.append(PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(records)))
-        assert [len(part) for part in spy.added] == [1]  # the number of records, and nothing else
+        # the number of records, and the sums of single variables; no pair
+        assert [len(part) for part in spy.added] == [1, 4, 0]
     assert {release.total for release in made} == {1234.0}
     assert len({release.details["steps"] for release in made}) == 1
     assert len({release.details["noise_multiple"] for release in made}) == 1
@@ -281,6 +286,10 @@ class Unread:
         ({"steps": True}, "`steps`"),
         ({"steps": 10**6}, "`steps`"),
         ({"order": 1}, "`order`"),
+        ({"single_share": 1.0}, "`single_share`"),
+        ({"single_share": -0.1}, "`single_share`"),
+        ({"single_share": math.nan}, "`single_share`"),
+        ({"single_share": 0.1, "calibration": "paper", "adjacency": "replace-one"}, "`single_share`"),
         ({"calibration": "loose"}, "`calibration`"),
         ({"method": "trees"}, "`method`"),
         ({"adjacency": "swap"}, "`adjacency`"),
@@ -323,7 +332,8 @@ def test_a_budget_too_small_for_any_scale_is_refused_before_data_is_read():
 @pytest.mark.parametrize("rho", [1e-6, 1e6])
 @pytest.mark.parametrize("width", [1e-3, 1000.0])
 def test_extreme_settings_give_finite_couplings_inside_the_width(rho, width):
-    learned = PrivateFrankWolfe(rho=rho, width=width, steps=30).release(network(), frame(200), rng=16)
+    mechanism = PrivateFrankWolfe(rho=rho, width=width, steps=30, single_share=0)
+    learned = mechanism.release(network(), frame(200), rng=16)
     sizes = np.abs(learned.coupling_matrix).sum(axis=1) + np.abs(learned.field_vector)
     assert np.isfinite(sizes).all()
     assert sizes.max() <= 2 * width  # half of its own width, and half of three others
@@ -364,7 +374,7 @@ def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settin
 
 def test_steps_and_no_number_of_records_say_nothing_of_it():
     with no_noise_warning():
-        PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10).release(TEN, agreeing(3000), rng=1)
+        PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10, single_share=0).release(TEN, agreeing(3000), rng=1)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

@@ -13,6 +13,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import LearnedMonomials
+from bayesprivmrf.learning.select_measure import singles_sensitivity
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, promised_loss
 from bayesprivmrf.privacy import Adjacency, parity_l2_sensitivity, step_rho
 
@@ -93,6 +94,7 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
         has_total = adjacency is Adjacency.REPLACE_ONE or bought is not None
         sensitivity = parity_l2_sensitivity(fitted.features, adjacency, with_empty=not has_total)
         spent += promised_loss([fitted.parity_law], sensitivity)
+    spent += promised_loss([fitted.singles], singles_sensitivity((2,) * len(NAMES), "moments", adjacency))
     for used in (10, 30, 400):
         cost = step_rho(fitted.exposure, fitted.multiple(used), used, adjacency)
         assert 0.999 * 0.3 < spent + Fraction(cost) <= Fraction(0.3)
@@ -100,7 +102,7 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
 
 
 def test_a_release_without_records_or_seed_is_made():
-    mechanism = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=10)
+    mechanism = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=10, single_share=0)
     learned = mechanism.release(network(), frame(0))
     assert not learned.provenance.simulated
     assert np.isfinite(learned.monomials).all()

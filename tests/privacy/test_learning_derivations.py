@@ -228,6 +228,10 @@ def spent(mechanism: Any) -> Fraction:
         moved, rounds = 1.0 if adjacency is ADD else 2.0, outlays[-1].count
         cost += Fraction(selection_rho(2 * moved, choices[0].scale, rounds))
         return cost + sum((promised_loss([law] * rounds, moved) for law in laws), Fraction(0))
+    if isinstance(mechanism, PrivateFrankWolfe) and mechanism.single_share > 0:
+        cost += promised_loss(
+            [laws.pop(0)], select_measure.singles_sensitivity((2,) * 5, "moments", adjacency)
+        )
     exposure = Exposure.of_logistic(1 if isinstance(mechanism, PrivateLogisticRegression) else 5)
     steps = outlays[-1].count // exposure.choices
     cost += Fraction(step_rho(exposure, choices[0].scale, steps, adjacency))
@@ -243,6 +247,8 @@ def test_no_budget_is_split_into_more_than_itself_whatever_its_digits(adjacency)
         for mechanism in (
             PrivateFrankWolfe(rho=rho, width=1.0, adjacency=adjacency),
             PrivateFrankWolfe(rho=rho, width=1.0, steps=13, adjacency=adjacency),
+            PrivateFrankWolfe(rho=rho, width=1.0, steps=13, single_share=0, adjacency=adjacency),
+            PrivateFrankWolfe(rho=rho, width=1.0, single_share=rng.uniform(0.01, 0.9), adjacency=adjacency),
             PrivateFrankWolfe(rho=rho, width=1.0, order=3, target="linf", adjacency=adjacency),
             PrivateFrankWolfe(rho=rho, width=1.0, order=3, target="linf", steps=13, adjacency=adjacency),
             PrivateLogisticRegression(rho=rho, radius=1.0, target="x", adjacency=adjacency),
@@ -282,6 +288,7 @@ class Deaf(NoiseSource):
 LEARNERS = {
     "Ising": (2, PrivateFrankWolfe(rho=1.0, width=1.0)),
     "given steps": (2, PrivateFrankWolfe(rho=1.0, width=1.0, steps=12)),
+    "regressions alone": (2, PrivateFrankWolfe(rho=1.0, width=1.0, steps=12, single_share=0)),
     "softmax": (3, PrivateFrankWolfe(rho=1.0, width=1.0)),
     "pairs": (3, PrivateFrankWolfe(rho=1.0, width=1.0, method="pairs")),
     "monomials": (2, PrivateFrankWolfe(rho=1.0, width=1.0, order=3)),

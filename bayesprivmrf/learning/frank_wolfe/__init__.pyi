@@ -1,4 +1,5 @@
 from .atoms import Atoms, choose_atoms
+from .fields import FrankWolfeFit, singles_plan
 from .logistic import SparseLogistic
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import Design, LogisticRegressions
@@ -10,6 +11,7 @@ __all__ = [
     "LARGEST_STEPS",
     "Atoms",
     "Design",
+    "FrankWolfeFit",
     "LogisticRegressions",
     "MonomialsByRegressions",
     "PairwiseByPairs",
@@ -21,4 +23,5 @@ __all__ = [
     "SparseLogistic",
     "Target",
     "choose_atoms",
+    "singles_plan",
 ]

@@ -38,15 +38,20 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import common_settings, default_steps
+from bayesprivmrf.learning.frank_wolfe.pairwise import common_settings, default_steps, written_singles
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
+from bayesprivmrf.learning.select_measure.fit import Fixed
+from bayesprivmrf.learning.select_measure.measurement import select_and_measure
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency, NoiseLaw
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
@@ -76,6 +81,9 @@ class MonomialsByRegressions(SavedMap):
     parity_law
         Noise of the sums of parities of up to t - 1 variables, paid for by itself: given for ``"linf"``, ``None`` for
         ``"l1"``.
+    singles
+        Noise of the sums of single variables, paid for by itself, to which their coefficients are refitted; ``None``
+        for those of the regressions.
     """
 
     sets: Monomials
@@ -84,6 +92,7 @@ class MonomialsByRegressions(SavedMap):
     adjacency: Adjacency
     steps: int | None = None
     parity_law: NoiseLaw | None = None
+    singles: DiscreteGaussian | None = None
 
     kind = "regressions"
     learns = ("coefficients",)
@@ -147,6 +156,34 @@ class MonomialsByRegressions(SavedMap):
         source
             Source of the noise and of the random choices.
         """
+        (coefficients,) = self.fit(codes, counts, total, source).parts
+        return (coefficients,)
+
+    def fit(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> FrankWolfeFit:
+        """Return what `learn` does, with what was measured of single variables; the arguments are the same."""
+        if self.singles is None:
+            return FrankWolfeFit(parts=(self._coefficients(codes, counts, total, source),))
+        assert total is not None
+        plan = singles_plan((2,) * self.sets.variables, self.singles)
+        measured = select_and_measure(codes, counts, total, plan, source)
+        coefficients = self._coefficients(codes, counts, total, source)
+        fitted = fit_fields(measured, plan, total, self._interactions(coefficients))
+        coefficients[self.sets.orders == 1] = fitted.fields[1::2]
+        return FrankWolfeFit(parts=(coefficients,), measured=measured, fields=fitted)
+
+    def _interactions(self, coefficients: FloatArray) -> Fixed:
+        """Return the coefficients of two variables or more as potentials of the largest sets."""
+        effects = Effects.of((2,) * self.sets.variables, self.sets.largest())
+        places = [self.sets.positions[subset] for subset in effects.subsets]
+        known = np.where(effects.orders > 1, coefficients[places], 0.0)
+        return Fixed(effects.scopes, effects.potentials(known * effect_scales(effects)))
+
+    def _coefficients(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> FloatArray:
+        """Return the coefficients as the regressions have them."""
         halves = 0.5 * self._regressed(codes, counts, total, source)
         if self.parity_law is not None:
             spins = 2 * codes.astype(np.int8) - np.int8(1)
@@ -155,7 +192,7 @@ class MonomialsByRegressions(SavedMap):
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
         coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])
-        return (coefficients / np.maximum(self.sets.orders, 1),)
+        return coefficients / np.maximum(self.sets.orders, 1)
 
     def _regressed(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
@@ -197,6 +234,7 @@ class MonomialsByRegressions(SavedMap):
             "adjacency": self.adjacency.value,
             "steps": self.steps,
             "parity_law": None if self.parity_law is None else self.parity_law.as_dict(),
+            **written_singles(self.singles),
         }
 
     @classmethod

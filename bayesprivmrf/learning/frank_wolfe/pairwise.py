@@ -10,13 +10,16 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
 from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS, frank_wolfe
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
 from bayesprivmrf.learning.models.saved_map import SavedMap, require_states, written_pairs
+from bayesprivmrf.learning.select_measure.fit import Fixed
+from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
@@ -26,6 +29,7 @@ __all__ = [
     "PairwiseBySoftmax",
     "common_settings",
     "default_steps",
+    "written_singles",
 ]
 
 _FEWEST_STEPS = 10
@@ -53,12 +57,21 @@ def default_steps(
 
 def common_settings(content: Fields) -> dict[str, Any]:
     """Return the settings that all maps by regressions have, from a release's file."""
+    scale = (
+        content.positive("singles") if "singles" in content else None
+    )  # files of releases without them lack it
     return {
         "width": content.positive("width"),
         "rho": content.positive("rho"),
         "adjacency": Adjacency.checked(content.text("adjacency")),
         "steps": content.whole("steps", 1, LARGEST_STEPS, optional=True),
+        "singles": None if scale is None else DiscreteGaussian(scale),
     }
+
+
+def written_singles(law: DiscreteGaussian | None) -> dict[str, Any]:
+    """Return the scale of the noise on single variables for a release's file; nothing where they are not measured."""
+    return {} if law is None else {"singles": law.scale}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,6 +98,9 @@ class PairwiseByRegressions(SavedMap, ABC):
         The neighbouring relation.
     steps
         T, or ``None`` for `default_steps` of the number of records.
+    singles
+        Noise of the sums or tables of single variables, paid for by itself, to which the fields are refitted;
+        ``None`` for the fields of the regressions.
     is_ising
         Whether results are in an Ising model's form, for two states a variable, the first one -1.
     """
@@ -95,6 +111,7 @@ class PairwiseByRegressions(SavedMap, ABC):
     rho: float
     adjacency: Adjacency
     steps: int | None = None
+    singles: DiscreteGaussian | None = None
     is_ising: bool = False
 
     _steps_factor: ClassVar[float] = _STEPS_OF_LOGISTIC
@@ -153,7 +170,7 @@ class PairwiseByRegressions(SavedMap, ABC):
     @final
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[FloatArray, ...]:
         r"""Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
 
         In an Ising model's form :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`: (p, p) and (p,).
@@ -165,16 +182,45 @@ class PairwiseByRegressions(SavedMap, ABC):
         total
             Their number as far as it may be used: public or noisy; unused where T is a setting.
         source
-            Source of the random choices.
+            Source of the noise and of the random choices.
         """
+        return self.fit(codes, counts, total, source).parts
+
+    @final
+    def fit(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> FrankWolfeFit:
+        """Return what `learn` does, with what was measured of single variables; the arguments are the same."""
+        if self.singles is None:
+            return FrankWolfeFit(parts=self._parts(*self._regressed_tables(codes, counts, total, source)))
+        assert total is not None
+        plan = singles_plan(self.cardinalities, self.singles)
+        measured = select_and_measure(codes, counts, total, plan, source)
+        W, _ = self._regressed_tables(codes, counts, total, source)
+        fitted = fit_fields(measured, plan, total, self._couplings(W))
+        return FrankWolfeFit(parts=self._parts(W, fitted.fields), measured=measured, fields=fitted)
+
+    def _parts(self, W: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
+
+    def _regressed_tables(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return centred tables of couplings and of fields as the regressions have them."""
         steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)
         is_coupled = np.array(self.cardinalities) > 1
         eligible = np.pad(
             (self.eligible & is_coupled)[self._regressed], ((0, 0), (0, 1)), constant_values=True
         )
-        W, theta = self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
-        return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
+        return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
+
+    def _couplings(self, W: FloatArray) -> Fixed:
+        """Return the couplings that are not zero as potentials of their pairs."""
+        own = [slice(*ends) for ends in zip(self.starts, self.starts[1:], strict=False)]
+        blocks = {(i, j): W[own[i], own[j]] for i in range(len(own)) for j in range(i)}
+        kept = {pair: block.ravel() for pair, block in blocks.items() if block.any()}
+        return Fixed(tuple(kept), np.concatenate([np.zeros(0), *kept.values()]))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as values that JSON can hold."""
@@ -184,6 +230,7 @@ class PairwiseByRegressions(SavedMap, ABC):
         return {name: getattr(self, name) for name in settings} | {
             "adjacency": self.adjacency.value,
             "pairs": None if is_complete else pairs,
+            **written_singles(self.singles),
         }
 
     @classmethod
@@ -328,6 +375,23 @@ class PairwiseByPairs(PairwiseByRegressions):
         node, positive, negative = self._pairs.T
         design = Design.with_constant(codes, self.cardinalities)
         return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
+
+    def linearised(
+        self, learned: Any, prob: float, total: float, generator: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Return limits of the parameters of a release, ``None`` where its errors are not known to first order.
+
+        `bayesprivmrf.learning.frank_wolfe.interval` derives them, and says where they hold.
+        """
+        from bayesprivmrf.learning.frank_wolfe.interval import limits
+
+        return limits(learned, self, prob, total, generator)
+
+    def linearised_seconds(self, learned: Any, total: float, generator: np.random.Generator) -> float | None:
+        """Return about how long `linearised` takes, ``None`` where it is known not to apply."""
+        from bayesprivmrf.learning.frank_wolfe.interval import seconds, settles
+
+        return seconds(learned, self, total, generator) if settles(learned, self, total) else None
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))

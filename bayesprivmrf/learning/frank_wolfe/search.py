@@ -25,7 +25,7 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["LARGEST_STEPS", "frank_wolfe"]
+__all__ = ["LARGEST_STEPS", "frank_wolfe", "step_weights"]
 
 LARGEST_STEPS = 30_000
 """Whose margins fit 16 bits."""
@@ -57,16 +57,17 @@ def frank_wolfe(
     ndarray
         Coefficients, shape (regressions, columns).
     """
-    mean = np.zeros(regressions.coefficients.shape)
+    mean, weights = np.zeros(regressions.coefficients.shape), step_weights(steps)
     with one_blas_thread() as regressions.workers:
         for step in range(1, steps + 1):
             sums = regressions.sums()
             scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
             regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
-            mean += _weight(step, steps) * regressions.iterates
+            mean += weights[step - 1] * regressions.iterates
     return mean
 
 
-def _weight(step: int, steps: int) -> float:
-    r"""Return :math:`t^2 / \sum_t t^2`."""
-    return 6 * step**2 / (steps * (steps + 1) * (2 * steps + 1))
+def step_weights(steps: int) -> FloatArray:
+    r"""Return :math:`t^2 / \sum_t t^2`, the weights of the iterates in their mean."""
+    t = np.arange(1, steps + 1)
+    return 6 * t**2 / (steps * (steps + 1) * (2 * steps + 1))

@@ -24,6 +24,8 @@ truth. It assumes that the map treats parameters of one kind and size alike. It 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +34,7 @@ from bayesprivmrf.learning.intervals.replicates import replicates_of
 from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["limits"]
+__all__ = ["limits", "releases"]
 
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
 _FEWEST = 8
@@ -63,13 +65,31 @@ def limits(
     total
         How many records to simulate; by default the release's number.
     """
+    with _bar(releases(replicates)) as advance:
+        return _limits(learned, prob, replicates, generator, total, advance)
+
+
+def releases(replicates: int) -> int:
+    """Return how many releases are simulated in all."""
+    still, moved = max(_part(replicates, _STILL), 2), max(_part(replicates, _MOVED), 2)
+    return _ROUNDS * max(_part(replicates, _ROUND), _FEWEST) + still + moved
+
+
+def _limits(
+    learned: LearnedParameters,
+    prob: float,
+    replicates: int,
+    generator: np.random.Generator,
+    total: float | None,
+    advance: Callable[[], None],
+) -> tuple[FloatArray, FloatArray]:
     space, estimate = learned.coordinates(), learned.vector()
-    centre, errors = _centre(learned, space, estimate, replicates, generator, total)
-    still = _answers(learned, [centre] * max(_part(replicates, _STILL), 2), generator, total)
+    centre, errors = _centre(learned, space, estimate, replicates, generator, total, advance)
+    still = _answers(learned, [centre] * max(_part(replicates, _STILL), 2), generator, total, advance)
     places = [
         _moved(learned, space, centre, errors, generator) for _ in range(max(_part(replicates, _MOVED), 2))
     ]
-    theta, answer = np.array(places), _answers(learned, places, generator, total)
+    theta, answer = np.array(places), _answers(learned, places, generator, total, advance)
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
     levels = (1 - prob) / 2, (1 + prob) / 2
@@ -98,12 +118,34 @@ def _part(replicates: int, share: float) -> int:
     return math.ceil(share * replicates)
 
 
+@contextmanager
+def _bar(count: int) -> Iterator[Callable[[], None]]:
+    """Show how many of the releases are done and the time that is left, where somebody could see it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    told = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    is_hidden = not (console.is_terminal or console.is_jupyter)
+    with Progress(*told, console=console, transient=True, disable=is_hidden) as progress:
+        task = progress.add_task("", total=count)
+        yield lambda: progress.advance(task)
+
+
 def _answers(
-    learned: LearnedParameters, thetas: list[FloatArray], generator: np.random.Generator, total: float | None
+    learned: LearnedParameters,
+    thetas: list[FloatArray],
+    generator: np.random.Generator,
+    total: float | None,
+    advance: Callable[[], None],
 ) -> FloatArray:
     """Return what the map makes of records from each model, one row each."""
-    draws = [replicates_of(learned.with_vector(theta), 1, generator, total)[0] for theta in thetas]
-    return np.array([draw.vector() for draw in draws])
+    found = []
+    for theta in thetas:
+        (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
+        found.append(draw.vector())
+        advance()
+    return np.array(found)
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
@@ -119,6 +161,7 @@ def _centre(
     replicates: int,
     generator: np.random.Generator,
     total: float | None,
+    advance: Callable[[], None],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the model that the map turns into the estimate, and the deviation of each parameter's error about it."""
     count = max(_part(replicates, _ROUND), _FEWEST)
@@ -127,7 +170,7 @@ def _centre(
     kept = np.ones(estimate.size, dtype=bool)
     spread = np.zeros(estimate.size)
     for _ in range(_ROUNDS):
-        answers = _answers(learned, [theta] * count, generator, total)
+        answers = _answers(learned, [theta] * count, generator, total, advance)
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)

@@ -4,30 +4,40 @@ Simulated releases vary as the release did, by sampling, choices and noise toget
 as the release says there were, and the map that made the release learns from them, with noise of the same laws from a
 seeded generator. There are two methods:
 
-- ``"linearised"``, for `SelectMeasure`: the errors of its fit, to first order; for pairs that were left out, the
-  couplings that could have been left out: `bayesprivmrf.learning.select_measure.interval`. It simulates records once;
+- ``"linearised"``, to first order. For `SelectMeasure` the errors of its fit, and for pairs that were left out the
+  couplings that could have been left out: `bayesprivmrf.learning.select_measure.interval`. For Frank-Wolfe with
+  enough steps those of its expected path: `bayesprivmrf.learning.frank_wolfe.interval`. It simulates eight releases, `SelectMeasure` none;
 - ``"calibrated"``, for all others: a bootstrap from a model that the map turns into the estimate, which corrects
-  the map's shrinkage: `bayesprivmrf.learning.intervals.calibrated`.
+  the map's shrinkage: `bayesprivmrf.learning.intervals.calibrated`. It shows a bar with the time that is left, at
+  a terminal or in a notebook.
 
 docs/learning.md has measured coverage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.replicates import size_of
+from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
 from bayesprivmrf.learning.models.parameters import LearnedParameters
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["interval"]
+__all__ = ["forecast", "interval"]
+
+_SECOND = 1.0  # about what linearised intervals of measured pairs take
+_NOT_LINEAR = (
+    "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
+    "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
+)
 
 
 def interval(
@@ -49,16 +59,42 @@ def interval(
     if method is not None:
         one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
     index, places = learned.labels(of), learned.places(of)
-    size, linearised = size_of(learned, total), getattr(learned.map, "linearised", None)
-    if method == "linearised" and linearised is None:
-        raise ArgumentError(
-            "`method` must not be 'linearised' for a release of another mechanism than SelectMeasure, whose noise is "
-            "not that of measured pairs; leave it out."
-        )
-    random = generator(rng)
-    if linearised is not None and method != "calibrated":
-        low, high = linearised(learned, prob, size, random)
-    else:
-        low, high = calibrated.limits(learned, prob, replicates, random, size)
+    size, random = size_of(learned, total), generator(rng)
+    limits = None if method == "calibrated" else _linearised(learned, prob, size, random)
+    if method == "linearised" and limits is None:
+        raise ArgumentError(_NOT_LINEAR)
+    taken = "linearised" if limits is not None else "calibrated"
+    low, high = limits or calibrated.limits(learned, prob, replicates, random, size)
     columns = {"estimate": learned.vector()[places], "lower": low[places], "upper": high[places]}
-    return pd.DataFrame(columns, index=index)
+    frame = pd.DataFrame(columns, index=index)
+    frame.attrs["method"] = taken
+    return frame
+
+
+def forecast(
+    learned: LearnedParameters, replicates: int, *, method: str | None, total: float | None
+) -> dict[str, Any]:
+    """Return what an interval would do, and about how long: see `LearnedNetwork.interval_forecast`."""
+    replicates = whole_number("replicates", replicates, 2)
+    if method is not None:
+        one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
+    size, random = size_of(learned, total), generator(None)
+    if method != "calibrated" and hasattr(learned.map, "linearised"):
+        timed = getattr(learned.map, "linearised_seconds", lambda *_: _SECOND)
+        taken = timed(learned, size, random)
+        if taken is not None:
+            return {"method": "linearised", "releases": 0, "seconds": taken}
+    if method == "linearised":
+        raise ArgumentError(_NOT_LINEAR)
+    replicates_of(learned, 1, random, size)  # the first one compiles and plans
+    begin, count = time.perf_counter(), calibrated.releases(replicates)
+    replicates_of(learned, 1, random, size)
+    return {"method": "calibrated", "releases": count, "seconds": count * (time.perf_counter() - begin)}
+
+
+def _linearised(
+    learned: LearnedParameters, prob: float, size: float, random: np.random.Generator
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return limits to first order, ``None`` where the map has none for this release."""
+    first_order = getattr(learned.map, "linearised", None)
+    return None if first_order is None else first_order(learned, prob, size, random)

@@ -7,9 +7,12 @@ import numpy as np
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.parameters import LearnedParameters
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import SimulatedNoise
 
 __all__ = ["replicates_of", "size_of"]
+
+_DISTINCT_SHARE = 0.3  # rows are merged below it: those that stand for several take longer
 
 
 def size_of(learned: LearnedParameters, total: float | None) -> float:
@@ -62,6 +65,17 @@ def replicates_of[Learned: LearnedParameters](
         codes, _ = learned.solution.codes(size, stream)
         source, law = SimulatedNoise(stream), learned.total_noise
         seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
-        parts = learned.map.learn(codes, np.ones(size, dtype=np.int64), float(seen), source)
+        parts = learned.map.learn(*_merged(codes), float(seen), source)
         result.append(learned.with_parameters(parts))
     return result
+
+
+def _merged(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Return the different rows and how often each occurs, where these are few; sums over them are the same."""
+    rows = np.ascontiguousarray(codes)
+    if rows.dtype == np.uint8:
+        keys = rows.view([("", f"V{rows.shape[1]}")]).ravel()
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        if len(first) < _DISTINCT_SHARE * len(rows):
+            return rows[first], counts.astype(np.int64)
+    return rows, np.ones(len(rows), dtype=np.int64)

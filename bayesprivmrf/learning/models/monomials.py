@@ -15,6 +15,11 @@ from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.parameters import Coordinates
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
+from bayesprivmrf.learning.models.saved_statistics import (
+    restored_statistics,
+    statistics_content,
+    statistics_size,
+)
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
@@ -199,9 +204,15 @@ class LearnedMonomials(LearnedNetwork):
             found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
         return ((i, j, weight) for (i, j), weight in found.items())
 
+    @property
+    def _version(self) -> int:
+        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
+
     def _content(self) -> dict[str, Any]:
+        measured = statistics_content(self.statistics)
         return {
             **sets_content(self.sets, self.details),
+            **({} if measured is None else {"statistics": measured}),
             "total": self.total,
             "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
             "map": map_content(self.map),
@@ -209,16 +220,20 @@ class LearnedMonomials(LearnedNetwork):
         }
 
     def _array(self) -> np.ndarray:
-        return self.coefficients
+        measured = np.zeros(0) if self.statistics is None else self.statistics.flat
+        return np.concatenate([self.coefficients, measured])
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         domain = restored_domain(content)
         sets = restored_sets(content, len(domain.variables))
+        held = len(sets) + statistics_size(content, domain)
+        coefficients, measured = np.split(numbers(array, (held,)), [len(sets)])
         return cls(
             domain=domain,
             sets=sets,
-            coefficients=numbers(array, (len(sets),)),
+            coefficients=coefficients,
+            statistics=restored_statistics(content, measured, **stamp),
             total=content.number("total", optional=True),
             total_noise=content.law("total_noise", optional=True),
             map=restored_map(content["map"], cls.parameters, sets),

@@ -27,7 +27,8 @@ class LearningMap(Protocol):
     """How a mechanism turns records into parameters: a frozen object of public settings.
 
     A map whose errors are known to first order may have a method ``linearised`` as well, which
-    `bayesprivmrf.learning.intervals.interval` then prefers.
+    `bayesprivmrf.learning.intervals.interval` then prefers; it returns ``None`` for a release to which that does not
+    apply.
     """
 
     def learn(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from bayesprivmrf.marginals import forecast, marginal_engine
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
+__all__ = ["NOTHING_FIXED", "Fixed", "PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
 PRIOR_DEVIATION = 2.0
 """Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
@@ -74,6 +74,8 @@ class PairFit:
         end, or the chains did not mix.
     details
         Numbers on the way.
+    means
+        Means of φ in the fitted model, shape (d,): exact, or those of the draws; ``None`` where the fit kept none.
     """
 
     effects: Effects
@@ -81,6 +83,17 @@ class PairFit:
     inference: Inference
     status: str
     details: dict[str, Any] = field(default_factory=dict)
+    means: FloatArray | None = None
+
+
+class Fixed(NamedTuple):
+    """Potentials that a fit leaves as they are: cliques, and their tables after another, each in C order."""
+
+    scopes: tuple[tuple[int, ...], ...]
+    potentials: FloatArray
+
+
+NOTHING_FIXED = Fixed((), np.zeros(0))
 
 
 def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:
@@ -96,10 +109,11 @@ def fit_means(
     means: FloatArray,
     ridges: FloatArray,
     worth: float,
-    generator: np.random.Generator,
+    generator: np.random.Generator | int,
     *,
     start: FloatArray | None = None,
     inference: Inference | None = None,
+    fixed: Fixed = NOTHING_FIXED,
 ) -> PairFit:
     """Return the estimate from noisy means.
 
@@ -112,18 +126,21 @@ def fit_means(
     worth
         How many exact records would tell as much as the means: rules how many draws are made.
     generator
-        Generator of the Gibbs sampler.
+        Generator of the Gibbs sampler, or its seed.
     start
         β to begin at; 0 by default.
     inference
         How means and covariances are found; `is_narrow` decides unless it is given.
+    fixed
+        Further potentials, which are known.
     """
+    scopes = (*fixed.scopes, *effects.scopes)
     if inference is None:
-        inference = "exact" if is_narrow(effects.cardinalities, effects.scopes) else "gibbs"
+        inference = "exact" if is_narrow(effects.cardinalities, scopes) else "gibbs"
     begin = np.zeros(effects.size) if start is None else start
     if inference == "exact":
-        return _exactly(effects, means, ridges, begin)
-    return _by_sampling(effects, means, ridges, begin, worth, generator)
+        return _exactly(effects, means, ridges, begin, fixed)
+    return _by_sampling(effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed)
 
 
 def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequence[FloatArray]) -> FloatArray:
@@ -148,21 +165,27 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
     return effects.coordinates(flat)
 
 
-def _exactly(effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray) -> PairFit:
-    engine = marginal_engine(effects.cardinalities, effects.scopes)
+def _exactly(
+    effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray, fixed: Fixed
+) -> PairFit:
+    engine = marginal_engine(effects.cardinalities, (*fixed.scopes, *effects.scopes))
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        log_partition, marginals = engine.marginals(effects.potentials(beta))
+        log_partition, marginals = engine.marginals(
+            np.concatenate([fixed.potentials, effects.potentials(beta)])
+        )
         pull = ridges * beta
         value = log_partition - means @ beta + 0.5 * pull @ beta
-        return float(value), effects.pull_back(marginals) - means + pull
+        return float(value), effects.pull_back(marginals[fixed.potentials.size :]) - means + pull
 
     found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS, memory=_MEMORY)
+    point = np.nan_to_num(found.point)
     return PairFit(
         effects=effects,
-        coordinates=np.nan_to_num(found.point),
+        coordinates=point,
         inference="exact",
         status="converged" if found.status is Status.CONVERGED else "not trusted",
+        means=means - ridges * point + objective(point)[1],
         details={"iterations": found.iterations},
     )
 
@@ -174,29 +197,35 @@ def _by_sampling(
     start: FloatArray,
     worth: float,
     generator: np.random.Generator,
+    fixed: Fixed,
 ) -> PairFit:
-    chains = Chains(effects.cardinalities, effects.scopes, generator)
+    chains = Chains(effects.cardinalities, (*fixed.scopes, *effects.scopes), generator)
     features = features_of(effects)
+
+    def potentials_at(beta: FloatArray) -> FloatArray:
+        return np.concatenate([fixed.potentials, effects.potentials(beta)])
+
     lanes = chains.codes.shape[1]
     draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
     beta, sample, step = start.copy(), np.zeros((0, effects.size), dtype=np.float32), np.zeros_like
-    chains.advance(effects.potentials(beta), 1, 100)
+    chains.advance(potentials_at(beta), 1, 100)
     for _ in range(_NEWTON_ROUNDS):
-        sample = features(_rows(chains.advance(effects.potentials(beta), draws + 10)[10:]))
+        sample = features(_rows(chains.advance(potentials_at(beta), draws + 10)[10:]))
         step = _newton(sample, ridges)
         beta += step(means - sample.mean(axis=0) - ridges * beta)
     wanted = _SPARE * worth / (4 * draws * lanes)
     rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
     iterates, gradients = np.zeros(effects.size), np.zeros(effects.size)
     for _ in range(rounds):
-        potentials = effects.potentials(beta)
+        potentials = potentials_at(beta)
         chains.advance(potentials, 1, 5)
-        gradient = means - effects.pull_back(chains.marginals(potentials, 4 * draws)) - ridges * beta
+        marginals = chains.marginals(potentials, 4 * draws)[fixed.potentials.size :]
+        gradient = means - effects.pull_back(marginals) - ridges * beta
         beta += step(gradient)
         iterates += beta / rounds
         gradients += gradient / rounds
-    codes = chains.advance(effects.potentials(beta), draws)
-    mixing = mixing_of(codes, chains.cards, chains.scopes, effects.potentials(beta))
+    codes = chains.advance(potentials_at(beta), draws)
+    mixing = mixing_of(codes, chains.cards, chains.scopes, potentials_at(beta))
     # sweeps depend on each other, so a mean of draws may be off by a few times its deviation if they did not
     deviation = sample.std(axis=0) / math.sqrt(4 * draws * lanes * rounds)
     off = float((np.abs(gradients) / np.maximum(deviation, 1e-12)).max(initial=0.0))
@@ -211,6 +240,7 @@ def _by_sampling(
         inference="gibbs",
         status="approximate" if trusted else "not trusted",
         details={"draws": 4 * draws * lanes * rounds, "energy_rhat": mixing.energy_rhat, "gradient": off},
+        means=means - ridges * iterates - gradients,
     )
 
 

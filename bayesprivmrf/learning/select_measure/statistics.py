@@ -75,9 +75,12 @@ def _tables(
 
 
 def _moments(plan: MeasurementPlan, measured: Measured) -> list[Measurement]:
-    """Return the sums of spins of all variables, and the sums of products of the chosen pairs."""
+    """Return the sums of spins of all variables, and the sums of products of the chosen pairs, if any."""
+    singles = Measurement(parities(1, with_empty=False), measured.one_way, plan.one_way)
+    if not len(measured.pairs):
+        return [singles]
     order = np.lexsort(measured.pairs.T[::-1])
     return [
-        Measurement(parities(1, with_empty=False), measured.one_way, plan.one_way),
+        singles,
         Measurement(parities(2, with_empty=False, least=2), measured.two_way[order], plan.two_way),
     ]

@@ -1,0 +1,84 @@
+"""What releases by private Frank-Wolfe share: checks of their settings, and the cost and noise of their steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from bayesprivmrf.audit import Choices
+from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, PaperRegressions
+from bayesprivmrf.planning import Outlay
+from bayesprivmrf.privacy import Adjacency, Exposure
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
+
+__all__ = ["checked_size", "checked_steps", "choices_outlay"]
+
+_LARGEST_SIZE = 1000.0  # nats
+
+
+class _Regressions(Protocol):
+    """Regressions by private Frank-Wolfe, as public settings."""
+
+    @property
+    def exposure(self) -> Exposure: ...
+
+    @property
+    def adjacency(self) -> Adjacency: ...
+
+    @property
+    def steps(self) -> int | None: ...
+
+    @property
+    def atoms(self) -> int: ...
+
+    @property
+    def reference(self) -> float: ...
+
+    def steps_for(self, total: float | None, /) -> int: ...
+
+    def multiple(self, steps: int, /) -> float: ...
+
+
+def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Outlay:
+    r"""Return what the steps cost, and the noise of their choices.
+
+    At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual
+    there and a the map's `reference`; scores of what is not coupled are near 0. An atom is picked with a weight of
+    :math:`e^{u / \kappa B}`, so that of K atoms that of the coupling is picked in half of all cases where
+    :math:`w = a \kappa \log K / N`. Much below it steps are near uniform draws.
+    """
+    if total is None and fitted.steps is None:
+        return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
+    steps = fitted.steps_for(total)
+    multiple = fitted.multiple(steps)
+    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
+    found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
+    return Outlay(
+        step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
+        rho=rho,
+        count=steps * fitted.exposure.choices,
+        noise_sd=multiple * GUMBEL_DEVIATION,
+        draws=()
+        if isinstance(fitted, PaperRegressions)
+        else (Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
+        smallest_coupling=found,
+    )
+
+
+def checked_size(name: str, value: Any) -> float:
+    """Return a bound of coefficients, positive and no larger than any log-odds could be."""
+    size = positive_finite(name, value)
+    if size > _LARGEST_SIZE:
+        raise ArgumentError(
+            f"`{name}` must be at most {_LARGEST_SIZE:g}, got {size!r}; log-odds of ten are nearly certain already."
+        )
+    return size
+
+
+def checked_steps(steps: Any) -> int | None:
+    """Return the number of steps, or ``None`` for the default."""
+    if steps is None:
+        return None
+    return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
