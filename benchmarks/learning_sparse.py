@@ -10,8 +10,8 @@ themselves. Add-or-remove-one neighbours; three releases a cell, seeds 0 to 2. "
 in any of them, "tables" the mean over all triples of the total variation of their table in the model from that of the
 records, both with and without the share of rho for single variables. Intervals are at 90 %, on records simulated from
 the simulated model, or from one fitted to the data with nearly no noise; a coupling is "told" where the interval is
-narrower than half a nat, seconds are of one core's processor time. `bootstrap` is the calibrated interval of one release beside the linearised one. Markdown to
-stdout.
+narrower than half a nat, and seconds are of one core's processor time. `bootstrap` is the calibrated interval of one
+release beside the linearised one. Markdown to stdout.
 """
 
 from __future__ import annotations
