@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
     from bayesprivmrf.learning.models.ising import LearnedIsing
 
-__all__ = ["FEWEST_STEPS", "MOST_VARIABLES", "limits", "seconds", "settles"]
+__all__ = ["FEWEST_STEPS", "MOST_VARIABLES", "cost", "limits", "settles"]
 
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
@@ -96,10 +96,10 @@ def limits(
     return centre - z * deviation, centre + z * deviation
 
 
-def seconds(
+def cost(
     learned: LearnedIsing, fitted: PairwiseByPairs, total: float, generator: np.random.Generator
-) -> float:
-    """Return about how long `limits` takes at most, from the time of one of its rounds."""
+) -> tuple[int, float]:
+    """Return how many releases `limits` simulates and about how many seconds it takes at most, from one round's."""
     begin = time.perf_counter()
     whole = _Linearised(learned, fitted, total, generator)
     whole.linearise(learned.coupling_matrix, learned.field_vector)
@@ -107,7 +107,7 @@ def seconds(
     rounds = _ROUNDS * (time.perf_counter() - begin)
     begin = time.perf_counter()
     replicates_of(replace(learned, map=replace(fitted, singles=None)), 1, generator, total)
-    return rounds + _REPLICATES * (time.perf_counter() - begin)
+    return _REPLICATES, rounds + _REPLICATES * (time.perf_counter() - begin)
 
 
 def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> bool:

@@ -6,7 +6,8 @@ seeded generator. There are two methods:
 
 - ``"linearised"``, to first order. For `SelectMeasure` the errors of its fit, and for pairs that were left out the
   couplings that could have been left out: `bayesprivmrf.learning.select_measure.interval`. For Frank-Wolfe with
-  enough steps those of its expected path: `bayesprivmrf.learning.frank_wolfe.interval`. It simulates eight releases, `SelectMeasure` none;
+  enough steps those of its expected path: `bayesprivmrf.learning.frank_wolfe.interval`. It simulates eight releases,
+  `SelectMeasure` none;
 - ``"calibrated"``, for all others: a bootstrap from a model that the map turns into the estimate, which corrects
   the map's shrinkage: `bayesprivmrf.learning.intervals.calibrated`. It shows a bar with the time that is left, at
   a terminal or in a notebook.
@@ -80,10 +81,9 @@ def forecast(
         one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
     size, random = size_of(learned, total), generator(None)
     if method != "calibrated" and hasattr(learned.map, "linearised"):
-        timed = getattr(learned.map, "linearised_seconds", lambda *_: _SECOND)
-        taken = timed(learned, size, random)
-        if taken is not None:
-            return {"method": "linearised", "releases": 0, "seconds": taken}
+        cost = getattr(learned.map, "linearised_cost", lambda *_: (0, _SECOND))(learned, size, random)
+        if cost is not None:
+            return {"method": "linearised", "releases": cost[0], "seconds": cost[1]}
     if method == "linearised":
         raise ArgumentError(_NOT_LINEAR)
     replicates_of(learned, 1, random, size)  # the first one compiles and plans
