@@ -44,28 +44,28 @@ def ring(p: int, seed: int, shares: tuple[float, float]) -> LearnedIsing:
 
 
 def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
-    """Walks on the population itself, so that choices are all the noise: four variables, 150 steps."""
+    """Walks on the population itself, so that choices are all the noise: four variables, 300 steps."""
     truth = ring(4, 1, (0.2, 0.5))
     states = np.array(list(itertools.product((0, 1), repeat=4)), dtype=np.uint8)
     spins = 2.0 * states - 1
     energy = np.einsum("ri,ij,rj->r", spins, truth.coupling_matrix, spins) / 2 + spins @ truth.field_vector
     counts = np.rint(20_000 * np.exp(energy) / np.exp(energy).sum()).astype(np.int64)
-    settings = {"radius": 4.0, "steps": 150, "multiple": 60.0}
+    settings = {"radius": 4.0, "steps": 300, "multiple": 60.0}
     mask = np.column_stack([1 - np.eye(4), np.ones(4)])
     coefficients = 2 * np.column_stack([truth.coupling_matrix, truth.field_vector])
     path = expected_path(
         np.column_stack([spins, np.ones(16)]), counts.astype(float), coefficients, mask, **settings
     )
     walks = []
-    for seed in range(80):
+    for seed in range(100):
         walk = LogisticRegressions(Design.with_constant(states, (2,) * 4), states, counts, 4.0, np.arange(4))
         source = SimulatedNoise(np.random.default_rng(seed))
-        walks.append(frank_wolfe(walk, steps=150, multiple=60.0, source=source, eligible=mask.astype(bool)))
+        walks.append(frank_wolfe(walk, steps=300, multiple=60.0, source=source, eligible=mask.astype(bool)))
     mean, deviation = np.mean(walks, axis=0), np.std(walks, axis=0, ddof=1)
     expected = np.sqrt(np.diagonal(path.choices, axis1=1, axis2=2))
     used = mask.astype(bool)
     # the path leaves out the curvature of the choices: a part of their deviation, beside five standard errors
-    assert np.abs(mean - path.mean)[used].max() < (0.3 * deviation + 5 * deviation / np.sqrt(80))[used].max()
+    assert np.abs(mean - path.mean)[used].max() < (0.3 * deviation + 5 * deviation / np.sqrt(100))[used].max()
     ratio = deviation[used] / expected[used]
     assert ratio.min() > 0.7
     assert ratio.max() < 1.3
