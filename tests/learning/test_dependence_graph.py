@@ -25,7 +25,7 @@ CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 
-def table_of(counts, cards, cells=CELLS):
+def table_of(counts, cards, cells: np.ndarray = CELLS):
     table = np.zeros(cards, dtype=object)  # Python's whole numbers
     for cell, count in zip(cells.tolist(), counts.tolist(), strict=True):
         table[tuple(cell)] += count
