@@ -371,7 +371,7 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
         "--mechanism",
         metavar="NAME",
         help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
-        "parity-queries, dpsgd, or an installed plug-in",
+        "parity-queries, stable-structure, dpsgd, or an installed plug-in",
     )
     _add_settings(command, is_required=True)
 
