@@ -21,6 +21,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.frame import guarded
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
@@ -227,8 +228,8 @@ class StableStructure(
         if self.certificate == "blocks":
             return exact
         most = largest_distance(plan.law, plan.needed)
-        pairs, distance = self._answer(plan, exact.codes, exact.counts, most)
-        return ExactGraph(pairs=pairs, distance=distance)
+        found = guarded("learning", lambda: self._answer(plan, exact.codes, exact.counts, most))
+        return ExactGraph(pairs=found[0], distance=found[1])
 
     def _answer(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> StableAnswer:
         records = (codes, counts, plan.specification.cardinalities, self.adjacency)
@@ -250,7 +251,8 @@ class StableStructure(
         self, plan: StructurePlan, exact: ExactGraph | CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
         if isinstance(exact, CodedRecords):
-            exact = self._in_blocks(plan, exact, source)
+            records = exact
+            exact = guarded("learning", lambda: self._in_blocks(plan, records, source))
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
         assert stamp.guarantee is not None
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}

@@ -170,6 +170,28 @@ def test_a_twin_that_lets_graphs_out_too_easily_is_caught(twin, monkeypatch):
     assert _largest_excess(ADD, monkeypatch=monkeypatch, **twin) > 0.1
 
 
+def test_a_record_that_leaves_one_stratum_for_another_needs_the_whole_range(monkeypatch):
+    """Replaced in 202,925 records, it lowers the score by almost four in either stratum."""
+    counts = np.array([1, 96_000, 0, 2_000, 0, 2_000, 102_924, 0])
+    changed = counts + np.array([-1, 0, 0, 0, 0, 0, 0, 1])
+    cells, moved = np.array(list(product(range(2), repeat=3)), dtype=np.uint8), {}
+    for steps in (8 * UNIT, 6 * UNIT):
+        monkeypatch.setattr(dependence_graph, "excess_range", lambda *_, steps=steps: steps)
+        (graph, distance), (other, after) = (
+            stable_graph(
+                cells[now > 0], now[now > 0], (2, 2, 2), Adjacency.REPLACE_ONE, threshold=1 / UNIT, given=1,
+                most=10**6,
+            )
+            for now in (counts, changed)
+        )  # fmt: skip
+        assert graph == other
+        moved[steps] = abs(distance - after)
+    assert moved[8 * UNIT] <= 1 < moved[6 * UNIT]
+    monkeypatch.undo()
+    assert excess_range(7, Adjacency.REPLACE_ONE) == 8 * UNIT
+    assert excess_range(7, Adjacency.ADD_OR_REMOVE_ONE) == 4 * UNIT + 7
+
+
 def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0, monkeypatch=None):
     if monkeypatch is not None:
         monkeypatch.setattr(

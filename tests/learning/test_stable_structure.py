@@ -160,6 +160,23 @@ def test_two_variables_have_one_distance_whatever_the_records():
     assert len(found) == 1
 
 
+def test_a_record_that_moves_two_scores_apart_needs_the_whole_range():
+    """Of 10,000 records one with all three states raises the score of one pair by four, and lowers another's."""
+    cells = np.array(list(product(range(2), repeat=3)))
+    counts = np.array([9738, 67, 95, 0, 62, 33, 5, 0])
+    found = {}
+    for unit in (8, 6):
+        for added in (0, 1):
+            now = counts + added * np.eye(8, dtype=np.int64)[7]
+            scores = scaled_scores(cells[now > 0], now[now > 0], (2, 2, 2))
+            found[unit, added] = tree_and_distance(scores, unit * int(now.sum()))
+    assert found[8, 0][0] == found[8, 1][0]
+    assert abs(found[8, 0][1] - found[8, 1][1]) <= 1
+    assert abs(found[6, 0][1] - found[6, 1][1]) > 1
+    assert gap_range(Adjacency.ADD_OR_REMOVE_ONE) == 8
+    assert gap_range(Adjacency.REPLACE_ONE) == 16  # one removed, one added
+
+
 def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0):
     """The largest excess over neighbours of 30 data sets.
 
@@ -194,3 +211,18 @@ def test_the_release_keeps_its_promise_over_all_neighbours(adjacency):
 )
 def test_a_twin_that_lets_graphs_out_too_easily_is_caught(twin):
     assert _largest_excess(Adjacency.ADD_OR_REMOVE_ONE, **twin) > 0.1
+
+
+@pytest.mark.parametrize("step", ["stable_structure.stable_tree", "reading.coded_records._merged"])
+def test_memory_that_runs_out_says_nothing_of_the_number_of_records(step, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError("Unable to allocate an array with shape (3, 1000003)")
+
+    monkeypatch.setattr(f"bayesprivmrf.mechanisms.{step}", full)
+    network = bpm.declare(states={name: [0, 1] for name in "abc"})
+    data = pd.DataFrame([[0, 1, 0]], columns=list("abc"))
+    with pytest.raises(MemoryError) as caught:
+        StableStructure(epsilon=1.0, delta=1e-6).release(network, data)
+    assert "1000003" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None

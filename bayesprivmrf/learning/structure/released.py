@@ -97,7 +97,10 @@ class ReleasedGraph(Released):
 
     def _shown(self) -> str:
         if self.pairs is None:
-            return f"none: few records could change it{self._how_far()}"
+            noisy, needed = (self.details.get(name) for name in ("noisy_distance", "needed"))
+            is_clear = noisy is not None and needed is not None and noisy >= needed
+            why = "most blocks have none" if is_clear else "few records could change it"
+            return f"none: {why}{self._how_far()}"
         if not self.pairs:
             return "no edges"
         shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])

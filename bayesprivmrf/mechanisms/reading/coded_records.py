@@ -67,7 +67,9 @@ def read_records(
 
     The arguments and errors are those of `record_codes`.
     """
-    return _merged(record_codes(domain, data, missing=missing, other=other), domain)
+    return guarded(
+        "reading", lambda: _merged(record_codes(domain, data, missing=missing, other=other), domain)
+    )
 
 
 def record_codes(
@@ -96,16 +98,16 @@ def record_codes(
     frame: Any = frame_of(data)
     codings = codings_of(domain, missing, other)
 
-    def read() -> dict[Variable, np.ndarray]:
+    def read() -> np.ndarray:
         columns = match_columns(domain.variables, column_names(data, frame))
-        return in_memory_codes(in_memory(frame, columns.values()), codings, columns)
+        coded = in_memory_codes(in_memory(frame, columns.values()), codings, columns)
+        kind = np.min_scalar_type(max(domain.cardinalities, default=1) - 1)
+        codes = np.empty((len(coded[codings[0].variable]), len(codings)), dtype=kind)
+        for place, coding in enumerate(codings):
+            codes[:, place] = coded[coding.variable]
+        return codes
 
-    coded = guarded("reading", read)
-    kind = np.min_scalar_type(max(domain.cardinalities, default=1) - 1)
-    codes = np.empty((len(coded[codings[0].variable]), len(codings)), dtype=kind)
-    for place, coding in enumerate(codings):
-        codes[:, place] = coded[coding.variable]
-    return codes
+    return guarded("reading", read)
 
 
 def _merged(codes: np.ndarray, domain: Domain) -> CodedRecords:
