@@ -1077,7 +1077,7 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     told = json.loads(out)
     assert told["method"] == "learned"
     assert told["status"] == "converged"
-    assert {1, 2} <= {len(each["variables"]) for each in told["marginals"]}
+    assert {len(each["variables"]) for each in told["marginals"]} > {1}
     assert all(each["status"] == "approximate" for each in told["marginals"])
     pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
     assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
