@@ -227,6 +227,14 @@ class HeldSums:
                 part = _part(self._allowed[clique], slice_, group.possible.size)
                 counts = part.table(places.size, wanted[slice_])
                 found[places, clique] = rng.permutation(np.repeat(slice_, counts))
+        for own, group, family in zip(found.T, self.groups, self.families, strict=True):
+            held = np.bincount(own, minlength=group.possible.size)
+            if not all(each.lowest <= held[each.cells].sum() <= each.highest for each in family):
+                raise ModelError(
+                    "exact answers and bounds must be such that whole records can be found one clique after the "
+                    "other, but here sums of neighbouring cliques bound each other across parts of what they share; "
+                    "leave out some of these answers, or measure them with noise."
+                )
         return found[np.lexsort(found.T)] if self.groups else found
 
     def sides(self) -> Iterator[tuple[set[int], int, tuple[int, ...]]]:

@@ -74,10 +74,11 @@ def _sets(held: HeldSums, codes: IntArray) -> tuple[IntArray, IntArray, IntArray
     cells, sets, bounds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], np.zeros((0, 2), np.int64)
     for own, group, family in zip(codes, held.groups, held.families, strict=True):
         for each in family:
-            if held.total is not None and each.lowest == each.highest == held.total:
-                continue  # all records
             is_inside = np.zeros(group.possible.size, bool)
             is_inside[each.cells] = True
+            is_all = is_inside[group.possible].all()
+            if is_all and held.total is not None and each.lowest == each.highest == held.total:
+                continue  # all records
             found = np.flatnonzero((own >= 0) & is_inside[own])
             cells.append(found)
             sets.append(np.full(found.size, len(bounds)))
