@@ -1,5 +1,7 @@
 """Whole records with sums known without noise, in models of several cliques: against sums over all data sets."""
 
+import warnings
+
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
@@ -8,7 +10,7 @@ from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees
 from inference.posterior.test_exact_transitions import conditionals
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
@@ -193,3 +195,38 @@ def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
     everything = release(TREE, 20, noisy=[], law=Laplace(1.0), exact=[q.table("a", "b"), TABLE])
     with pytest.raises(ArgumentError, match="nothing has any"):
         LatentCounts().fit(everything)
+
+
+def test_a_bound_that_leaves_the_number_of_records_alone_is_kept():
+    model = specification({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    given = [
+        Measurement(q.weighted("a", matrix=[[1.0, 0.0]]), np.array([10.0]), Within(0.5)),
+        Measurement(q.table("b", "c"), np.array([3.0, 2.0, 2.0, 3.0]), DiscreteLaplace(2.0)),
+    ]
+    release = NoisyStatistics.from_measurements(model, given, total=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # so few draws
+        posterior = LatentCounts().fit(release, rng=1, draws=100, tune=50, chains=2, time_limit=1)
+    counts = posterior.tree["posterior"]["counts[a,b]"].to_numpy().reshape(-1, 2, 2)
+    assert (counts[:, 0].sum(axis=1) == 10).all()
+
+
+def test_sums_that_neighbours_bound_across_what_they_share_are_refused():
+    """Two sums say n(a=0) = 5; the other clique's bound keeps a sum of parts of (a, b) from being told beforehand."""
+    model = specification(
+        {"a": [0, 1], "b": [0, 1], "x": [0, 1], "y": [0, 1, 2]}, [("a", "b", "x"), ("a", "b", "y")]
+    )
+    whole, part = np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
+    whole[0], part[1, 0, 0] = 1, 1
+    value, law = Within.between(0, 30)
+    given = [
+        Measurement(
+            q.weighted("a", "b", "x", matrix=[(whole + part).ravel(), (whole + 2 * part).ravel()]),
+            np.array([7.0, 9.0]),
+            NoNoise(),
+        ),
+        Measurement(q.weighted("a", "b", "y", matrix=np.eye(1, 12)), np.array([value]), law),
+        Measurement(q.table("a", "b", "y"), np.arange(12.0), DiscreteLaplace(3.0)),
+    ]
+    with pytest.raises(ModelError, match="bound each other across parts"):
+        LatentCounts().fit(NoisyStatistics.from_measurements(model, given), rng=1)
