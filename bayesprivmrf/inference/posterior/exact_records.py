@@ -64,7 +64,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
         """Forecast of one sweep of one chain on a core of its own."""
         visits = min(self.first_total, MOVES) + self.births
         reads = self.forest.cells.size + self.forest.sources.size
-        return 1e-9 * visits * (_A_CELL * reads + _A_CLIQUE * len(self.forest.order))
+        return 1e-9 * visits * (_A_CELL * reads + _A_CLIQUE * len(self.forest.tables))
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """No records yet; shapes drawn from their prior."""
@@ -75,7 +75,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
             kept={"counts": (cells,), "log_rows": (cells,), "total": (), "shape_position": (positions,)},
             rng=rng,
             total=self.first_total,
-            latent=np.zeros((self.first_total, len(self.forest.order)), np.int32),
+            latent=np.zeros((self.first_total, len(self.forest.tables)), np.int32),
             state=ChainState.empty(self._tape, self.prior.shapes(position)),
             births=self.births,
             parts={"position": position},
@@ -89,7 +89,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
 
     def in_order(self, counts: FloatArray) -> FloatArray:
         """The model's possible cells of kept counts, in their order."""
-        return counts[..., np.argsort(self.forest.cells)]
+        return counts[..., self.forest.places]
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of the draws; nothing is left to be drawn."""

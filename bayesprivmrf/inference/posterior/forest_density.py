@@ -1,7 +1,7 @@
 """The compiled density of the hyper-Dirichlet formulation: see `density`.
 
 Positions: the rows' v (`row_weights`), then ξ of a private N, then those of the shapes' prior (`shape_prior`). Latent
-numbers: counts of the model's possible cells, N, and α of the same cells.
+numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same cells.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["KINDS", "RowData", "visit_forest"]
 
-KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
+KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 f1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 """The arrays of `RowData` and of the noise, as `Density` checks them."""
 _SOURCES = (
     *(
@@ -62,7 +62,7 @@ class RowData(NamedTuple):
     row_starts, source_starts, sources
         Those of the junction forest.
     order
-        Where each of the model's possible cells is in ``forest.cells``.
+        Where each of the model's possible cells is in ``forest.cells``, then each inner one.
     shapes
         The tape of the shapes' prior.
     shift, scale, log_scale, freedom, centre
@@ -140,21 +140,21 @@ def _c_function(version: int) -> Any:
 
     def visit(size, position, gradient, value, where):
         assert version >= 0
-        given = carray(where, (1 + 3 * (FIRST + 25),), whole)
+        given = carray(where, (1 + 3 * (FIRST + 26),), whole)
         task, own = given[0], given[1:]
         point = carray(position, (size,), real)
         prior = ShapeTape(
             vector_at(own, 6, real), vector_at(own, 7, whole), vector_at(own, 8, whole), vector_at(own, 9, whole),
-            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real),
+            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real), vector_at(own, 13, real),
         )  # fmt: skip
         rows = (
             vector_at(own, 2, whole), vector_at(own, 3, whole), vector_at(own, 4, whole), vector_at(own, 5, whole),
-            prior, vector_at(own, 13, real), vector_at(own, 14, real), vector_at(own, 15, real),
-            vector_at(own, 16, real), vector_at(own, 17, real), vector_at(own, 18, real),
+            prior, vector_at(own, 14, real), vector_at(own, 15, real), vector_at(own, 16, real),
+            vector_at(own, 17, real), vector_at(own, 18, real), vector_at(own, 19, real),
         )  # fmt: skip
         noise = (
-            vector_at(own, 19, whole), vector_at(own, 20, whole), vector_at(own, 21, real), vector_at(own, 22, real),
-            vector_at(own, 23, real), vector_at(own, 24, real), vector_at(own, 25, real), vector_at(own, 26, real),
+            vector_at(own, 20, whole), vector_at(own, 21, whole), vector_at(own, 22, real), vector_at(own, 23, real),
+            vector_at(own, 24, real), vector_at(own, 25, real), vector_at(own, 26, real), vector_at(own, 27, real),
         )  # fmt: skip
         out = carray(value, (1,), real)
         by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), real)

@@ -1,6 +1,6 @@
 """Draws along a junction forest: rows of probabilities, integer tables, marginals and zero-sum effects.
 
-Arrays are over the possible cells, in the order of ``forest.cells``, times draws.
+Arrays are over the forest's cells, in the order of ``forest.cells``, times draws.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["draw_log_rows", "draw_tables", "effects_of", "marginals_of"]
 
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Logarithms of Dirichlet rows with the given parameters, shape (possible cells, draws).
+    """Logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
 
     A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
 
@@ -42,7 +42,7 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
 def draw_tables(
     forest: JunctionForest, log_rows: FloatArray, total: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """Tables of `total` records drawn from each column's distribution, shape (possible cells, draws)."""
+    """Tables of `total` records drawn from each column's distribution, shape (cells, draws)."""
     tables = np.zeros(log_rows.shape, dtype=np.int64)
     for start, stop, sources in _rows(forest):
         margin = tables[sources].sum(axis=0) if sources.size else total
@@ -52,7 +52,7 @@ def draw_tables(
 
 
 def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
-    """Probabilities of the cliques' cells, products along the forest, shape (possible cells, draws)."""
+    """Probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
     margins = np.exp(log_rows)
     for start, stop, sources in _rows(forest):
         if sources.size:
@@ -68,7 +68,8 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     """
     effects = Effects.of(forest.cardinalities, forest.scopes)
     flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
-    flat[:, forest.cells] = log_rows.T
+    own = ~forest.is_inner
+    flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
     result = np.array([effects.coordinates(row) for row in flat]).reshape(len(flat), effects.size)
     for scope in _limited_scopes(forest):
         for position, subset in enumerate(effects.subsets):

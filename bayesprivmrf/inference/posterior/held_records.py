@@ -24,6 +24,7 @@ from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
 from bayesprivmrf.inference.posterior.held_moves import HeldTape, move_held
 from bayesprivmrf.inference.posterior.held_sums import HeldSums
 from bayesprivmrf.inference.posterior.held_tape import held_tape, noisy_tape
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.measured import log_likelihoods
 from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
@@ -117,7 +118,12 @@ class _Held(RecordSampler):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldRecords(_Held, ExactRecords):
-    """`ExactRecords` with sums without noise; parameters are those of `HyperDirichlet`."""
+    """`ExactRecords` with sums without noise; parameters are those of `HyperDirichlet`, no table is cut in steps."""
+
+    @cached_property
+    def _forest(self) -> JunctionForest | None:
+        model = self.evidence.specification
+        return junction_forest(model.cardinalities, model.scopes, self.evidence.supported)
 
     @cached_property
     def _held(self) -> HeldSums:

@@ -108,8 +108,8 @@ class HyperDirichlet:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """``shapes``, the rows' Dirichlet shapes, where they are learned."""
-        return ("shapes",) if self.prior.size else ()
+        """Where shapes are learned, ``shapes`` of the rows and ``inner``, the counts between their steps."""
+        return ("inner", "shapes") if self.prior.size else ()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -144,13 +144,13 @@ class HyperDirichlet:
     @property
     def density(self) -> Density:
         """The compiled density of this release."""
-        cells = self.forest.cells.size
+        cells, own = self.forest.cells.size, self.forest.places.size
         return Density(
             visit=visit_forest,
             kinds=KINDS,
             arrays=(tuple(self._rows), tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
-            shapes={"counts": (cells,), "total": (), "shapes": (cells,)},
+            shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
 
     def model(self) -> pm.Model:
@@ -167,14 +167,17 @@ class HyperDirichlet:
         from bayesprivmrf.inference.posterior.readable import declare_tables
 
         cells = self._measured
-        coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
+        sizes = {"cell": cells.cells.size, "noisy_cell": cells.targets.size}
+        inner = self.forest.cells.size - cells.cells.size
+        coords = {name: np.arange(size) for name, size in (sizes | {"inner_cell": inner}).items()}
         with pm.Model(coords=coords) as model:
             latent = declare_latent(self.density, self._draw_positions)
             counts = pm.Deterministic("counts", latent["counts"], dims="cell")
             if self.total is None:
                 pm.Deterministic("total", latent["total"])
             if self.prior.size:
-                pm.Deterministic("shapes", latent["shapes"], dims="cell")
+                pm.Deterministic("inner", latent["inner"], dims="inner_cell")
+                pm.Deterministic("shapes", latent["shapes"])
             observe_noisy_counts(self._noise, counts)
             flat = pt.zeros(self.forest.offsets[-1])[cells.cells].set(counts)
             declare_tables(self.evidence.specification, flat)
@@ -190,14 +193,15 @@ class HyperDirichlet:
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
         shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
+        latent = np.concatenate([sampled, draws["inner"]], axis=-1) if self.prior.size else sampled
         counts = np.zeros((*lead, self.forest.offsets[-1]))
         counts[..., self._measured.cells] = sampled
         if self.total is not None:
             total = np.full(lead, float(self.total))
         else:
             total = np.asarray(draws["total"], dtype=float)
-        order = np.searchsorted(self._measured.cells, self.forest.cells)
-        flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (sampled, shapes))
+        order = np.argsort(np.argsort(self.forest.cells))
+        flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
         return self._finished(draw_log_rows(self.forest, flat + shapes, rng), counts, total, shapes)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
@@ -207,7 +211,9 @@ class HyperDirichlet:
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
-        counts[0][:, forest.cells] = draw_tables(forest, log_rows, total, rng).T
+        counts[0][:, np.sort(forest.cells)[: forest.places.size]] = draw_tables(forest, log_rows, total, rng)[
+            forest.places
+        ].T
         return self._finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @property
@@ -219,7 +225,13 @@ class HyperDirichlet:
     @cached_property
     def _forest(self) -> JunctionForest | None:
         model = self.evidence.specification
-        return junction_forest(model.cardinalities, model.scopes, self.evidence.supported)
+        in_steps = self.concentration is None and len(model.scopes) > 1
+        return junction_forest(
+            model.cardinalities,
+            model.scopes,
+            self.evidence.supported,
+            model.domain.states if in_steps else None,
+        )
 
     @cached_property
     def _measured(self) -> MeasuredCells:
@@ -283,7 +295,8 @@ class HyperDirichlet:
         """What follows from the rows' log-probabilities and shapes, (possible cells, draws) both."""
         forest, lead = self.forest, counts.shape[:-1]
         marginals = np.zeros(counts.shape)
-        marginals[..., forest.cells] = marginals_of(forest, log_rows).T.reshape(*lead, forest.cells.size)
+        own = np.sort(forest.cells)[: forest.places.size]
+        marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
         effects = effects_of(forest, log_rows)
         log_prior, fit = self.prior.judged(log_rows, shapes)
         return Finished(
@@ -291,13 +304,16 @@ class HyperDirichlet:
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            log_prior=self._by_clique("rows", lead, log_prior),
-            learned=self._by_clique("concentration", lead, self.prior.standardised(shapes)),
+            log_prior=self._by_table("rows", lead, log_prior),
+            learned=self._by_table("concentration", lead, self.prior.standardised(shapes)),
             prior_fit=fit.reshape(lead),
         )
 
-    def _by_clique(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
-        """Draws of one number a clique of the forest, in which `values` has a row for each."""
+    def _by_table(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
+        """Draws of one number a table of the forest, in which `values` has a row for each."""
         names = dimension_names(self.evidence.specification.domain)
-        labels = [table_name(kind, names, self.forest.scopes[clique]) for clique in self.forest.order]
+        kinds = (f"{kind}_{table.step}" if table.step else kind for table in self.forest.tables)
+        labels = [
+            table_name(k, names, table.scope) for k, table in zip(kinds, self.forest.tables, strict=True)
+        ]
         return {label: row.reshape(lead) for label, row in zip(labels, values, strict=False)}

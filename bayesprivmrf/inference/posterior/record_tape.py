@@ -24,7 +24,7 @@ class RecordTape(NamedTuple):
     """The arrays that the compiled functions take; cells are in the order of ``forest.cells``."""
 
     row_starts: IntArray
-    clique_rows: IntArray  # first row of each clique in the forest's order, and the number of rows last
+    clique_rows: IntArray  # first row of each of the forest's tables, and the number of rows last
     row_cliques: IntArray
     cell_rows: IntArray
     source_starts: IntArray
@@ -100,13 +100,11 @@ class ChainState(NamedTuple):
 def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0) -> RecordTape:
     """The arrays of one evidence, whose model's cliques are the forest's."""
     measured = MeasuredCells.of(evidence)
-    place = np.argsort(forest.cells)  # of each of the model's possible cells in the forest's order
-    home = np.searchsorted(forest.offsets, forest.cells[forest.row_starts[:-1]], side="right") - 1
-    rank = np.empty(len(forest.order), np.int64)
-    rank[list(forest.order)] = np.arange(len(forest.order))
-    row_cliques = rank[home]
-    cell_rows = np.repeat(np.arange(len(home)), forest.row_sizes)
-    rows = np.repeat(np.arange(len(home)), np.diff(forest.source_starts))
+    place, row_starts = forest.places, forest.row_starts
+    clique_rows = np.searchsorted(row_starts, [0, *(table.stop for table in forest.tables)])
+    row_cliques = np.repeat(np.arange(len(forest.tables)), np.diff(clique_rows))
+    cell_rows = np.repeat(np.arange(row_cliques.size), forest.row_sizes)
+    rows = np.repeat(np.arange(row_cliques.size), np.diff(forest.source_starts))
     child_starts, child_rows = grouped(forest.sources, rows, forest.cells.size)
     own = place[measured.sources]
     weights = np.rint(measured.entries).astype(np.int64)
@@ -116,8 +114,8 @@ def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0
     is_direct = most <= _MOST_TABLES and not _is_pooled(measured.sums, row_cliques[cell_rows[own]])
     is_direct &= bool((weights == 1).all())
     return RecordTape(
-        row_starts=forest.row_starts,
-        clique_rows=np.searchsorted(row_cliques, np.arange(len(forest.order) + 1)),
+        row_starts=row_starts,
+        clique_rows=clique_rows,
         row_cliques=row_cliques,
         cell_rows=cell_rows,
         source_starts=forest.source_starts,

@@ -50,9 +50,10 @@ def _factors(clique, group, place, change, position, tape):
         bounds = math.log1p(math.exp(level) / LARGEST) - math.log1p(math.exp(grown) / LARGEST)
         ratio = math.exp(grown - level + bounds)
         return ratio, ratio
-    share = math.exp(position[place] - log_whole(group, position, tape))
-    others = 1.0 / (1.0 + share * math.expm1(change))
-    return math.exp(change) * others, others
+    spread = tape.spreads[group]
+    share = math.exp(spread * position[place] - log_whole(group, position, tape))
+    others = 1.0 / (1.0 + share * math.expm1(spread * change))
+    return math.exp(spread * change) * others, others
 
 
 @njit(nogil=True)

@@ -14,6 +14,13 @@ with any margins. So both are likely that a uniform prior rules out. In standard
 
 z_0 being what the tables of a model have in common. α = 1, the uniform row, is near the centre of the prior.
 
+A table of two variables that have the same states, a panel's two visits, may have one large cell in each row,
+another in each: who stays. Rows that share margins do not expect that, and take those who go for noise. So such a
+table is cut in two steps (`junction_forest`), each with an A of its own: whether a record stays, shapes as above
+over {stay, go} and :math:`m = \operatorname{softmax}(2 z)`, so that shares of 99 in 100 are likely; and where those who
+go go to. Where all rows keep alike and those who leave choose alike, both A are large: quasi-independence (Goodman
+1968). Where variables are independent the second is.
+
 The floor α_0 is what keeps a drowned cell's probability from being believed to be one in a million: of n records in
 a row, a cell that nobody is in has the upper quantile of a Beta(α_0) variable, some records for any A_C. Without it
 the likelihood of sticky tables, a few large cells beside many that noise hides, drives α to .03, and intervals for
@@ -21,6 +28,13 @@ the hidden ones to nothing ({doc}`posterior_mathematics`). In a long row most ce
 a constant floor would add up to people who are not there: all of a row's floors are at most 2 records together.
 
 Given the shapes all is conjugate: rows are Dirichlet(α + n), and tables Dirichlet-multinomial.
+
+References
+----------
+Goodman (1968). The analysis of cross-classified data: independence, quasi-independence, and interactions in
+contingency tables with or without missing entries. JASA 63, 1091-1131.
+Dennis (1991). On the hyper-Dirichlet type 1 and hyper-Liouville distributions. Communications in Statistics: Theory
+and Methods 20, 4069-4081.
 """
 
 from __future__ import annotations
@@ -35,7 +49,7 @@ from numba import njit
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
-from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "log_whole", "row_shapes", "row_shapes_pullback"]
 
@@ -47,12 +61,14 @@ SPREAD_IN_COMMON = 1.5
 """Prior standard deviation of what the tables' log A have in common."""
 SPREAD_BETWEEN_TABLES = 1.0
 """Prior standard deviation of each table's own part of log A."""
+SPREAD_OF_STAYING = 2.0
+"""What z is multiplied with where m is of staying and going: log-odds of standard deviation 2.8, 1 in 300 at two."""
 LARGEST = 100.0
 """Bound of A, at which rows differ by a tenth: more cannot be told from it, and would be a funnel to the sampler."""
 
 
 class ShapeTape(NamedTuple):
-    """The arrays that compiled code takes; cliques are numbered along the forest, cells as in ``forest.cells``."""
+    """The arrays that compiled code takes; a clique is one of ``forest.tables``, cells are as in ``forest.cells``."""
 
     fixed: FloatArray  # α of each cell where it is fixed, or the floor
     clique_cells: IntArray  # first cell of each clique, and the number of cells last
@@ -61,6 +77,7 @@ class ShapeTape(NamedTuple):
     factor_starts: IntArray  # of each cell, where its margins' positions begin in `factors`
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
+    spreads: FloatArray  # of each margin, what its positions are multiplied with
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,45 +115,50 @@ class ShapePrior:
     @cached_property
     def tape(self) -> ShapeTape:
         """The arrays."""
-        forest, cells = self.forest, self.forest.cells.size
-        cliques = len(forest.order)
-        rank = np.empty(cliques, np.int64)
-        rank[list(forest.order)] = np.arange(cliques)
-        home = np.searchsorted(forest.offsets, forest.cells, side="right") - 1
-        clique_cells = np.searchsorted(rank[home], np.arange(cliques + 1)).astype(np.int64)
+        forest, cells, tables = self.forest, self.forest.cells.size, self.forest.tables
+        clique_cells = np.array([0, *(table.stop for table in tables)], np.int64)
         if self.concentration is not None or not cells:
             nothing = np.zeros(1, np.int64)
             return ShapeTape(
                 fixed=np.full(cells, float(self.concentration or FLOOR)),
                 clique_cells=clique_cells,
-                clique_groups=np.zeros(cliques + 1, np.int64),
+                clique_groups=np.zeros(len(tables) + 1, np.int64),
                 group_starts=nothing,
                 factor_starts=np.zeros(cells + 1, np.int64),
                 factors=nothing[:0],
-                log_sizes=np.zeros(cliques),
+                log_sizes=np.zeros(len(tables)),
+                spreads=np.zeros(0),
             )
-        clique_groups, group_starts, log_sizes = [0], [1 + cliques], []
-        factors: list[list[int]] = [[] for _ in range(cells)]
-        for k, clique in enumerate(forest.order):
-            scope = forest.scopes[clique]
-            own = [v for v in scope if v not in forest.separators[clique]]
-            log_sizes.append(sum(math.log(forest.cardinalities[v]) for v in own))
-            here = np.arange(clique_cells[k], clique_cells[k + 1])
-            inside = forest.cells[here] - forest.offsets[clique]
-            for v in own:
-                states = cells_within(forest.cardinalities, (v,), scope)[inside]
-                for cell, state in zip(here, states, strict=True):
-                    factors[cell].append(group_starts[-1] + int(state))
-                group_starts.append(group_starts[-1] + forest.cardinalities[v])
-            clique_groups.append(len(group_starts) - 1)
+        margins = [margin for table in tables for margin in table.margins]
+        group_starts = 1 + len(tables) + np.cumsum([0, *(states for states, _ in margins)])
+        clique_groups = np.cumsum([0, *(len(table.margins) for table in tables)])
+        factors = [
+            np.stack(
+                [
+                    start + state
+                    for start, (_, state) in zip(group_starts[first:], table.margins, strict=False)
+                ],
+                1,
+            )
+            for first, table in zip(clique_groups, tables, strict=False)
+        ]
         return ShapeTape(
             fixed=np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes)),
             clique_cells=clique_cells,
-            clique_groups=np.array(clique_groups, np.int64),
-            group_starts=np.array(group_starts, np.int64),
-            factor_starts=np.cumsum([0] + [len(own) for own in factors], dtype=np.int64),
-            factors=np.array([place for own in factors for place in own], dtype=np.int64),
-            log_sizes=np.array(log_sizes),
+            clique_groups=clique_groups.astype(np.int64),
+            group_starts=group_starts.astype(np.int64),
+            factor_starts=np.cumsum(
+                [0, *(width for part in factors for width in [part.shape[1]] * len(part))]
+            ),
+            factors=np.concatenate([part.ravel() for part in factors]).astype(np.int64),
+            log_sizes=np.array([sum(math.log(states) for states, _ in table.margins) for table in tables]),
+            spreads=np.array(
+                [
+                    SPREAD_OF_STAYING if table.step == "stay" else 1.0
+                    for table in tables
+                    for _ in table.margins
+                ]
+            ),
         )
 
     def shapes(self, position: FloatArray) -> FloatArray:
@@ -146,17 +168,17 @@ class ShapePrior:
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
     def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log density of each clique's rows given α, by their log-ratios, and the sum's standard score.
+        """Log density of each table's rows given α, by their log-ratios, and the sum's standard score.
 
-        From (cells, draws) to (cliques, draws) and (draws,). The score is 0 on average given α, of variance 1.
+        From (cells, draws) to (tables, draws) and (draws,). The score is 0 on average given α, of variance 1.
         """
         forest = self.forest
         homes = np.searchsorted(self.tape.clique_cells, forest.row_starts[:-1], side="right") - 1
         rows = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
-        return _judged_rows(*rows, forest.row_starts, homes, len(forest.order))
+        return _judged_rows(*rows, forest.row_starts, homes, len(forest.tables))
 
     def standardised(self, shapes: FloatArray) -> FloatArray:
-        """Log A of each clique in standard deviations of its prior, (cells, draws) to (cliques, draws)."""
+        """Log A of each table in standard deviations of its prior, (cells, draws) to (tables, draws)."""
         if not self.size:
             return np.zeros((0, shapes.shape[1]))
         first = self.tape.clique_cells[:-1]
@@ -171,12 +193,12 @@ class ShapePrior:
 def log_whole(group, position, tape):
     """Logarithm of the sum of a margin's exponentials."""
     start, stop = tape.group_starts[group], tape.group_starts[group + 1]
-    top, total = position[start], 0.0
+    spread, top, total = tape.spreads[group], position[start], 0.0
     for k in range(start, stop):
         top = max(top, position[k])
     for k in range(start, stop):
-        total += math.exp(position[k] - top)
-    return top + math.log(total)
+        total += math.exp(spread * (position[k] - top))
+    return spread * top + math.log(total)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -190,10 +212,11 @@ def clique_shapes(clique, position, tape, shapes):
     level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
     for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
         level -= log_whole(group, position, tape)
+    first = tape.clique_groups[clique]
     for cell in range(start, stop):
         log_part = level
         for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-            log_part += position[tape.factors[k]]
+            log_part += tape.spreads[first + k - tape.factor_starts[cell]] * position[tape.factors[k]]
         shapes[cell] = tape.fixed[cell] + math.exp(log_part)
 
 
@@ -224,20 +247,20 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
     if tape.group_starts.size == 1:
         return result
     for clique in range(tape.clique_cells.size - 1):
-        whole = 0.0
+        whole, first = 0.0, tape.clique_groups[clique]
         for cell in range(tape.clique_cells[clique], tape.clique_cells[clique + 1]):
             part = by_shapes[cell] * (shapes[cell] - tape.fixed[cell])
             whole += part
             for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-                result[tape.factors[k]] += part
+                result[tape.factors[k]] += tape.spreads[first + k - tape.factor_starts[cell]] * part
         free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST)
         result[0] += SPREAD_IN_COMMON * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-            log_sum = log_whole(group, position, tape)
+            log_sum, spread = log_whole(group, position, tape), tape.spreads[group]
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):
-                result[k] -= whole * math.exp(position[k] - log_sum)
+                result[k] -= spread * whole * math.exp(spread * position[k] - log_sum)
     return result
 
 
