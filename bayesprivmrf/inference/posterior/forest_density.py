@@ -38,7 +38,7 @@ from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["KINDS", "RowData", "visit_forest"]
 
-KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 f1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
+KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 """The arrays of `RowData` and of the noise, as `Density` checks them."""
 _SOURCES = (
     *(
@@ -145,7 +145,7 @@ def _c_function(version: int) -> Any:
         point = carray(position, (size,), real)
         prior = ShapeTape(
             vector_at(own, 6, real), vector_at(own, 7, whole), vector_at(own, 8, whole), vector_at(own, 9, whole),
-            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real), vector_at(own, 13, real),
+            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real), vector_at(own, 13, whole),
         )  # fmt: skip
         rows = (
             vector_at(own, 2, whole), vector_at(own, 3, whole), vector_at(own, 4, whole), vector_at(own, 5, whole),

@@ -23,6 +23,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     SPREAD_IN_COMMON,
     clique_shapes,
     log_whole,
+    spread_of,
 )
 
 __all__ = ["move_shapes"]
@@ -50,10 +51,13 @@ def _factors(clique, group, place, change, position, tape):
         bounds = math.log1p(math.exp(level) / LARGEST) - math.log1p(math.exp(grown) / LARGEST)
         ratio = math.exp(grown - level + bounds)
         return ratio, ratio
-    spread = tape.spreads[group]
-    share = math.exp(spread * position[place] - log_whole(group, position, tape))
-    others = 1.0 / (1.0 + share * math.expm1(spread * change))
-    return math.exp(spread * change) * others, others
+    spread = spread_of(group, tape)
+    grown = 1.0 + math.exp(spread * position[place] - log_whole(group, position, tape)) * math.expm1(
+        spread * change
+    )
+    if tape.stays[group]:
+        return grown, grown * math.exp(-spread * change)
+    return math.exp(spread * change) / grown, 1.0 / grown
 
 
 @njit(nogil=True)

@@ -16,10 +16,15 @@ z_0 being what the tables of a model have in common. α = 1, the uniform row, is
 
 A table of two variables that have the same states, a panel's two visits, may have one large cell in each row,
 another in each: who stays. Rows that share margins do not expect that, and take those who go for noise. So such a
-table is cut in two steps (`junction_forest`), each with an A of its own: whether a record stays, shapes as above
-over {stay, go} and :math:`m = \operatorname{softmax}(2 z)`, so that shares of 99 in 100 are likely; and where those who
-go go to. Where all rows keep alike and those who leave choose alike, both A are large: quasi-independence (Goodman
-1968). Where variables are independent the second is.
+table is cut in two steps (`junction_forest`), each with an A of its own: where those who go go to, with shapes as
+above; and before that who stays and who goes, with
+
+.. math:: α_{\text{stay}} = α_0 + \frac{A_C}{2 m_{\text{go}}}, \qquad α_{\text{go}} = α_0 + \frac{A_C}{2 m_{\text{stay}}},
+          \qquad m = \operatorname{softmax}(2 z),
+
+which for m = 1/2 is the formula above, and otherwise keeps A_C the prior counts of whichever is rarer: a share of one
+in a hundred is then not thought to be next to nothing because it is small. Where all rows keep alike and those who
+leave choose alike, both A are large: quasi-independence (Goodman 1968). Where variables are independent the second is.
 
 The floor α_0 is what keeps a drowned cell's probability from being believed to be one in a million: of n records in
 a row, a cell that nobody is in has the upper quantile of a Beta(α_0) variable, some records for any A_C. Without it
@@ -63,6 +68,7 @@ SPREAD_BETWEEN_TABLES = 1.0
 """Prior standard deviation of each table's own part of log A."""
 SPREAD_OF_STAYING = 2.0
 """What z is multiplied with where m is of staying and going: log-odds of standard deviation 2.8, 1 in 300 at two."""
+_LOG_2 = math.log(2.0)
 LARGEST = 100.0
 """Bound of A, at which rows differ by a tenth: more cannot be told from it, and would be a funnel to the sampler."""
 
@@ -77,7 +83,7 @@ class ShapeTape(NamedTuple):
     factor_starts: IntArray  # of each cell, where its margins' positions begin in `factors`
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
-    spreads: FloatArray  # of each margin, what its positions are multiplied with
+    stays: IntArray  # of each margin, 1 where it is of staying and going, else 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,6 +116,7 @@ class ShapePrior:
             "concentration_floor_of_row": FLOOR_OF_ROW,
             "concentration_spread_in_common": SPREAD_IN_COMMON,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
+            "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
         }
 
     @cached_property
@@ -127,7 +134,7 @@ class ShapePrior:
                 factor_starts=np.zeros(cells + 1, np.int64),
                 factors=nothing[:0],
                 log_sizes=np.zeros(len(tables)),
-                spreads=np.zeros(0),
+                stays=nothing[:0],
             )
         margins = [margin for table in tables for margin in table.margins]
         group_starts = 1 + len(tables) + np.cumsum([0, *(states for states, _ in margins)])
@@ -152,13 +159,7 @@ class ShapePrior:
             ),
             factors=np.concatenate([part.ravel() for part in factors]).astype(np.int64),
             log_sizes=np.array([sum(math.log(states) for states, _ in table.margins) for table in tables]),
-            spreads=np.array(
-                [
-                    SPREAD_OF_STAYING if table.step == "stay" else 1.0
-                    for table in tables
-                    for _ in table.margins
-                ]
-            ),
+            stays=np.array([table.step == "stay" for table in tables for _ in table.margins], np.int64),
         )
 
     def shapes(self, position: FloatArray) -> FloatArray:
@@ -189,11 +190,17 @@ class ShapePrior:
         return np.log(np.maximum(means, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
 
 
+@njit(nogil=True, inline="always")
+def spread_of(group, tape):
+    """What the positions of a margin are multiplied with."""
+    return SPREAD_OF_STAYING if tape.stays[group] else 1.0
+
+
 @njit(nogil=True, error_model="numpy")
 def log_whole(group, position, tape):
     """Logarithm of the sum of a margin's exponentials."""
     start, stop = tape.group_starts[group], tape.group_starts[group + 1]
-    spread, top, total = tape.spreads[group], position[start], 0.0
+    spread, top, total = spread_of(group, tape), position[start], 0.0
     for k in range(start, stop):
         top = max(top, position[k])
     for k in range(start, stop):
@@ -211,12 +218,16 @@ def clique_shapes(clique, position, tape, shapes):
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
     level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
     for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-        level -= log_whole(group, position, tape)
+        log_sum = log_whole(group, position, tape)
+        level -= log_sum
+        if tape.stays[group]:
+            place = tape.group_starts[group]
+            level += 2.0 * (log_sum - _LOG_2) - SPREAD_OF_STAYING * (position[place] + position[place + 1])
     first = tape.clique_groups[clique]
     for cell in range(start, stop):
         log_part = level
         for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-            log_part += tape.spreads[first + k - tape.factor_starts[cell]] * position[tape.factors[k]]
+            log_part += spread_of(first + k - tape.factor_starts[cell], tape) * position[tape.factors[k]]
         shapes[cell] = tape.fixed[cell] + math.exp(log_part)
 
 
@@ -252,15 +263,16 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
             part = by_shapes[cell] * (shapes[cell] - tape.fixed[cell])
             whole += part
             for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-                result[tape.factors[k]] += tape.spreads[first + k - tape.factor_starts[cell]] * part
+                result[tape.factors[k]] += spread_of(first + k - tape.factor_starts[cell], tape) * part
         free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST)
         result[0] += SPREAD_IN_COMMON * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-            log_sum, spread = log_whole(group, position, tape), tape.spreads[group]
+            log_sum, spread = log_whole(group, position, tape), spread_of(group, tape)
             for k in range(tape.group_starts[group], tape.group_starts[group + 1]):
-                result[k] -= spread * whole * math.exp(spread * position[k] - log_sum)
+                share = math.exp(spread * position[k] - log_sum)
+                result[k] += spread * whole * (share - 1.0 if tape.stays[group] else -share)
     return result
 
 

@@ -21,6 +21,11 @@ TREE = specification(
     [("a", "b"), ("b", "c")],
     [(("a", 2), ("b", 0)), (("b", 1), ("c", 0))],
 )
+PANEL = specification(
+    {v: ["x", "y", "z"] for v in "abc"},
+    [("b", "c"), ("a", "b")],
+    [(("a", "x"), ("b", "z")), (("b", "y"), ("c", "y"))],
+)
 LAWS = {
     "laplace": (Laplace(3.0),),
     "small laplace": (DiscreteLaplace(0.7),),
@@ -62,10 +67,13 @@ def require_exact(density, seed=1):
 
 
 @pytest.mark.parametrize("total", [None, 80])
-@pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "zeros"])
-def test_derivatives_of_the_rows_density_are_exact(name, total):
-    model = TREE if name == "zeros" else MODELS[name]
-    require_exact(formulation(HyperDirichlet, model, LAWS["laplace"], total=total, concentration=0.7).density)
+@pytest.mark.parametrize("concentration", [None, 0.7])
+@pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "zeros", "steps"])
+def test_derivatives_of_the_rows_density_are_exact(name, concentration, total):
+    model = {"zeros": TREE, "steps": PANEL}.get(name) or MODELS[name]
+    engine = formulation(HyperDirichlet, model, LAWS["laplace"], total=total, concentration=concentration)
+    assert engine.forest.is_inner.any() == (name == "steps" and concentration is None)
+    require_exact(engine.density)
 
 
 @pytest.mark.parametrize("total", [None, 80])

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
 
+from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, marginals_of
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+from bayesprivmrf.model.tables import project
 
 DECOMPOSABLE = [name for name in AWKWARD if name not in ("cycle", "three-way")]
 
@@ -78,3 +80,75 @@ def test_a_star_of_cliques_has_separators_of_several_variables():
     assert sorted(map(len, forest.separators)) == [0, 0, 2, 2]
     for first, second in combinations(range(3), 2):
         assert set(scopes[first]) & set(scopes[second]) == {0, 1}
+
+
+STEPPED = {
+    "panel": ({v: [3, 1, 2] for v in range(4)}, [(0, 1), (1, 2), (2, 3)], ()),
+    "second order": ({v: ["x", "y", "z"] for v in "abcd"}, [("a", "b", "c"), ("b", "c", "d")], ()),
+    "beside others": (
+        {"a": [0, 1, 2], "g": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
+        [("a", "g", "b"), ("b", "c")],
+        (),
+    ),
+    "cells that cannot occur": (
+        {v: [0, 1, 2] for v in "abc"},
+        [("a", "b"), ("b", "c")],
+        [(("a", 0), ("b", 0)), (("b", 1), ("c", 0)), (("b", 1), ("c", 2))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_steps_cut_a_table_into_staying_and_going_and_lose_nothing(name):
+    """Rows of a joint law, multiplied along the forest, are its tables again; each record is in one cell of each."""
+    model = specification(*STEPPED[name])
+    forest = junction_forest(model.cardinalities, model.scopes, model.possible, model.domain.states)
+    assert {table.step for table in forest.tables} >= {"stay", "move"}
+    assert (np.sort(forest.cells[~forest.is_inner]) == forest.cells[forest.places]).all()
+    shapes = np.random.default_rng(1).gamma(1.0, 1.0, (forest.cells.size, 50))
+    log_rows = draw_log_rows(forest, shapes, np.random.default_rng(2))
+    flat = np.zeros((50, model.size))
+    flat[:, forest.cells[forest.places]] = marginals_of(forest, log_rows)[forest.places].T
+    for shared in combinations(range(len(model.scopes)), 2):
+        common = sorted(set(model.scopes[shared[0]]) & set(model.scopes[shared[1]]))
+        ends = [
+            np.stack([project(table.reshape(shape), model.scopes[c], common).ravel() for table in part])
+            for c in shared
+            for shape in [tuple(model.cardinalities[v] for v in model.scopes[c])]
+            for part in [flat[:, model.offsets[c] : model.offsets[c + 1]]]
+        ]
+        assert ends[0] == pytest.approx(ends[1], abs=1e-12)
+    whole = forest.with_inner(flat)
+    for table in forest.tables:
+        assert whole[:, table.start : table.stop].sum(axis=1) == pytest.approx(np.ones(50))
+        if table.step == "stay":
+            u, v = table.scope
+            stays, goes = (
+                whole[:, table.start : table.stop][:, table.margins[0][1] == k].sum(axis=1) for k in (0, 1)
+            )
+            states = model.cardinalities[u]
+            scope = model.scopes[table.clique]
+            shape = tuple(model.cardinalities[w] for w in scope)
+            start, stop = model.offsets[table.clique : table.clique + 2]
+            square = np.stack([project(row.reshape(shape), scope, (u, v)) for row in flat[:, start:stop]])
+            assert stays == pytest.approx(square[:, range(states), range(states)].sum(axis=1))
+            assert goes == pytest.approx(1 - stays)
+    # a clique's cells given its separator have the product of their rows
+    given = np.exp(forest.along_steps(log_rows))
+    for clique in forest.order:
+        own = ~forest.is_inner & (np.searchsorted(model.offsets, forest.cells, side="right") - 1 == clique)
+        states = forest.separator_states(clique, forest.separators[clique])[
+            forest.cells[own] - model.offsets[clique]
+        ]
+        for state in np.unique(states):
+            assert given[own][states == state].sum(axis=0) == pytest.approx(np.ones(50))
+
+
+def test_tables_of_two_states_or_of_other_ones_are_not_cut():
+    for states in ({v: [0, 1] for v in "abc"}, {"a": [0, 1, 2], "b": [0, 1, 3], "c": [2, 1, 0]}):
+        model = specification(states, [("a", "b"), ("b", "c")])
+        forest = junction_forest(model.cardinalities, model.scopes, None, model.domain.states)
+        plain = junction_forest(model.cardinalities, model.scopes)
+        assert [table.step for table in forest.tables] == ["", ""]
+        assert (forest.cells == plain.cells).all()
+        assert not forest.is_inner.any()
