@@ -19,12 +19,13 @@ another in each: who stays. Rows that share margins do not expect that, and take
 table is cut in two steps (`junction_forest`), each with an A of its own: where those who go go to, with shapes as
 above; and before that who stays and who goes, with
 
-.. math:: α_{\text{stay}} = α_0 + \frac{A_C}{2 m_{\text{go}}}, \qquad α_{\text{go}} = α_0 + \frac{A_C}{2 m_{\text{stay}}},
-          \qquad m = \operatorname{softmax}(2 z),
+.. math:: α_{\text{stay}} = α_0 + \frac{A_C}{2 m_{\text{go}}}, \qquad
+          α_{\text{go}} = α_0 + \frac{A_C}{2 m_{\text{stay}}}, \qquad m = \operatorname{softmax}(2 z),
 
-which for m = 1/2 is the formula above, and otherwise keeps A_C the prior counts of whichever is rarer: a share of one
-in a hundred is then not thought to be next to nothing because it is small. Where all rows keep alike and those who
-leave choose alike, both A are large: quasi-independence (Goodman 1968). Where variables are independent the second is.
+which for m = 1/2 is the formula above, and otherwise keeps A_C the prior counts of whichever is rarer: a share of
+one in a hundred is then not thought to be next to nothing because it is small. Where all rows keep alike and those
+who leave choose alike, both A are large: quasi-independence (Goodman 1968). Where variables are independent the
+second is.
 
 The floor α_0 is what keeps a drowned cell's probability from being believed to be one in a million: of n records in
 a row, a cell that nobody is in has the upper quantile of a Beta(α_0) variable, some records for any A_C. Without it
