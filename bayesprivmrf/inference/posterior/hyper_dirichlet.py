@@ -109,7 +109,8 @@ class HyperDirichlet:
     @property
     def hidden(self) -> tuple[str, ...]:
         """Where shapes are learned, ``shapes`` of the rows and ``inner``, the counts between their steps."""
-        return ("inner", "shapes") if self.prior.size else ()
+        inner = ("inner",) if self.forest.is_inner.any() else ()
+        return (*inner, "shapes") if self.prior.size else ()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -193,7 +194,7 @@ class HyperDirichlet:
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
         shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
-        latent = np.concatenate([sampled, draws["inner"]], axis=-1) if self.prior.size else sampled
+        latent = np.concatenate([sampled, draws["inner"]], axis=-1) if "inner" in draws else sampled
         counts = np.zeros((*lead, self.forest.offsets[-1]))
         counts[..., self._measured.cells] = sampled
         if self.total is not None:
@@ -277,7 +278,8 @@ class HyperDirichlet:
         shape_positions = rng.standard_normal((size, self.prior.size))
         shapes = self.prior.shapes(shape_positions)
         log_rows = draw_log_rows(forest, shapes.T, rng).T
-        log_sums = np.log(rng.gamma(data.freedom, data.centre / data.freedom, (size, data.freedom.size)))
+        kappa = data.freedom + np.add.reduceat(shapes, forest.row_starts[:-1], axis=1)
+        log_sums = np.log(rng.gamma(kappa, data.centre / kappa))
         log_weights = log_rows + np.repeat(log_sums, forest.row_sizes, axis=1) - data.log_scale
         rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape)
         for row, own in zip(rows, shapes, strict=True):
@@ -304,10 +306,21 @@ class HyperDirichlet:
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            log_prior=self._by_table("rows", lead, log_prior),
+            log_prior=self._by_clique(lead, log_prior),
             learned=self._by_table("concentration", lead, self.prior.standardised(shapes)),
             prior_fit=fit.reshape(lead),
         )
+
+    def _by_clique(self, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
+        """Draws of the sum over each clique's tables, of which `values` has a row for each."""
+        names = dimension_names(self.evidence.specification.domain)
+        homes = np.array([table.clique for table in self.forest.tables])
+        return {
+            table_name("rows", names, self.forest.scopes[clique]): values[homes == clique]
+            .sum(axis=0)
+            .reshape(lead)
+            for clique in self.forest.order
+        }
 
     def _by_table(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
         """Draws of one number a table of the forest, in which `values` has a row for each."""

@@ -205,7 +205,7 @@ class JunctionForest:
         filled, inner = 0, self.offsets[-1]
         for clique in self.order:
             flat, parent = self._possible(clique), self.parents[clique]
-            above = self._above(clique, place) if parent >= 0 else {0: np.zeros(0, np.int64)}
+            above = self._above(clique, place) if parent >= 0 else {}
             row_of = self.separator_states(clique, self.separators[clique])[flat - self.offsets[clique]]
             steps = self._steps(clique, flat)
             for number, step in enumerate(steps):
@@ -220,7 +220,7 @@ class JunctionForest:
                 tables.append(RowTable(clique, step.scope, step.name, filled, filled + own.size, margins))
                 cells.append(own)
                 sizes.append(counts)
-                sources += [above[int(row)] for row in rows]
+                sources += [above.get(int(row), np.zeros(0, np.int64)) for row in rows]
                 above = {k: np.array([filled + k]) for k in range(own.size)}
                 if is_last:
                     place[own] = filled + np.arange(own.size)

@@ -13,21 +13,21 @@ one long direction among many short ones. Hence
 
 .. math:: κ = A + \sum_i (n_i / σ_i)^2,
 
-which leaves G as free as the data leave z. Neither coordinate suits a count that may be zero and may be not: its
-logarithm has a long tail, and itself has an edge. The weight of a cell is therefore, in records,
+which leaves G as free as the data and the shapes leave z. Neither coordinate suits a count that may be zero and may
+be not: its logarithm has a long tail, and itself has an edge. The weight of a cell is therefore, in records,
 
 .. math:: g_i = σ_i S(u_i), \qquad S(u) = u Φ(u) + φ(u) = \int_{-\infty}^u Φ,
 
 which is :math:`σ_i u_i` where it is large, and whose derivative is the normal distribution function: a flat density
 of g above zero has a Gaussian left tail in u. The release puts u near a shift to within about one. Where the shapes
-are learned, :math:`e_i = α_i - α_0` of them beyond a floor, large ones put g near :math:`G_0 α_i / A` to within
-:math:`G_0 \sqrt{α_i} / A`, however little the release says. So the sampler moves v,
+are learned, :math:`e_i = α_i - α_0` of them beyond a floor, large ones put :math:`\log g` near that of
+:math:`G_0 α_i / A` to within :math:`1 / \sqrt{α_i}`, however little the release says. So the sampler moves v,
 
-.. math:: u_i = w_i\, \mathrm{shift}_i + (1 - w_i) \frac{G_0 α_i}{A σ_i} + \sqrt{w_i}\, v_i, \qquad
-          w_i = \Bigl(1 + σ_i^2 e_i \frac{A^2}{G_0^2 α_i^2}\Bigr)^{-1},
+.. math:: u_i = w_i\, \mathrm{shift}_i + (1 - w_i)\, t_i + \sqrt{w_i}\, v_i, \qquad
+          S(t_i) = \frac{G_0 α_i}{A σ_i}, \qquad w_i = \bigl(1 + e_i\, (\log S)'(t_i)^2\bigr)^{-1},
 
 which is near zero to within about one at every α; the Jacobian is :math:`\prod \sqrt{w_i}`. None of shift, σ, κ and
-G_0 changes the law of r, so they may be read off the noisy tables.
+G_0 changes the law of r given α, so they may be read off the noisy tables, and κ may follow α.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ __all__ = [
 ]
 
 _LARGEST_FREEDOM = 1e10
-"""Bound of κ, beyond which κ (log G - G) loses digits."""
+"""Bound of κ - A, beyond which κ (log G - G) loses digits."""
 
 
 def row_weights_data(
     forest: JunctionForest, shapes: FloatArray, counts: FloatArray, precisions: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Shift, σ and log σ of each cell, and κ and G_0 of each row: what `row_weights` needs of a release.
+    """Shift, σ and log σ of each cell, and κ - A and G_0 of each row: what `row_weights` needs of a release.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def row_weights_data(
     ratio = np.clip(np.where(precisions > 0, counts, mean) / scale, -8.0, None)
     # the mean of a normal variable above zero, in units of its scale
     expected = ratio + np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * ndtr(ratio))
-    freedom = np.add.reduceat(shapes + (positive / scale) ** 2, starts)
+    freedom = np.add.reduceat((positive / scale) ** 2, starts)
     return (
         inverse_softened(np.log(expected)),
         scale,
@@ -144,8 +144,23 @@ def softened(u):
 
 
 @njit(nogil=True, error_model="numpy")
+def _softened_at(log_value):
+    """The u of which S(u) has the given logarithm, by Newton's method; log S is increasing and concave."""
+    if log_value > 2.0:  # beyond 7 S(u) is u
+        return math.exp(min(log_value, 700.0))
+    u = math.exp(log_value) if log_value > 0.0 else -math.sqrt(-2.0 * log_value)
+    for _ in range(100):
+        _, log_soft, slope, _, _ = softened(u)
+        step = (log_value - log_soft) / slope
+        u += step
+        if abs(step) < 1e-12 * (1.0 + abs(u)):
+            break
+    return u
+
+
+@njit(nogil=True, error_model="numpy")
 def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
-    """What makes u of v: its value at v = 0, w, the targets :math:`G_0 α / (A σ)`, and half the sum of log w."""
+    """What makes u of v: its value at v = 0, w, the targets t, and half the sum of log w."""
     origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
     log_jacobian = 0.0
     for row in range(row_starts.size - 1):
@@ -154,8 +169,9 @@ def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
         for i in range(start, stop):
             mass += shapes[i]
         for i in range(start, stop):
-            target[i] = centre[row] * shapes[i] / (mass * scale[i])
-            share[i] = 1.0 / (1.0 + (shapes[i] - floor[i]) / (target[i] * target[i]))
+            target[i] = _softened_at(math.log(centre[row] * shapes[i] / (mass * scale[i])))
+            slope = softened(target[i])[2]
+            share[i] = 1.0 / (1.0 + (shapes[i] - floor[i]) * slope * slope)
             origin[i] = share[i] * shift[i] + (1.0 - share[i]) * target[i]
             log_jacobian += 0.5 * math.log(share[i])
     return origin, share, target, log_jacobian
@@ -176,11 +192,13 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
             by_share = (
                 by_u[i] * (shift[i] - target[i] + 0.5 * position[i] / root) + 0.5 * by_density / share[i]
             )
-            excess, square = shapes[i] - floor[i], target[i] * target[i]
-            by_ratio = -by_share * share[i] * share[i]  # of the excess over the target's square
-            by_target = by_u[i] * (1.0 - share[i]) - by_ratio * 2.0 * excess / (square * target[i])
-            by_shapes[i] += by_ratio / square + by_target * target[i] / shapes[i]
-            pull += by_target * target[i] / mass
+            _, _, slope, _, normal_slope = softened(target[i])
+            by_ratio = -by_share * share[i] * share[i]  # of what w's inverse has beside 1
+            by_slope = 2.0 * by_ratio * (shapes[i] - floor[i]) * slope
+            by_target = by_u[i] * (1.0 - share[i]) + by_slope * slope * (normal_slope - slope)
+            by_log = by_target / slope
+            by_shapes[i] += by_ratio * slope * slope + by_log / shapes[i]
+            pull += by_log / mass
         for i in range(start, stop):
             by_shapes[i] -= pull
     return by_position, by_shapes
@@ -205,31 +223,24 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
             whole += weights[i]
             mass += shapes[i]
         whole /= centre[row]
-        free, log_whole = freedom[row] - mass, math.log(whole)
-        log_density += free * log_whole - freedom[row] * (whole - 1.0) + math.lgamma(mass)
-        log_density += freedom[row] * (math.log(freedom[row]) - 1.0) - math.lgamma(freedom[row])
-        factor, psi_mass = (free / whole - freedom[row]) / centre[row], digamma(mass)
+        kappa, log_kappa = freedom[row] + mass, math.log(freedom[row] + mass)
+        log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + math.lgamma(mass)
+        log_density += kappa * (log_kappa - 1.0) - math.lgamma(kappa)
+        factor = (freedom[row] / whole - kappa) / centre[row]
+        by_mass = digamma(mass) - digamma(kappa) + log_kappa - (whole - 1.0)
         for i in range(start, stop):
             if shapes[i] != alpha:  # neighbours often share theirs
                 alpha, log_gamma, psi = shapes[i], math.lgamma(shapes[i]), digamma(shapes[i])
             log_density -= log_gamma
             by_u[i] += factor * slopes[i]
-            by_shapes[i] += psi_mass - psi - log_whole
+            by_shapes[i] += by_mass - psi
     return weights, log_density, slopes, by_u, by_shapes
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def inverse_softened(log_values):
-    """The u of which S(u) has the given logarithms, by Newton's method; log S is increasing and concave."""
+    """The u of which S(u) has the given logarithms."""
     result = np.empty_like(log_values)
     for i in range(log_values.size):
-        value = log_values[i]
-        u = math.exp(min(value, 700.0)) if value > 0.0 else -math.sqrt(-2.0 * value)
-        for _ in range(100):
-            _, log_soft, slope, _, _ = softened(u)
-            step = (value - log_soft) / slope
-            u += step
-            if abs(step) < 1e-12 * (1.0 + abs(u)):
-                break
-        result[i] = u
+        result[i] = _softened_at(log_values[i])
     return result

@@ -53,7 +53,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, RowTable
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -183,12 +183,19 @@ class ShapePrior:
         """Log A of each table in standard deviations of its prior, (cells, draws) to (tables, draws)."""
         if not self.size:
             return np.zeros((0, shapes.shape[1]))
-        first = self.tape.clique_cells[:-1]
-        means = (
-            np.add.reduceat(shapes - self.tape.fixed[:, np.newaxis], first)
-            / np.diff(self.tape.clique_cells)[:, np.newaxis]
+        excess = shapes - self.tape.fixed[:, np.newaxis]
+        levels = np.stack(
+            [self._level(table, excess[table.start : table.stop]) for table in self.forest.tables]
         )
-        return np.log(np.maximum(means, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
+        return np.log(np.maximum(levels, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
+
+    @staticmethod
+    def _level(table: RowTable, excess: FloatArray) -> FloatArray:
+        """A of a table: the mean of what its shapes have above the floor; of staying and going the harmonic mean."""
+        if table.step != "stay":
+            return excess.mean(axis=0)
+        ways, firsts = np.unique(table.margins[0][1], return_index=True)
+        return ways.size / (1.0 / np.maximum(excess[firsts], 1e-300)).sum(axis=0)
 
 
 @njit(nogil=True, inline="always")
