@@ -306,12 +306,12 @@ class HyperDirichlet:
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            log_prior=self._by_clique(lead, log_prior),
+            log_prior=self._of_cliques(lead, log_prior),
             learned=self._by_table("concentration", lead, self.prior.standardised(shapes)),
             prior_fit=fit.reshape(lead),
         )
 
-    def _by_clique(self, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
+    def _of_cliques(self, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
         """Draws of the sum over each clique's tables, of which `values` has a row for each."""
         names = dimension_names(self.evidence.specification.domain)
         homes = np.array([table.clique for table in self.forest.tables])
