@@ -44,9 +44,8 @@ def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     if isinstance(releases, list | tuple):
         return releases
     remedy = "load_release(path) reads one from a file"
-    if hasattr(
-        releases, "statistics"
-    ):  # what was learned is a model, and may hold the numbers it was fitted to
+    # what was learned is a model, and may hold the numbers it was fitted to
+    if hasattr(releases, "statistics"):
         has_tables = getattr(releases, "statistics", None) is not None
         remedy = (
             "give it what was measured, `.statistics`"

@@ -194,9 +194,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 singles=singles,
             )
         )
-        fitted.multiple(
-            fitted.steps_for(1.0)
-        )  # a budget that leaves no scale is refused before anything is read
+        # a budget that leaves no scale is refused before anything is read
+        fitted.multiple(fitted.steps_for(1.0))
         return FrankWolfePlan(
             specification=plan.specification,
             budget=plan.budget,

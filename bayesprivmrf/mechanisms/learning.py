@@ -230,9 +230,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             return Budget(learning=self.rho)
         (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
         spent = Fraction(TOTAL_SHARE * self.rho)
-        learning = math.nextafter(
-            float(Fraction(self.rho) - spent), 0.0
-        )  # the two add up to no more than rho
+        # the two add up to no more than rho
+        learning = math.nextafter(float(Fraction(self.rho) - spent), 0.0)
         return Budget(learning=learning, total=law)
 
     @staticmethod

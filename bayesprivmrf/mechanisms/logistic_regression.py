@@ -105,9 +105,8 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
             adjacency=self.adjacency,
             steps=self.steps,
         )
-        fitted.multiple(
-            fitted.steps_for(1.0)
-        )  # a budget that leaves no scale is refused before anything is read
+        # a budget that leaves no scale is refused before anything is read
+        fitted.multiple(fitted.steps_for(1.0))
         return RegressionPlan(
             specification=plan.specification,
             budget=plan.budget,

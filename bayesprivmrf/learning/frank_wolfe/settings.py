@@ -39,9 +39,8 @@ def default_steps(
 
 def common_settings(content: Fields) -> dict[str, Any]:
     """Return the settings that all maps by regressions have, from a release's file."""
-    scale = (
-        content.positive("singles") if "singles" in content else None
-    )  # files of releases without them lack it
+    # files of releases without them lack it
+    scale = content.positive("singles") if "singles" in content else None
     return {
         "width": content.positive("width"),
         "rho": content.positive("rho"),
