@@ -28,15 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, whole_number
+from bayesprivmrf.checks import whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.marked_rows import mark_rows
-from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
-from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
-from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.transitions.bounds import Bounds, bounded
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, project
@@ -45,11 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["hitting_times", "lengths", "sojourn_times", "stationary_law", "transition_matrix"]
-
-type _Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
-"""Estimates, lower and upper bounds, and which are to be marked."""
-_STEP = 1e-3
-"""Of a standard deviation: half the distance between the points of a difference."""
 
 
 def transition_matrix(
@@ -122,7 +114,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
             ended[..., t] = project(tables, model.scopes[clique], (variable,))[..., code]
         return np.diff(ended, axis=-1)
 
-    bounds = _bounded(fit, lambda flat: flat, TransitionRows.forward, prob, shares, is_share=True)
+    bounds = bounded(fit, lambda flat: flat, TransitionRows.forward, prob, shares, is_share=True)
     index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
     return _framed(
         fit, bounds, index, "shared transitions" if model.shares_transitions else "shared potentials"
@@ -217,7 +209,7 @@ def _table(
     window = _window(model.shares_transitions, chain, step)
     is_matrix = len(names) > 1
     going = _going(chain, model.cardinalities[chain.positions[0]], is_matrix)
-    bounds = _bounded(
+    bounds = bounded(
         fit,
         _conditional(fit, chain, window),
         lambda rows, law, matrix: matrix,
@@ -237,7 +229,7 @@ def _table(
     return _framed(fit, bounds, index, what)
 
 
-def _framed(fit: Solution | Posterior, bounds: _Bounds, index: pd.Index, what: str) -> pd.DataFrame:
+def _framed(fit: Solution | Posterior, bounds: Bounds, index: pd.Index, what: str) -> pd.DataFrame:
     """Return the table of estimates and bounds, marked."""
     import pandas as pd
 
@@ -294,51 +286,6 @@ def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
     return step - 1
 
 
-def _bounded(
-    fit: Solution | Posterior,
-    part: Callable[[FloatArray], FloatArray],
-    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray],
-    prob: float,
-    function: Callable[[FloatArray], FloatArray],
-    is_share: bool,
-) -> _Bounds:
-    """Estimate of a function of a part of the marginals, such as a matrix, its bounds, and which are to be marked.
-
-    The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
-    """
-    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    if isinstance(fit, Posterior):
-        marginals = fit._draws.finished.marginals
-        parts = part(marginals)
-        drawn = function(parts)
-        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
-        is_shared = fit.specification.shares_transitions
-        center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
-        is_marked = is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
-        return function(center), lower, upper, is_marked
-    values = function(part(fit.marginals.flat))
-    if isinstance(fit, TransitionSolution):
-        mode = fit.mode
-        start = np.zeros(mode.rows.size)
-
-        def shifted(moves: FloatArray) -> FloatArray:
-            return function(part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves)))
-
-        errors = _errors(shifted, start, mode.covariance)
-    elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
-        means = fit.mode.means
-
-        def moved(points: FloatArray) -> FloatArray:
-            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
-            return function(part(np.array(flat)))
-
-        errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
-    else:
-        nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, np.zeros(values.shape, bool)
-    return values, *_by_delta(values, errors, prob, is_share)
-
-
 def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callable[[FloatArray], FloatArray]:
     """Map from marginals of the cliques, shape (..., cells), to a step's matrix, shape (..., K^m, K)."""
     model, clique = fit.specification, chain.cliques[window]
@@ -352,34 +299,6 @@ def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callab
         return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)  # nobody begins with the end
 
     return conditional
-
-
-def _errors(
-    function: Callable[[FloatArray], FloatArray], point: FloatArray, covariance: FloatArray
-) -> FloatArray:
-    """Standard errors of a function of coordinates, from its differences along the covariance's axes."""
-    values, vectors = np.linalg.eigh(covariance)
-    moves = _STEP * (vectors * np.sqrt(np.maximum(values, 0.0))).T
-    slopes = (function(point + moves) - function(point - moves)) / (2 * _STEP)
-    return np.sqrt(np.square(slopes).sum(axis=0))
-
-
-def _by_delta(
-    values: FloatArray, errors: FloatArray, prob: float, is_share: bool
-) -> tuple[FloatArray, FloatArray, np.ndarray]:
-    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
-
-    A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
-    time, might be 0 by it.
-    """
-    from scipy.special import ndtri
-
-    reach = float(ndtri(0.5 + prob / 2)) * errors
-    if is_share:
-        lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
-        return lower, upper, (lower <= 0) | (upper >= 1)
-    factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
-    return values / factor, values * factor, (values > 0) & (reach >= values)
 
 
 def _stationary(matrix: FloatArray) -> FloatArray:

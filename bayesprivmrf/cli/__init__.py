@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
-from bayesprivmrf.cli.parser import settle
+from bayesprivmrf.cli.settle import settle
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["main"]

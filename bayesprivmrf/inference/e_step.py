@@ -127,9 +127,8 @@ def dual_e_step(
     tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
     begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
     evaluations, status = 1, Status.ITERATION_LIMIT
-    for _ in range(
-        _RESTARTS
-    ):  # numbers that say the same leave flat directions, in which the search may stall
+    # numbers that say the same leave flat directions, in which the search may stall
+    for _ in range(_RESTARTS):
         optimum = minimize(
             objective,
             begin,

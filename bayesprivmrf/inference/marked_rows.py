@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.inference.solution import Status
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["mark_rows"]
+__all__ = ["mark_rows", "mark_status"]
 
 
 def mark_rows(intervals: pd.DataFrame, is_marked: np.ndarray, attribute: str, text: str) -> pd.DataFrame:
@@ -18,4 +20,13 @@ def mark_rows(intervals: pd.DataFrame, is_marked: np.ndarray, attribute: str, te
     intervals.attrs[attribute] = marked
     if marked and intervals.columns.name is None:
         intervals.columns.name = f"{text} {len(marked)} of {len(intervals)}: attrs"
+    return intervals
+
+
+def mark_status(intervals: pd.DataFrame, status: Status) -> pd.DataFrame:
+    """Name the status in ``attrs["status"]``, and first where the table is printed, unless it converged."""
+    intervals.attrs["status"] = str(status.value)
+    if status is not Status.CONVERGED:
+        said = intervals.columns.name
+        intervals.columns.name = status.value if said is None else f"{status.value}; {said}"
     return intervals

@@ -149,31 +149,22 @@ class LoopyEngine(Engine):
 
         return log_partition, mu, product
 
+    @property
+    def _graph(self) -> tuple[np.ndarray, ...]:
+        return self._offsets, self._starts, self._edges, self._cards, self._var_at
+
     def _buffers(self) -> tuple[FloatArray, np.ndarray, FloatArray]:
         states = int(self._cards.sum())
         return np.empty(states), np.empty(states, dtype=np.int64), np.empty((3, self._room))
 
     def _propagate(self, theta: FloatArray, messages: FloatArray) -> _Messages:
-        finite, zeros, room = self._buffers()
+        room = self._buffers()
         damping = self.damping
         patience = max(self.max_iterations // 5, 1)
         for iteration in range(self.max_iterations):
             if damping > 0 and iteration > 0 and iteration % patience == 0:
                 damping = (1 + damping) / 2
-            residual = sweeps.sweep(
-                theta,
-                self._offsets,
-                self._starts,
-                self._edges,
-                self._cards,
-                self._var_at,
-                messages,
-                finite,
-                zeros,
-                room,
-                damping,
-                iteration % 2 == 0,
-            )
+            residual = sweeps.sweep(theta, *self._graph, messages, *room, damping, iteration % 2 == 0)
             if residual == math.inf:
                 raise impossible()
             if residual <= self.tolerance * (1 - damping):
@@ -181,21 +172,8 @@ class LoopyEngine(Engine):
         return _Messages(messages, False, self.max_iterations)
 
     def _beliefs(self, theta: FloatArray, messages: FloatArray) -> tuple[float, FloatArray]:
-        finite, zeros, room = self._buffers()
         mu = np.empty(self.size)
-        total = sweeps.finish(
-            theta,
-            self._offsets,
-            self._starts,
-            self._edges,
-            self._cards,
-            self._var_at,
-            messages,
-            finite,
-            zeros,
-            room,
-            mu,
-        )
+        total = sweeps.finish(theta, *self._graph, messages, *self._buffers(), mu)
         if total == -math.inf:
             raise impossible()
         return total, mu

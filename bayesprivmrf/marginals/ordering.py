@@ -17,8 +17,6 @@ Heuristic = Literal["fill", "weight", "weighted fill"]
 
 # Set operations that the fill heuristics may spend on one graph; about a tenth of a second.
 FILL_BUDGET = 300_000
-# No machine holds such a table: the order is completed without further care.
-HOPELESS_LOG_CELLS = math.log(2.0) * 62
 
 
 def members(mask: int) -> Iterator[int]:

@@ -194,17 +194,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 singles=singles,
             )
         )
-        fitted.multiple(
-            fitted.steps_for(1.0)
-        )  # a budget that leaves no scale is refused before anything is read
-        return FrankWolfePlan(
-            specification=plan.specification,
-            budget=plan.budget,
-            is_total_public=plan.is_total_public,
-            missing=plan.missing,
-            other=plan.other,
-            map=fitted,
-        )
+        # a budget that leaves no scale is refused before anything is read
+        fitted.multiple(fitted.steps_for(1.0))
+        return plan.extended(FrankWolfePlan, map=fitted)
 
     def _split(self, plan: LearningPlan) -> tuple[DiscreteGaussian | None, float]:
         """Return the noise on single variables, and what is left of the budget for the regressions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -72,6 +72,10 @@ class LearningPlan:
     is_total_public: bool
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
+
+    def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
+        """Return a mechanism's own plan: this one, and what it adds."""
+        return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +234,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             return Budget(learning=self.rho)
         (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
         spent = Fraction(TOTAL_SHARE * self.rho)
-        learning = math.nextafter(
-            float(Fraction(self.rho) - spent), 0.0
-        )  # the two add up to no more than rho
+        # the two add up to no more than rho
+        learning = math.nextafter(float(Fraction(self.rho) - spent), 0.0)
         return Budget(learning=learning, total=law)
 
     @staticmethod

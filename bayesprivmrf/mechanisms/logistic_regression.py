@@ -105,17 +105,9 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
             adjacency=self.adjacency,
             steps=self.steps,
         )
-        fitted.multiple(
-            fitted.steps_for(1.0)
-        )  # a budget that leaves no scale is refused before anything is read
-        return RegressionPlan(
-            specification=plan.specification,
-            budget=plan.budget,
-            is_total_public=plan.is_total_public,
-            missing=plan.missing,
-            other=plan.other,
-            map=fitted,
-        )
+        # a budget that leaves no scale is refused before anything is read
+        fitted.multiple(fitted.steps_for(1.0))
+        return plan.extended(RegressionPlan, map=fitted)
 
     def _outlays(self, plan: RegressionPlan, total: float | None) -> list[Outlay]:
         return [*self._total_outlay(plan), choices_outlay(plan.map, plan.map.rho, total)]

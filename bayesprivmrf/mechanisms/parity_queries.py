@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -137,7 +137,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         if self.method != "gaussian":
             for rounds in (1, MOST_ROUNDS if self.rounds is None else self.rounds):
                 self._scales(plan, rounds)  # so that none is out of range once the budget is spent
-        return ParityPlan(**{f.name: getattr(plan, f.name) for f in fields(plan)}, sets=sets, law=law)
+        return plan.extended(ParityPlan, sets=sets, law=law)
 
     def _randomise(
         self, plan: ParityPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp

@@ -186,14 +186,8 @@ class SelectMeasure(
             raise no_pair()
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
-        return SelectMeasurePlan(
-            specification=specification,
-            budget=plan.budget,
-            is_total_public=plan.is_total_public,
-            missing=plan.missing,
-            other=plan.other,
-            map=CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total),
-        )
+        fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
+        return plan.extended(SelectMeasurePlan, map=fitted)
 
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float

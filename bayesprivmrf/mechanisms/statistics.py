@@ -7,7 +7,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -15,88 +14,40 @@ import numpy as np
 from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
-    DeclarationWarning,
     ModelError,
-    ModelTooLargeError,
     NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.mechanisms.settings import checked_bound, checked_grid, checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.statistics_plan import (
+    LARGEST_ANSWER,
+    StatisticsPlan,
+    bound_queries,
+    largest_weight,
+    times,
+    warn_of_bounds,
+    warn_of_width,
+)
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.specification import LARGEST_TABLE
-from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
-from bayesprivmrf.planning import checked_total, drowned_queries, drowned_tables, noise_preview, query_preview
+from bayesprivmrf.planning import checked_total, noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
-from bayesprivmrf.queries import BoundQuery, Query, weighted
+from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import checked_queries
-from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
-from bayesprivmrf.release.measured import of_measurements
+from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["StatisticsMechanism", "StatisticsPlan"]
-
-LARGEST_WEIGHT = 2**26
-"""By which one record may change an answer: a limit that sees no data. 64 bits then hold sums over 2^35 records."""
-LARGEST_ANSWER = 2**61
-"""Of 64 bits, leaving room for noise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatisticsPlan:
-    """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
-
-    specification: ModelSpecification
-    noise: tuple[NoiseLaw, ...]
-    missing: Mapping[Variable, int]
-    other: Mapping[Variable, int]
-    queries: tuple[BoundQuery, ...] | None = None
-    query_noise: QueryNoise | None = None
-    of_units: tuple[BoundQuery, ...] | None = None
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """Position of the first number of each table, or of each query's answers, and their number last."""
-        if self.queries is None:
-            return self.specification.offsets
-        return np.cumsum([0, *map(len, self.queries)]).tolist()
-
-    def answers(self, counts: IntArray) -> IntArray:
-        """What is measured, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
-        if self.queries is None:
-            return counts
-        return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])
-
-    @cached_property
-    def is_public_zero(self) -> np.ndarray | None:
-        """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
-        possible = self.specification.possible
-        if possible is None or self.queries is None:
-            return None if possible is None else ~possible
-        return np.concatenate(
-            [abs(query.in_cliques) @ possible.astype(np.int64) == 0 for query in self.queries]
-        )
-
-    def rehearse(self) -> None:
-        """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
-        release = _released(
-            self,
-            self.answers(np.zeros(self.specification.size, dtype=np.int64)),
-            guarantee=None,
-            provenance=Provenance(mechanism="rehearsal"),
-        )
-        _ = self.is_public_zero, release.estimated_total, release._content()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +212,7 @@ class StatisticsMechanism(
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
             frame.attrs |= {} if self.grid is None else {"grid": self.grid}
         if total is not None:
-            message = _drowned(plan, total, f"about {total:,.0f} records")
+            message = plan.drowned(total, f"about {total:,.0f} records")
             if message is not None:
                 warnings.warn(message, NoiseWarning, stacklevel=2)
         return frame
@@ -293,17 +244,17 @@ class StatisticsMechanism(
                 f"`person` must name a column that is no declared variable, got {self.person!r}; leave it out of the "
                 "model, for the noise of a table of persons would hide nobody."
             )
-        _warn_of_width(specification)
+        warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = of_units = None
         if self.queries is None:
             noise = tuple(self._noise(specification))
         else:
-            measured, queries = self.queries, _bound(self.queries, specification)
+            measured, queries = self.queries, bound_queries(self.queries, specification)
             if self.grid is not None:
                 of_units, queries = (
                     queries,
-                    _bound([_times(one, self.grid) for one in queries], specification),
+                    bound_queries([times(one, self.grid) for one in queries], specification),
                 )
             query_noise = self._query_noise(specification, tuple(self.queries))
             noise = tuple(query_noise.laws)
@@ -323,7 +274,7 @@ class StatisticsMechanism(
                 "budget, or promise nothing."
             )
         if query_noise is not None:
-            _warn_of_bounds(query_noise)
+            warn_of_bounds(query_noise)
         plan = StatisticsPlan(
             specification=specification,
             noise=noise,
@@ -367,7 +318,7 @@ class StatisticsMechanism(
             )
         if (
             plan.queries is not None
-            and counts.records * max(map(_largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER
+            and counts.records * max(map(largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER
         ):
             raise DataError(
                 "the answers to `queries` must be whole numbers of 64 bits, which so many records with such weights "
@@ -392,8 +343,7 @@ class StatisticsMechanism(
         zeros = plan.is_public_zero
         if zeros is not None:
             noisy[zeros] = 0
-        release = _released(
-            plan,
+        release = plan.released(
             noisy,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
@@ -402,110 +352,7 @@ class StatisticsMechanism(
         # from here on, only the release is looked at
         about = release.estimated_total
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
-            message = _drowned(plan, about, "the number of records that the release itself suggests")
+            message = plan.drowned(about, "the number of records that the release itself suggests")
             if message is not None:
                 warn_without_raising(message, stacklevel=4)
         return release
-
-
-def _released(plan: StatisticsPlan, noisy: IntArray, **stamp: Any) -> NoisyStatistics:
-    """Return the release of noisy tables, or of noisy answers."""
-    model = plan.specification
-    if plan.queries is None:
-        return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=plan.noise, **stamp)
-    parts = np.split(noisy, plan.offsets[1:-1])
-    given = zip(plan.queries, parts, plan.noise, strict=True)
-    measured = [Measurement(one.query, part, law) for one, part, law in given]
-    return of_measurements(model, measured, plan.queries, **stamp)
-
-
-def _bound(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:
-    """Return the queries on the model; an error names the query that does not fit it."""
-    bound = []
-    for position, query in enumerate(queries):
-        try:
-            bound.append(query.bind(specification))
-        except (ArgumentError, ModelError) as error:
-            raise type(error)(
-                f"`queries[{position}]`, {query!r}, must be of the declared model: {error}"
-            ) from None
-    for position, one in enumerate(bound):
-        if _largest_weight(one) > LARGEST_WEIGHT:
-            raise ArgumentError(
-                f"`queries[{position}]` must have weights of at most {LARGEST_WEIGHT:,}, got "
-                f"{_largest_weight(one):,}; take smaller weights, and read the answers in the coarser unit."
-            )
-    if sum(map(len, bound)) > LARGEST_TABLE:
-        raise ModelTooLargeError(
-            f"`queries` must have at most {LARGEST_TABLE:,} numbers together, got {sum(map(len, bound)):,}; ask for "
-            "fewer or coarser ones."
-        )
-    return tuple(bound)
-
-
-def _times(query: BoundQuery, units: int) -> Query:
-    """Return a query on one scope, times a whole number."""
-    if query.is_pooled:
-        raise ArgumentError(
-            f"`queries` must be on one scope each where `grid` is given, got {query.query!r}: each row is one "
-            "transition, say, and its table holds them all; leave `grid` out, and use `at_most`."
-        )
-    return weighted(*query.scopes[0], matrix=query.matrix * units, labels=query.labels)
-
-
-def _largest_weight(query: BoundQuery) -> int:
-    """Return by how much one record changes an answer at most, or more."""
-    return sum(int(abs(block).max()) if block.nnz else 0 for block in query.blocks)
-
-
-def _warn_of_bounds(noise: QueryNoise) -> None:
-    """Say before anything is spent where the noise is more than it would have to be."""
-    if noise.is_bound:
-        warnings.warn(
-            "the noise is calibrated to an upper bound of how far one record moves the answers to `queries`: the "
-            "promise is kept, by more noise than it may need; fewer or smaller queries have an exact sensitivity.",
-            NoiseWarning,
-            stacklevel=4,
-        )
-    if noise.is_unsplit:
-        warnings.warn(
-            "the budget is split evenly over `queries`, for the model is too large to forecast which split tells its "
-            "tables best; give `weights` for another.",
-            NoiseWarning,
-            stacklevel=4,
-        )
-
-
-def _drowned(plan: StatisticsPlan, total: float, what: str) -> str | None:
-    """Return what a warning says, if the noise would drown a table at this number of records."""
-    if plan.queries is None:
-        drowned, smaller = (
-            drowned_tables(plan.specification, plan.noise, total),
-            "declare fewer or smaller tables",
-        )
-    else:
-        drowned, smaller = (
-            drowned_queries(plan.queries, plan.noise, total),
-            "ask for fewer or coarser queries, choose their `weights`",
-        )
-    if not drowned:
-        return None
-    shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
-    kind = "tables" if plan.queries is None else "queries"
-    return (
-        f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(plan.noise)} {kind} "
-        f"({shown}); {smaller}, or spend more."
-    )
-
-
-def _warn_of_width(specification: ModelSpecification) -> None:
-    """Say before anything is spent that exact inference from the release will not fit."""
-    cost = forecast(specification.cardinalities, specification.scopes)
-    if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
-        warnings.warn(
-            f"exact inference in this model will not fit (cliques of {cost.treewidth + 1} variables once "
-            "triangulated): its release can be fitted with inference='loopy' only, an approximation; declare "
-            "fewer or smaller cliques for exact answers.",
-            DeclarationWarning,
-            stacklevel=4,
-        )

@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import finite, number_array
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.model.cliques import checked_clique, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
@@ -82,8 +83,8 @@ class ModelSpecification:
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
-        given = [_checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
-        object.__setattr__(self, "cliques", _maximal(given))
+        given = [checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
+        object.__setattr__(self, "cliques", maximal(given))
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
             if variable not in covered:
@@ -348,40 +349,6 @@ def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable
             DeclarationWarning,
             stacklevel=stacklevel + 1,
         )
-
-
-def _checked_clique(domain: Domain, clique: Any) -> Clique:
-    variables = tuple(listed("a clique", clique, f"write ({clique!r},)"))
-    if not variables:
-        raise ModelError("a clique must name at least one variable, got an empty one.")
-    for variable in variables:
-        if variable not in domain:
-            raise ModelError(
-                f"clique {variables!r} names {variable!r}, which is not declared; "
-                f"the declared variables are {', '.join(map(repr, domain.variables))}."
-            )
-    if len(set(variables)) != len(variables):
-        raise ModelError(f"clique {variables!r} must name each variable once.")
-    return tuple(domain.variables[domain.index(v)] for v in variables)
-
-
-def _maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
-    """Cliques that lie in no other, the first of each repeated scope kept, in the given order."""
-    scopes = [frozenset(clique) for clique in cliques]
-    holders: dict[Variable, list[int]] = {}
-    for position, scope in enumerate(scopes):
-        for variable in scope:
-            holders.setdefault(variable, []).append(position)
-    kept: list[Clique] = []
-    for position, clique in enumerate(cliques):
-        rivals = min((holders[v] for v in clique), key=len)
-        inside = any(
-            scopes[position] < scopes[other] or (scopes[position] == scopes[other] and other < position)
-            for other in rivals
-        )
-        if not inside:
-            kept.append(clique)
-    return tuple(kept)
 
 
 def _checked_assignment(

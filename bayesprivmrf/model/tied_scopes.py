@@ -32,9 +32,8 @@ def checked_ties(
         for group in listed("`tied`", ties)
     ]
     known = {frozenset(scope) for scope in given}
-    known |= {
-        frozenset(group[0]) for group in groups if len(group) == 1
-    }  # as a model keeps what it was given
+    # as a model keeps what it was given
+    known |= {frozenset(group[0]) for group in groups if len(group) == 1}
     seen: set[frozenset[Variable]] = set()
     for group in groups:
         if not group:

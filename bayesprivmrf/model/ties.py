@@ -245,10 +245,8 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
         held = [parts[v][len(subset) > 1] for v in subset]
         if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in held):
-            block, names = (
-                eye_array(stop - start),
-                [""] * (stop - start),
-            )  # whatever ties have made of the effect
+            # whatever ties have made of the effect
+            block, names = (eye_array(stop - start), [""] * (stop - start))
         elif stop - start != math.prod(model.cardinalities[v] - 1 for v in subset):
             raise ModelError(
                 "scores of ordered states need an interaction of their own for each tied table; declare the scopes "

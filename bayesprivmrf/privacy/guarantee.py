@@ -215,12 +215,10 @@ class PrivacyGuarantee:
                 "compose in the approximate form instead."
             )
         assert self.epsilon is not None
-        tight = (
-            self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
-        )  # libm's error is a few units of 2^-53
-        customary = (
-            self.epsilon * self.epsilon / 2 * (1 + 2**-50)
-        )  # infinite, not an error, where it overflows
+        # libm's error is a few units of 2^-53
+        tight = self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
+        # infinite, not an error, where it overflows
+        customary = self.epsilon * self.epsilon / 2 * (1 + 2**-50)
         return self._with(rho=max(min(tight, customary), math.nextafter(0.0, 1.0)))
 
     def sentence(self) -> str:

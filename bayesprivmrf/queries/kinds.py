@@ -193,9 +193,8 @@ class TableQuery(Query):
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
         scope = [model.domain.index(v) for v in self.scope]
         cards, given = model.cardinalities, self._domain(model).cardinalities
-        kept = {
-            v: k for v, k in zip(scope, given, strict=True) if k > 1
-        }  # those merged into one are summed out
+        # those merged into one are summed out
+        kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
             return None
         subsets = chain.from_iterable(combinations(sorted(kept), count) for count in range(len(kept) + 1))

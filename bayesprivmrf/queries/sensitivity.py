@@ -125,10 +125,8 @@ def sensitivity(
     adjacency = Adjacency.checked(adjacency)
     if at_most is not None:
         most = whole_number("at_most", at_most, 1, 2**20)
-        relations = {
-            Adjacency.ADD_OR_REMOVE_ONE,
-            adjacency,
-        }  # a person who is replaced may have had no records
+        # a person who is replaced may have had no records
+        relations = {Adjacency.ADD_OR_REMOVE_ONE, adjacency}
         each = [sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations]
         return _of_person(max(each, key=lambda found: found.power), most)
     copies = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2

@@ -184,9 +184,8 @@ def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Leve
     for variable, given in groups.items():
         partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
         for level in partitions:
-            query_of(model, [variable], {variable: level}).bind(
-                _alone(model, variable)
-            )  # refuses what is none
+            # refuses what is none
+            query_of(model, [variable], {variable: level}).bind(_alone(model, variable))
         found[variable] = partitions
     return found
 

@@ -322,8 +322,7 @@ def _digest(content: Any, array: bytes) -> str:
 
 
 def _umask() -> int:
-    mask = os.umask(
-        0o077
-    )  # it can only be read by setting it: to what lets no other thread's file be open to all
+    # it can only be read by setting it: to what lets no other thread's file be open to all
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -16,7 +16,15 @@ from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
 
-__all__ = ["as_scope", "by_law", "is_plain", "law_of_variance", "measurements_of_tables"]
+__all__ = [
+    "as_scope",
+    "by_law",
+    "clique_arrays",
+    "clique_laws",
+    "is_plain",
+    "law_of_variance",
+    "measurements_of_tables",
+]
 
 
 def as_scope(key: Any) -> tuple[Any, ...]:
@@ -30,6 +38,39 @@ def is_plain(model: ModelSpecification, tables: Mapping[Any, Any], noise: Any) -
     laws = noise.values() if isinstance(noise, Mapping) else [noise]
     is_one_each = len(keys) == len(model.cliques) and set(keys) == set(map(frozenset, model.cliques))
     return is_one_each and all(isinstance(law, NoiseLaw) for law in laws)
+
+
+def clique_arrays(model: ModelSpecification, tables: Mapping[Any, Any]) -> list[np.ndarray]:
+    """Return the table of each clique, its axes as the clique has them."""
+    arrays = []
+    for clique in model.cliques:
+        key, given = next((as_scope(k), v) for k, v in tables.items() if set(as_scope(k)) == set(clique))
+        try:
+            array = np.asarray(given)
+        except ValueError:
+            raise ModelError(f"the table of {clique!r} must not have rows of different lengths.") from None
+        if array.ndim != len(clique):
+            raise ModelError(
+                f"the table of {clique!r} must have {len(clique)} axes, one a variable, got {array.ndim}."
+            )
+        arrays.append(array.transpose([key.index(variable) for variable in clique]))
+    for clique, array in zip(model.cliques, arrays, strict=True):
+        if array.dtype.kind not in "iuf":
+            raise ModelError(f"the table of {clique!r} must be numeric, got dtype {array.dtype}.")
+    return arrays
+
+
+def clique_laws(model: ModelSpecification, noise: Any) -> tuple[NoiseLaw, ...]:
+    """Return the law of each clique's table, from one for all or from a mapping."""
+    if isinstance(noise, NoiseLaw):
+        return (noise,) * len(model.cliques)
+    laws: dict[frozenset[Any], NoiseLaw] = {}
+    for key, law in noise.items():
+        laws.setdefault(frozenset(as_scope(key)), law)
+    for clique in model.cliques:
+        if frozenset(clique) not in laws:
+            raise ModelError(f"`noise` must have an entry for the clique {clique!r}, got none.")
+    return tuple(laws[frozenset(clique)] for clique in model.cliques)
 
 
 def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -> list[Measurement]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.checks import truth
-from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
+from bayesprivmrf.errors import ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.queries import table
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import (
@@ -26,6 +26,8 @@ from bayesprivmrf.release.codec import (
 )
 from bayesprivmrf.release.file import TIED_VERSION
 from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.promises import check_promise, whole_total
+from bayesprivmrf.release.total import pooled_total, sums_of_tables
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -105,26 +107,9 @@ class NoisyStatistics(Released):
         )
 
     def _check_promises(self, names: Sequence[str]) -> None:
-        """Check the total, and that guarantee, noise and total do not contradict each other."""
         if self.total is not None:
-            object.__setattr__(self, "total", _whole_total(self.total))
-        if self.guarantee is None:
-            return
-        if not isinstance(self.guarantee, PrivacyGuarantee):
-            raise ArgumentError(
-                f"`guarantee` must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
-            )
-        for name, law in zip(names, self.noise, strict=True):
-            if not law.hides:
-                raise PrivacyError(
-                    f"`guarantee` must be None where a table has no noise, got one beside the exact {name}; "
-                    "state the noise that was added, or leave the guarantee out."
-                )
-        if self.total is not None and self.guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            raise PrivacyError(
-                "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records; "
-                "leave it out, or state a replace-one guarantee if that is what was promised."
-            )
+            object.__setattr__(self, "total", whole_total(self.total))
+        check_promise(self.guarantee, zip(names, self.noise, strict=True), self.total)
 
     @classmethod
     def from_tables(
@@ -181,17 +166,13 @@ class NoisyStatistics(Released):
         >>> [len(each.values) for each in release.measurements]
         [2, 2, 2]
         """
-        from bayesprivmrf.release.given import is_plain, measurements_of_tables
+        from bayesprivmrf.release.given import clique_arrays, clique_laws, is_plain, measurements_of_tables
 
         model = ModelSpecification.from_pgmpy(network)
         if not isinstance(tables, Mapping) or not is_plain(model, tables, noise):
             given = measurements_of_tables(model, tables, noise)
             return cls.from_measurements(model, given, guarantee=guarantee, total=total)
-        arrays = [np.asarray(_entry(tables, c, "tables").transpose(_axes(tables, c))) for c in model.cliques]
-        for clique, array in zip(model.cliques, arrays, strict=True):
-            if array.dtype.kind not in "iuf":
-                raise ModelError(f"the table of {clique!r} must be numeric, got dtype {array.dtype}.")
-        laws = tuple(_law(noise, clique) for clique in model.cliques)
+        arrays, laws = clique_arrays(model, tables), clique_laws(model, noise)
         return cls(
             specification=model,
             tables=CliqueTables.from_arrays(model.domain, model.cliques, arrays),
@@ -286,12 +267,7 @@ class NoisyStatistics(Released):
         """
         if self.total is not None:
             return float(self.total)
-        sums, precisions = self._sums_and_precisions()
-        if not len(sums):
-            return math.nan
-        if np.isinf(precisions).any():
-            return float(sums[np.isinf(precisions)][0])
-        return float(sums @ precisions / precisions.sum())
+        return pooled_total(*self._sums_and_precisions())
 
     @property
     def total_standard_error(self) -> float:
@@ -302,16 +278,7 @@ class NoisyStatistics(Released):
         return float(1 / math.sqrt(precisions.sum())) if len(precisions) else math.inf
 
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
-        model = self.specification
-        possible = np.ones(model.size, bool) if model.possible is None else model.possible
-        sums, precisions = [], []
-        for start, stop, law in zip(model.offsets, model.offsets[1:], self.noise, strict=False):
-            if law.kernel == "within":
-                continue  # a midpoint is no estimate
-            cells = int(possible[start:stop].sum())
-            sums.append(float(self.tables.flat[start:stop].sum()))
-            precisions.append(1 / (cells * law.variance) if law.variance > 0 else math.inf)
-        return np.array(sums), np.array(precisions)
+        return sums_of_tables(self.specification, self.tables.flat, self.noise)
 
     def cell_variances(self) -> np.ndarray:
         """Noise variance of every cell, records squared, shape (size,)."""
@@ -461,56 +428,6 @@ class NoisyStatistics(Released):
         )
 
 
-def _whole_total(total: Any) -> int:
-    if (
-        isinstance(total, bool)
-        or not isinstance(total, int | float | np.integer | np.floating)
-        or not 0 <= total < 2**63
-        or total != int(total)
-    ):
-        raise ArgumentError(
-            f"`total` must be a whole number of records, at least 0, or None, got {total!r}; give the public number."
-        )
-    return int(total)
-
-
 def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"
-
-
-def _as_clique(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)
-
-
-def _entry(mapping: Mapping[Any, Any], clique: tuple[Any, ...], argument: str) -> Any:
-    for key, value in mapping.items():
-        if set(_as_clique(key)) == set(clique):
-            if argument != "tables":
-                return value
-            try:
-                array = np.asarray(value)
-            except ValueError:
-                raise ModelError(
-                    f"the table of {clique!r} must not have rows of different lengths."
-                ) from None
-            if array.ndim != len(clique):
-                raise ModelError(
-                    f"the table of {clique!r} must have {len(clique)} axes, one a variable, got {array.ndim}."
-                )
-            return array
-    raise ModelError(f"`{argument}` must have an entry for the clique {clique!r}, got none.")
-
-
-def _axes(mapping: Mapping[Any, Any], clique: tuple[Any, ...]) -> list[int]:
-    key = next(_as_clique(key) for key in mapping if set(_as_clique(key)) == set(clique))
-    return [key.index(variable) for variable in clique]
-
-
-def _law(noise: Any, clique: tuple[Any, ...]) -> NoiseLaw:
-    law = _entry(noise, clique, "noise") if isinstance(noise, Mapping) else noise
-    if not isinstance(law, NoiseLaw):
-        raise ArgumentError(
-            f"`noise` must be a noise law, such as Laplace(scale=2.0), got {type(law).__name__}."
-        )
-    return law

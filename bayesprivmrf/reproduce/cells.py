@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,16 +20,28 @@ _VERSION = 1  # raised when a cell of the same settings would come out different
 type Row = dict[str, Any]
 
 
-class Cell(Protocol):
-    """A computation that its settings determine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(ABC):
+    """A computation that its settings determine.
+
+    A subclass is a dataclass, names its experiment, and says which fields go by another name in the settings.
+    """
+
+    _experiment: ClassVar[str]
+    _written_as: ClassVar[Mapping[str, str]] = {}
 
     def settings(self) -> dict[str, Any]:
-        """Return everything that the result depends on, as JSON holds it."""
-        ...
+        """Return everything that the result depends on, as JSON holds it: the experiment and all fields."""
+        found: dict[str, Any] = {"experiment": self._experiment}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            key = self._written_as.get(field.name, field.name)
+            found[key] = value.settings() if hasattr(value, "settings") else value
+        return found
 
+    @abstractmethod
     def rows(self) -> list[Row]:
         """Return the rows of the figure's table, numbers and texts."""
-        ...
 
 
 def generator_of(cell: Cell) -> np.random.Generator:

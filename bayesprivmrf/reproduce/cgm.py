@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -114,27 +114,21 @@ FULL = Scale(
     steps=(100, 400),
     clips=(1.0, 3.0),
 )
-QUICK = Scale(
+QUICK = replace(
+    FULL,
     name="quick",
-    nodes=10,
-    chain_states=10,
     graph_states=5,
     grid_states=3,
     totals=(1_000, 10_000, 100_000),
     grid_records=(1_000, 10_000),
-    fixed_records=100_000,
-    edge_records=10_000,
     ridges=_RIDGES[1::2],
     epsilons=(0.1, 1.0),
     populations=2,
     draws=1,
     people=4_000,
-    people_length=6,
-    people_states=10,
     people_epsilons=(0.1, 1.0),
     repetitions=1,
     steps=(100,),
-    clips=(1.0, 3.0),
 )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.reproduce.cells import Row, generator_of
+from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
 from bayesprivmrf.reproduce.graphs import Graph, truth_of
 from bayesprivmrf.reproduce.panels import Panel
 
@@ -87,7 +87,7 @@ def _random_estimate(model: ModelSpecification, rng: np.random.Generator) -> Sol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphCell:
+class GraphCell(Cell):
     """Methods on one simulated model, at one number of records and one budget.
 
     Trials are nested, as in the paper: so many data sets drawn from the model, so many draws of noise for each.
@@ -110,6 +110,9 @@ class GraphCell:
         Part of the figure that the rows belong to.
     """
 
+    _experiment: ClassVar[str] = "simulated graphs"
+    _written_as: ClassVar[Mapping[str, str]] = {"total": "records"}
+
     graph: Graph
     total: int
     epsilon: float
@@ -118,20 +121,6 @@ class GraphCell:
     draws: int
     seed: int
     panel: str
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {
-            "experiment": "simulated graphs",
-            "graph": self.graph.settings(),
-            "records": self.total,
-            "epsilon": self.epsilon,
-            "methods": list(self.methods),
-            "populations": self.populations,
-            "draws": self.draws,
-            "seed": self.seed,
-            "panel": self.panel,
-        }
 
     def rows(self) -> list[Row]:
         """Return one row for each method and trial: Kullback-Leibler divergence, error of marginals, seconds."""
@@ -170,9 +159,7 @@ class GraphCell:
         marginals = found if bare else found.marginals.flat
         return {
             "panel": self.panel,
-            "graph": self.graph.kind,
-            "nodes": self.graph.nodes,
-            "states": self.graph.states,
+            **self.graph.described(),
             "records": self.total,
             "epsilon": None if draw is None else self.epsilon,
             "method": method,
@@ -186,7 +173,7 @@ class GraphCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeCell:
+class EdgeCell(Cell):
     """Every edge marginal of one simulated model, true and inferred by one method.
 
     Parameters
@@ -203,22 +190,14 @@ class EdgeCell:
         Seed of records and noise: the same for all methods, so that they read one release.
     """
 
+    _experiment: ClassVar[str] = "edges"
+    _written_as: ClassVar[Mapping[str, str]] = {"total": "records"}
+
     graph: Graph
     total: int
     epsilon: float
     method: str
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {
-            "experiment": "edges",
-            "graph": self.graph.settings(),
-            "records": self.total,
-            "epsilon": self.epsilon,
-            "method": self.method,
-            "seed": self.seed,
-        }
 
     def rows(self) -> list[Row]:
         """Return one row for each cell of each edge's table."""
@@ -234,9 +213,7 @@ class EdgeCell:
             warnings.simplefilter("ignore")
             solution = fitted(self.method, mechanism.release(model, records, rng=rng if is_private else None))
         common = {
-            "graph": self.graph.kind,
-            "nodes": self.graph.nodes,
-            "states": self.graph.states,
+            **self.graph.described(),
             "records": self.total,
             "epsilon": self.epsilon if is_private else None,
             "method": self.method,
@@ -252,7 +229,7 @@ class EdgeCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceCell:
+class SequenceCell(Cell):
     """A time-homogeneous chain with the first state's own potential, fitted to people and scored on others.
 
     Three quarters of the people are fitted, the rest are held out. What is released is the table of transitions,
@@ -274,6 +251,8 @@ class SequenceCell:
         Seed of noise, and of who is held out.
     """
 
+    _experiment: ClassVar[str] = "sequences"
+
     panel: Panel
     epsilon: float | None
     repetitions: int
@@ -281,19 +260,6 @@ class SequenceCell:
     steps: tuple[int, ...]
     clips: tuple[float, ...]
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {
-            "experiment": "sequences",
-            "panel": self.panel.settings(),
-            "epsilon": self.epsilon,
-            "repetitions": self.repetitions,
-            "methods": list(self.methods),
-            "steps": list(self.steps),
-            "clips": list(self.clips),
-            "seed": self.seed,
-        }
 
     def rows(self) -> list[Row]:
         """Return one row for each method and draw of noise: held-out log-likelihood, nats a person."""

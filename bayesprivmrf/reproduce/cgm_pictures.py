@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.plots.accuracy import draw_edges
-from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, tidy
+from bayesprivmrf.plots.style import COLOURS, GREY, panels, tidy
 from bayesprivmrf.reproduce.cgm_cells import COMPARED, NON_PRIVATE, PSGD, PSGD_FREE, RANDOM, RAW
+from bayesprivmrf.reproduce.drawing import marked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,18 +72,10 @@ def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None
     """Medians over trials, a line for each method, on logarithmic axes; linear around 0 where values may be below."""
     for position, (method, own) in enumerate(rows.groupby("method", sort=False)):
         medians = own.groupby(x)[y].median()
-        axis.plot(
-            medians.index,
-            medians.to_numpy(),
-            color=GREY
-            if method in _REFERENCES
-            else _COLOURS.get(str(method), COLOURS[position % len(COLOURS)]),
-            linestyle=_REFERENCES.get(str(method), ":" if method in (RAW, PSGD_FREE) else "-"),
-            marker=MARKS[position % len(MARKS)],
-            markersize=4,
-            linewidth=1.2,
-            label=method,
-        )
+        style = marked(position)
+        style["color"] = GREY if method in _REFERENCES else _COLOURS.get(str(method), style["color"])
+        style["linestyle"] = _REFERENCES.get(str(method), ":" if method in (RAW, PSGD_FREE) else "-")
+        axis.plot(medians.index, medians.to_numpy(), label=method, **style)
     axis.set_xscale("log")
     if linear_within is None:
         axis.set_yscale("log", nonpositive="mask")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "on_log_axes"]
+__all__ = ["draw", "marked", "on_log_axes"]
 
 _MPLE = "non-private MPLE"
 _STATE_COLOURS = ("#0072B2", "#D55E00")
@@ -154,6 +154,12 @@ def _line(
         linestyle=dash,
         label=label,
     )
+
+
+def marked(place: int) -> dict[str, Any]:
+    """Style of the line at a place in a panel: a colour and a mark of its own."""
+    colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
+    return {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.2}
 
 
 def on_log_axes(axis: Axes, places: Iterable[float] = ()) -> None:

@@ -49,6 +49,16 @@ class PrivateEstimator:
         """Return split, noise and Delta at a budget."""
         return perturbation_constants(network.coupling, epsilon, self.delta(len(network)), self.calibration)
 
+    def described(self, nodes: int, epsilon: float, constants: PerturbationConstants) -> dict[str, Any]:
+        """Return the columns of a table that tell the estimator and its noise, on n nodes."""
+        return {
+            "estimator": self.name,
+            "epsilon": epsilon,
+            "delta": self.delta(nodes),
+            "curvature": constants.curvature,
+            "noise_sd": constants.noise_deviation,
+        }
+
 
 PRIVATE = (
     PrivateEstimator(name="paper", label="paper, δ = 1/n", calibration="paper", is_pure=False),

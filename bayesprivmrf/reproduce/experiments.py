@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.noise.secure import noise_source
-from bayesprivmrf.reproduce.cells import Row, generator_of
+from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
 from bayesprivmrf.reproduce.estimators import PRIVATE, private_estimates, summary
 from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source, network_of
 
@@ -55,7 +55,7 @@ def _described(source: Source, beta: float) -> Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationCell:
+class SimulationCell(Cell):
     """Outcomes simulated at one beta, estimated without privacy and by each private estimator at each epsilon.
 
     Every repetition is a chain of its own, so that repetitions are independent; its moves are the source's.
@@ -76,6 +76,8 @@ class SimulationCell:
         Seed of everything here but the network.
     """
 
+    _experiment: ClassVar[str] = "simulation"
+
     source: Source
     beta: float
     epsilons: tuple[float, ...]
@@ -84,17 +86,8 @@ class SimulationCell:
     seed: int
 
     def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {
-            "experiment": "simulation",
-            "source": self.source.settings(),
-            "beta": self.beta,
-            "epsilons": list(self.epsilons),
-            "repetitions": self.repetitions,
-            "burn_in": self.burn_in,
-            "moves": self.source.moves,
-            "seed": self.seed,
-        }
+        """Return what the rows depend on: the fields, and the source's moves."""
+        return Cell.settings(self) | {"moves": self.source.moves}
 
     def rows(self) -> list[Row]:
         """Return one row for the maximum pseudo-likelihood, one for each private estimator and epsilon."""
@@ -122,22 +115,13 @@ class SimulationCell:
             for private in PRIVATE:
                 constants = private.constants(network, epsilon)
                 estimates = private_estimates(network, constants, BOUNDS, result.spins, rng)
-                found.append(
-                    common
-                    | {
-                        "estimator": private.name,
-                        "epsilon": epsilon,
-                        "delta": private.delta(len(network)),
-                        "curvature": constants.curvature,
-                        "noise_sd": constants.noise_deviation,
-                    }
-                    | summary(estimates, self.beta)
-                )
+                described = private.described(len(network), epsilon, constants)
+                found.append(common | described | summary(estimates, self.beta))
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostCell:
+class CostCell(Cell):
     """Mean squared difference from the maximum pseudo-likelihood estimate of real outcomes, over noise alone.
 
     Parameters
@@ -152,20 +136,12 @@ class CostCell:
         Seed of the noise.
     """
 
+    _experiment: ClassVar[str] = "cost of privacy"
+
     source: Published
     epsilon: float
     noise_draws: int
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {
-            "experiment": "cost of privacy",
-            "source": self.source.settings(),
-            "epsilon": self.epsilon,
-            "noise_draws": self.noise_draws,
-            "seed": self.seed,
-        }
 
     def rows(self) -> list[Row]:
         """Return one row for each private estimator, without bounds (as in the paper) and with."""
@@ -182,23 +158,14 @@ class CostCell:
             noise = noise_source(rng).add(np.zeros(self.noise_draws, dtype=np.int64), constants.noise)
             for bounds in (None, BOUNDS):
                 score = PerturbedEstimator.of(network.coupling, constants, bounds).score(spins)
-                found.append(
-                    _described(self.source, target)
-                    | {
-                        "bounds": _written(bounds),
-                        "estimator": private.name,
-                        "epsilon": self.epsilon,
-                        "delta": private.delta(len(network)),
-                        "curvature": constants.curvature,
-                        "noise_sd": constants.noise_deviation,
-                    }
-                    | summary(score.estimates(noise), target)
-                )
+                common = _described(self.source, target) | {"bounds": _written(bounds)}
+                described = private.described(len(network), self.epsilon, constants)
+                found.append(common | described | summary(score.estimates(noise), target))
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutCell:
+class LayoutCell(Cell):
     """Places of a network's nodes in the plane, with their outcomes, unprotected.
 
     Parameters
@@ -209,12 +176,10 @@ class LayoutCell:
         Seed of the layout.
     """
 
+    _experiment: ClassVar[str] = "layout"
+
     source: Published
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {"experiment": "layout", "source": self.source.settings(), "seed": self.seed}
 
     def rows(self) -> list[Row]:
         """Return one row for each node, in the order of the graph."""

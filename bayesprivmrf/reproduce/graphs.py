@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import networkx as nx
@@ -56,7 +56,11 @@ class Graph:
 
     def settings(self) -> dict[str, Any]:
         """Return what the model depends on."""
-        return {"kind": self.kind, "nodes": self.nodes, "states": self.states, "seed": self.seed}
+        return asdict(self)
+
+    def described(self) -> dict[str, Any]:
+        """Return the columns of a table that tell the model."""
+        return {"graph": self.kind, "nodes": self.nodes, "states": self.states}
 
 
 @functools.lru_cache(maxsize=4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,13 +50,7 @@ class SimulatedPanel:
 
     def settings(self) -> dict[str, Any]:
         """Return what the panel depends on."""
-        return {
-            "panel": self.name,
-            "people": self.people,
-            "length": self.length,
-            "states": self.states,
-            "seed": self.seed,
-        }
+        return {"panel": self.name} | asdict(self)
 
     def read(self) -> tuple[list[str], pd.DataFrame]:
         """Return the states and the people, one a row."""

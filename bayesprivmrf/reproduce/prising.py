@@ -8,7 +8,7 @@ one is chosen here; docs/reproduce.md lists those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -93,12 +93,12 @@ FULL = Scale(
     wide_epsilons=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
     offsets=_steps(-0.5, 0.1, 11),
 )
-QUICK = Scale(
+QUICK = replace(
+    FULL,
     name="quick",
     repetitions=48,
     burn_in=300,
     noise_draws=2000,
-    nodes=2000,
     betas=_steps(0.0, 0.25, 9),
     network_betas=_steps(0.0, 0.5, 9),
     sizes=(500, 1000, 2000),

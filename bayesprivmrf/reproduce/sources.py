@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class ErdosRenyi:
 
     def settings(self) -> dict[str, Any]:
         """Return what the graph depends on."""
-        return {"network": self.name, "nodes": self.nodes, "exponent": self.exponent, "seed": self.seed}
+        return {"network": self.name} | asdict(self)
 
     def network(self) -> IsingNetwork:
         """Return the model; n p, not the mean degree that came out, divides."""

@@ -8,7 +8,7 @@ graphs under approximate privacy, by blocks as in the paper and by margins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -85,19 +85,17 @@ FULL = Scale(
     multiples=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     trials=40,
 )
-QUICK = Scale(
+QUICK = replace(
+    FULL,
     name="quick",
     variables=(6, 12, 18),
     wide_variables=(6, 12, 24),
-    rho=0.1,
     budgets=(0.01, 1.0),
     totals=(2_000, 8_000, 32_000),
     repetitions=6,
     matching_variables=(8, 32),
-    matching_rho=1e-4,
     matching_totals=(300, 1_000, 3_000, 10_000, 30_000),
     graph_variables=(8, 16),
-    graph_rho=1e-4,
     multiples=(1.0, 8.0, 32.0),
     trials=8,
 )

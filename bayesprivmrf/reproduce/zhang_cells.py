@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bayesprivmrf.learning.sample_size import (
     random_member,
 )
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.reproduce.cells import Row, generator_of
+from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
 from bayesprivmrf.reproduce.zhang_learners import REPLACE_ONE, learned_couplings, released
 
 __all__ = [
@@ -45,7 +45,7 @@ ALGORITHMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlgorithmCell:
+class AlgorithmCell(Cell):
     """Error of one of the five algorithms, with the tight constants of this library, at one setting.
 
     The model is a random member of the packing: all variables in groups, couplings of size 0.5 with random signs.
@@ -62,16 +62,14 @@ class AlgorithmCell:
         Seed of everything.
     """
 
+    _experiment: ClassVar[str] = "zhang, algorithms"
+
     algorithm: int
     variables: int
     rho: float
     total: int
     repetitions: int
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {"experiment": "zhang, algorithms"} | asdict(self)
 
     def rows(self) -> list[Row]:
         """Return one row a repetition."""
@@ -135,7 +133,7 @@ _FEWEST, _MOST = 250, 1_000_000  # records from which and up to which a graph is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StructureCell:
+class StructureCell(Cell):
     """Records at which the true graph is let out under (1, 10^-6)-privacy, at one p.
 
     The model is that of the algorithms for pairs. New records are drawn at each number of them, a factor of the root
@@ -153,14 +151,12 @@ class StructureCell:
         Seed of everything.
     """
 
+    _experiment: ClassVar[str] = "zhang, structure"
+
     certificate: str
     variables: int
     repetitions: int
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {"experiment": "zhang, structure"} | asdict(self)
 
     def rows(self) -> list[Row]:
         """Return one row a repetition, whose total is the first at which the true graph was let out."""
@@ -186,7 +182,7 @@ class StructureCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatchingCell:
+class MatchingCell(Cell):
     """Squared errors of a learner whose couplings are drawn as in the fingerprinting bound.
 
     Parameters
@@ -201,16 +197,14 @@ class MatchingCell:
         Seed of everything.
     """
 
+    _experiment: ClassVar[str] = "zhang, fingerprinting"
+
     method: str
     variables: int
     rho: float
     total: int
     repetitions: int
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {"experiment": "zhang, fingerprinting"} | asdict(self)
 
     def rows(self) -> list[Row]:
         """Return one row a repetition."""
@@ -238,7 +232,7 @@ class MatchingCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphSearchCell:
+class GraphSearchCell(Cell):
     """How often a learner finds the graph of a random member of the packings.
 
     Parameters
@@ -255,16 +249,14 @@ class GraphSearchCell:
         Seed of everything.
     """
 
+    _experiment: ClassVar[str] = "zhang, packing"
+
     method: str
     variables: int
     rho: float
     multiple: float
     repetitions: int
     seed: int
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
-        return {"experiment": "zhang, packing"} | asdict(self)
 
     def rows(self) -> list[Row]:
         """Return one row a model: value 1 where its graph was found, 0 otherwise."""

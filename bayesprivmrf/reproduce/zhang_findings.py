@@ -8,8 +8,8 @@ import numpy as np
 
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
-from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, tidy
-from bayesprivmrf.reproduce.drawing import on_log_axes
+from bayesprivmrf.plots.style import GREY, panels, tidy
+from bayesprivmrf.reproduce.drawing import marked, on_log_axes
 from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
 from bayesprivmrf.reproduce.zhang_learners import EXACT
 
@@ -235,15 +235,7 @@ def _algorithms(table: Any) -> Figure:
     for axis, (algorithm, own) in zip(axes[:-1], table.groupby("algorithm"), strict=True):
         for place, ((p, rho), part) in enumerate(own.groupby(["variables", "rho"])):
             means = part.groupby("total")["error"].mean()
-            axis.plot(
-                means.index,
-                means.to_numpy(),
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKS[place % len(MARKS)],
-                markersize=4,
-                linewidth=1.2,
-                label=f"p = {p}, ρ = {rho:g}",
-            )
+            axis.plot(means.index, means.to_numpy(), label=f"p = {p}, ρ = {rho:g}", **marked(place))
         middle, common = _middle(own)
         part = own[(own["variables"] == middle) & (own["rho"] == common)]
         means = part.groupby("total")["error"].mean()
@@ -264,8 +256,7 @@ def _draw_graphs(axis: Any, table: Any) -> None:
     """Records at which the true graph was let out against p; dashed, log p through the first."""
     for place, (certificate, own) in enumerate(_structure(table)):
         means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
-        style = {"color": COLOURS[place], "marker": MARKS[place], "markersize": 4, "linewidth": 1.2}
-        axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **style)
+        axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **marked(place))
         grown = means.iloc[0] * np.log(means.index) / np.log(means.index[0])
         axis.plot(means.index, grown, color=GREY, linestyle="--", linewidth=1)
     axis.set_xscale("log")
@@ -297,8 +288,7 @@ def _instances(table: Any) -> Figure:
             bound = rows.groupby("total")["bound"].first()
             axis.plot(bound.index, bound.to_numpy(), color=GREY, linestyle="--", label="lower bound")
         for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
-            style = {"color": COLOURS[place], "marker": MARKS[place], "markersize": 4, "linewidth": 1.2}
-            axis.plot(own["total"], own["rms"], label=method, **style)
+            axis.plot(own["total"], own["rms"], label=method, **marked(place))
         on_log_axes(axis, rows["total"])
         axis.set_yscale("linear" if is_graph else "log")
         axis.set_xlabel("n")

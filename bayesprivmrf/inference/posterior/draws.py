@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import given_error, share_given
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Draws"]
 
@@ -66,6 +69,12 @@ class Draws:
     @cached_property
     def _forest(self) -> JunctionForest | None:
         return junction_forest(self.model.cardinalities, self.model.scopes, self.supported)
+
+    def synthetic(self, number: int, size: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
+        """Data sets of `size` records, each from its own draw, the draws as far apart as they can be."""
+        chains, draws = self.shape
+        for place in np.linspace(0, chains * draws - 1, number).round().astype(int):
+            yield self.solution(int(place // draws), int(place % draws)).sample(size, rng=rng)
 
     def mean_potentials(self) -> tuple[FloatArray, Status]:
         """Potentials of the model that has the mean of the marginals: exact, or of maximum likelihood."""

@@ -121,9 +121,8 @@ def _log_prior(beta, log_scales, effects):
 @njit(nogil=True)
 def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng):
     """Move potentials and scales with the records following them, each at its quantiles."""
-    size = step[2] * math.exp(
-        -2.0 * rng.random()
-    )  # of many sizes, for the tails are not those of a normal law
+    # of many sizes, for the tails are not those of a normal law
+    size = step[2] * math.exp(-2.0 * rng.random())
     precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - log_scales))
     middle = effects.centre * (effects.known + 1.0)
     place = (effects.inverse @ beta - middle / precision) * np.sqrt(precision)

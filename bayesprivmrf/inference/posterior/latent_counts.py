@@ -13,18 +13,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
-from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
+from bayesprivmrf.inference.posterior.choice import Choice
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.inference.posterior.room import require_room
 from bayesprivmrf.inference.posterior.sampled import Sampler
 from bayesprivmrf.inference.posterior.sampling import (
     check_settings,
@@ -45,10 +42,6 @@ type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
 _CONTRADICTION = 6.0
 """Standard errors from the range of a private number of records beyond which an estimate contradicts it."""
 _FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
-_EXACT_SECONDS = 0.5e-3
-"""Forecast of a sweep of whole records up to which `auto` takes the exact formulation."""
-_TABLE_SECONDS = 50e-3
-"""The same for a model of one clique, whose sweep moves every cell: relaxed counts take as long, and are worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,187 +241,7 @@ class LatentCounts:
         )
 
     def _formulation(self, evidence: Evidence, draws: int, *, is_plain: bool = True) -> Formulation:
-        """The formulation asked for, or the first that fits; its size is forecast before anything is made.
-
-        Whole records take no settings of a NUTS, so that `auto` passes them over unless the sampling `is_plain`.
-        """
-        model = evidence.specification
-        is_held = evidence.has_bounds or bool(evidence.is_exact.any())
-        if is_held:
-            self._refuse_relaxed(evidence, is_plain)
-        if model.shares_transitions:
-            return self._transitions(evidence, draws, is_plain=is_plain, is_held=is_held)
-        if model.is_restricted:
-            return self._tied(evidence, draws, is_plain=is_plain, is_held=is_held)
-        is_decomposable = junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
-        name = self.formulation
-        if name == "auto":
-            name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
-            name = "exact" if is_held else name
-        if model.levels and name != "log-linear":
-            raise ModelError(
-                f"the {name} formulation has no effects that levels of areas could scale; use "
-                "formulation='log-linear' or 'auto', or declare the network without `levels`."
-            )
-        if name == "hyper-dirichlet" and not is_decomposable:
-            raise ModelError(
-                f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
-                "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
-            )
-        is_effects = name == "log-linear" or not is_decomposable  # normal effects, or Dirichlet rows
-        if not is_effects and self.scale is not None:
-            raise ArgumentError(
-                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
-                "formulation='log-linear', or leave `scale` out."
-            )
-        if is_effects and self.concentration is not None:
-            raise ArgumentError(
-                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; "
-                "leave it out."
-            )
-        if name == "exact" and self.smoothing > 0:
-            raise ArgumentError(
-                "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
-            )
-        if name == "exact" and not is_plain:
-            raise ArgumentError(
-                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
-                "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
-            )
-        require_room(evidence, draws, needs_marginals=is_effects)
-        # a public total has no error, nor has one that answers without noise tell
-        total = evidence.estimated_total if evidence.total_standard_error == 0 else None
-        if not is_effects:
-            from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-            from bayesprivmrf.inference.posterior.exact_table import ExactTable
-            from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-
-            given: dict[str, Any] = {
-                "evidence": evidence,
-                "concentration": self.concentration,
-                "total": total,
-                "total_range": self.total_range,
-            }
-            has_one_clique = len(model.scopes) == 1
-            exact = (ExactTable if has_one_clique else ExactRecords)(**given)
-            if is_held and not exact.reaches_all:
-                from bayesprivmrf.inference.posterior.held_records import HeldRecords
-
-                return HeldRecords(**given)
-            longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
-            may_be = is_plain and self.formulation == "auto" and self.smoothing == 0
-            may_be = may_be and (has_one_clique or evidence.queries is None)
-            if name == "exact" or is_held or (may_be and exact.seconds_a_sweep <= longest):
-                return exact
-            return HyperDirichlet(**given, smoothing=float(self.smoothing))
-        effects: dict[str, Any] = {
-            "evidence": evidence,
-            "scale": self.scale,
-            "total": total,
-            "total_range": self.total_range,
-        }
-        if name == "exact":
-            return _exact_effects(is_held)(**effects)
-        from bayesprivmrf.inference.posterior.log_linear import LogLinear
-
-        return LogLinear(**effects, smoothing=float(self.smoothing))
-
-    def _refuse_relaxed(self, evidence: Evidence, is_plain: bool) -> None:
-        """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
-        if self.formulation not in ("auto", "exact") or self.smoothing > 0 or not is_plain:
-            raise ArgumentError(
-                "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, "
-                "`smoothing` and the sampler's settings; answers without noise are read by NaiveMLE, CGM and "
-                "NoiseAwareMAP too."
-            )
-
-    def _transitions(self, evidence: Evidence, draws: int, *, is_plain: bool, is_held: bool) -> Formulation:
-        """The exact formulation of a chain of one matrix of transitions."""
-        from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
-        from bayesprivmrf.inference.posterior.held_records import HeldTransitions
-
-        if self.formulation not in ("auto", "exact"):
-            raise ModelError(
-                f"the {self.formulation} formulation has no rows that all steps share; use formulation='exact' or "
-                "'auto'."
-            )
-        if self.scale is not None or self.smoothing > 0:
-            name = "scale" if self.scale is not None else "smoothing"
-            raise ArgumentError(
-                f"`{name}` is of potentials and of relaxed counts, and a chain with shared transitions has "
-                "Dirichlet rows and whole records; leave it out."
-            )
-        if not is_plain:
-            raise ArgumentError(
-                "a chain with shared transitions has a sampler of its own: leave out `sampler` and all settings but "
-                "`cores`."
-            )
-        require_room(evidence, draws, needs_marginals=False)
-        return (HeldTransitions if is_held else ExactTransitions)(
-            evidence=evidence,
-            concentration=self.concentration,
-            total=evidence.estimated_total if evidence.total_standard_error == 0 else None,
-            total_range=self.total_range,
-        )
-
-    def _tied(self, evidence: Evidence, draws: int, *, is_plain: bool, is_held: bool) -> Formulation:
-        """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
-        from bayesprivmrf.inference.posterior.log_linear import LogLinear
-
-        tells_all = _tells_statistics(evidence, self.formulation, self.concentration)
-        is_exact = self.formulation == "exact" or not tells_all or is_held
-        if is_exact and (self.formulation == "log-linear" or self.smoothing > 0 or not is_plain):
-            raise ModelError(
-                "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
-                "these measurements tell more, such as the table of each scope by itself; use the exact "
-                "formulation, with `formulation`, `smoothing` and the sampler's settings left out, or measure the "
-                "sums (queries.pooled, or queries.weighted by the products of scores)."
-                if not tells_all
-                else "the exact formulation has a sampler of its own: leave out `smoothing`, `sampler` and all "
-                "settings but `cores`, or take formulation='log-linear'."
-            )
-        require_room(evidence, draws, needs_marginals=True)
-        given: dict[str, Any] = {
-            "evidence": evidence,
-            "scale": self.scale,
-            "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
-            "total_range": self.total_range,
-        }
-        if is_exact:
-            return _exact_effects(is_held)(**given)
-        return LogLinear(**given, smoothing=float(self.smoothing))
-
-
-def _exact_effects(is_held: bool) -> type[Any]:
-    """The engine of whole records and potentials: with sums without noise, or all noisy."""
-    if is_held:
-        from bayesprivmrf.inference.posterior.held_records import HeldEffects
-
-        return HeldEffects
-    from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-
-    return ExactEffects
-
-
-def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
-    """Whether what is measured of a model that shares parameters are its statistics; refuse what does not fit."""
-    if formulation == "hyper-dirichlet":
-        raise ModelError(
-            "the hyper-dirichlet formulation has a prior for each table by itself, and this model ties potentials; "
-            "use formulation='log-linear', 'exact' or 'auto'."
-        )
-    if concentration is not None:
-        raise ArgumentError(
-            "`concentration` is of the hyper-Dirichlet prior, and a model with ties takes the log-linear one; "
-            "leave it out."
-        )
-    means = MeanCounts(evidence=evidence)
-    if means.size - 1 > DENSE_LIMIT:
-        raise ModelTooLargeError(
-            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
-            "NoiseAwareMAP."
-        )
-    return means.tells_all
+        return Choice(asked=self, evidence=evidence, draws=draws, is_plain=is_plain).formulation()
 
 
 def _has_no_records(evidence: Evidence) -> bool:

@@ -15,7 +15,7 @@ from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.diagnostics import is_mixed
 from bayesprivmrf.inference.posterior.draws import Draws
@@ -27,7 +27,7 @@ from bayesprivmrf.inference.posterior.quantities import (
     quantity_of,
 )
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
-from bayesprivmrf.inference.posterior.summary import PosteriorSummary, sampled_numbers
+from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
@@ -45,7 +45,6 @@ __all__ = ["Posterior"]
 
 THINNED = 1000
 """Draws, over all chains, at which a question that takes inference in each draw is answered."""
-_IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 _SLOW_COUNTS = (
     "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; "
@@ -221,11 +220,7 @@ class Posterior(Card):
         marked = mark_rests_on(frame, assumptions(model, [*query, *condition]))
         is_decided = is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1]))
         marked = mark_rows(marked, is_decided, "prior_decides", "prior decides")
-        marked.attrs["status"] = str(self.status.value)
-        if self.status is not Status.CONVERGED:
-            said = marked.columns.name
-            marked.columns.name = self.status.value if said is None else f"{self.status.value}; {said}"
-        return marked
+        return mark_status(marked, self.status)
 
     def probability(
         self,
@@ -315,23 +310,7 @@ class Posterior(Card):
             were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and
             `ess_tail` of all that the sampler moved; `seconds`.
         """
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        chains, draws = self._draws.shape
-        found = sampled_numbers(self.tree["posterior"].to_dataset(), prob)
-        settings = {name: self.stats[name] for name in _IN_SUMMARY if name in self.stats}
-        return PosteriorSummary(
-            {
-                **({"simulated": "the noise was seeded and protects nobody"} if self.is_simulated else {}),
-                "status": self.status.value,
-                "problems": list(self.stats.get("problems", ())),
-                "records": found.pop("total", None) or float(self._draws.finished.total.mean()),
-                "formulation": self._formulation.name,
-                **found,
-                "chains": chains,
-                "draws": draws,
-                **settings,
-            }
-        )
+        return summary_of(self, probability("prob", prob, zero=False, remedy="0.9 is for 90 %"))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.
@@ -390,12 +369,7 @@ class Posterior(Card):
         chains, draws = self._draws.shape
         number = whole_number("number", number, 1, chains * draws)
         records = self._records() if size is None else size
-        seeded = generator(rng)
-        places = np.linspace(0, chains * draws - 1, number).round().astype(int)
-        return [
-            self._draws.solution(int(place // draws), int(place % draws)).sample(records, rng=seeded)
-            for place in places
-        ]
+        return list(self._draws.synthetic(number, records, generator(rng)))
 
     def sample(
         self,

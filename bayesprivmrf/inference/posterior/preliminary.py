@@ -80,9 +80,8 @@ class Preliminary:
         bounds = self.total_bounds
         share = 1 / (1 + math.exp(-bounds["centre"]))
         slope = np.ones(len(point) + 1)
-        slope[-1] = (
-            (bounds["high"] - bounds["low"]) * share * (1 - share)
-        )  # of log N by its logistic position
+        # of log N by its logistic position
+        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
         information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
         precision = np.append(precision, _LOGISTIC_PRECISION)
         return Whitening.of(

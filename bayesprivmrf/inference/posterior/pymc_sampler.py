@@ -46,9 +46,8 @@ def sample_with_pymc(
     begin = time.perf_counter()
     logger = logging.getLogger("pymc")
     level = logger.level
-    logger.setLevel(
-        logging.ERROR
-    )  # what it says of convergence is said by `diagnostics`, of the judged variables
+    # what it says of convergence is said by `diagnostics`, of the judged variables
+    logger.setLevel(logging.ERROR)
     try:
         with formulation.model(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -89,7 +89,7 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     return quantity_from(xr.DataArray(array, dims=("chain", "draw", *own), coords=coords), prob)
 
 
-def quantity_from(drawn: xr.DataArray, prob: float, rests_on: str = "") -> Quantity:
+def quantity_from(drawn: xr.DataArray, prob: float) -> Quantity:
     """Mean and equal-tailed interval of draws, dims chain and draw first."""
     tail = 0.5 * (1 - prob)
     return Quantity(
@@ -98,7 +98,6 @@ def quantity_from(drawn: xr.DataArray, prob: float, rests_on: str = "") -> Quant
         lower=drawn.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
         upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
         prob=prob,
-        rests_on=rests_on,
     )
 
 

@@ -12,7 +12,11 @@ from bayesprivmrf.inference.posterior.quantities import equal_tailed
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["PosteriorSummary", "sampled_numbers"]
+    from bayesprivmrf.inference.posterior.posterior import Posterior
+
+__all__ = ["PosteriorSummary", "sampled_numbers", "summary_of"]
+
+_IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 
 class PosteriorSummary(Card, dict[str, Any]):
@@ -20,6 +24,26 @@ class PosteriorSummary(Card, dict[str, Any]):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [(name.replace("_", " "), _shown(value)) for name, value in self.items()]
+
+
+def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
+    """Return what `Posterior.summary` does."""
+    chains, draws = posterior._draws.shape
+    found = sampled_numbers(posterior.tree["posterior"].to_dataset(), prob)
+    stats = posterior.stats
+    return PosteriorSummary(
+        {
+            **({"simulated": "the noise was seeded and protects nobody"} if posterior.is_simulated else {}),
+            "status": posterior.status.value,
+            "problems": list(stats.get("problems", ())),
+            "records": found.pop("total", None) or float(posterior._draws.finished.total.mean()),
+            "formulation": posterior._formulation.name,
+            **found,
+            "chains": chains,
+            "draws": draws,
+            **{name: stats[name] for name in _IN_SUMMARY if name in stats},
+        }
+    )
 
 
 def sampled_numbers(posterior: xr.Dataset, prob: float) -> dict[str, dict[str, float]]:

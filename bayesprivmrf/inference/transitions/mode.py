@@ -159,9 +159,8 @@ class _Fit:
         """C at the estimate."""
         jacobian = self._jacobian(point, self.rows.linear_derivatives(point[:-1]))[0]
         information = jacobian.T @ self.inverse_covariance(point) @ jacobian
-        information[:-1, :-1] += np.eye(
-            self.rows.size
-        )  # what no measurement tells is within 1 of the estimate
+        # what no measurement tells is within 1 of the estimate
+        information[:-1, :-1] += np.eye(self.rows.size)
         free = np.ix_(self.is_free, self.is_free)
         covariance = np.zeros_like(information)
         covariance[free] = np.linalg.inv(information[free])
@@ -204,9 +203,8 @@ class _Fit:
         masks = (self.rows.is_possible[0], *self.rows.is_possible[1])
         for law, mask, basis in zip((first, *matrix), masks, self.rows.bases, strict=True):
             count, own = _PRIOR_COUNT * mask.sum(), slice(start, start + basis.shape[1])
-            with np.errstate(
-                divide="ignore"
-            ):  # a probability that has become zero has no density: such steps are refused
+            # a probability that has become zero has no density: such steps are refused
+            with np.errstate(divide="ignore"):
                 value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
             gradient[own] = count * (law @ basis)
             curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)

@@ -226,9 +226,8 @@ class _Linearised:
             found[np.ix_(own[others], own[others])] += self.path.choices[i][np.ix_(others, others)] / 16
         self.by_choices = found
         self.residuals = (self.spins - np.tanh(self.features @ self.truth.T / 2)) / 2
-        self.margin = (
-            np.linalg.solve(self.spread, centred.T).T / self.total
-        )  # a record's part in the fields' error
+        # a record's part in the fields' error
+        self.margin = np.linalg.solve(self.spread, centred.T).T / self.total
         influence = -self.margin @ self.by_field.T
         moved = np.einsum("ijk,rk->rij", self.path.sensitivity[:, :-1], self.features, optimize=True)
         moved *= self.residuals[:, :, None]

@@ -8,8 +8,8 @@ from typing import final
 import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import default_steps
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.settings import default_steps
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency

@@ -40,8 +40,8 @@ import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.pairwise import common_settings, default_steps, written_singles
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.settings import common_settings, default_steps, written_singles
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows

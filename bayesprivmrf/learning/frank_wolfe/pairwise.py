@@ -12,7 +12,13 @@ import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
-from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS, frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.settings import (
+    STEPS_OF_LOGISTIC,
+    common_settings,
+    default_steps,
+    written_singles,
+)
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
 from bayesprivmrf.learning.models.saved_map import SavedMap, require_states, written_pairs
 from bayesprivmrf.learning.select_measure.fit import Fixed
@@ -27,51 +33,9 @@ __all__ = [
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
-    "common_settings",
-    "default_steps",
-    "written_singles",
 ]
 
-_FEWEST_STEPS = 10
-_STEPS_OF_LOGISTIC, _STEPS_OF_SOFTMAX = 0.11, 0.16
-
-
-def default_steps(
-    total: float,
-    radius: float,
-    exposure: Exposure,
-    rho: float,
-    adjacency: Adjacency,
-    factor: float = _STEPS_OF_LOGISTIC,
-) -> int:
-    r"""Return T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
-
-    The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
-    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
-    docs/frank_wolfe.md.
-    """
-    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
-    steps = math.ceil(factor * signal ** (2 / 3))
-    return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
-
-
-def common_settings(content: Fields) -> dict[str, Any]:
-    """Return the settings that all maps by regressions have, from a release's file."""
-    scale = (
-        content.positive("singles") if "singles" in content else None
-    )  # files of releases without them lack it
-    return {
-        "width": content.positive("width"),
-        "rho": content.positive("rho"),
-        "adjacency": Adjacency.checked(content.text("adjacency")),
-        "steps": content.whole("steps", 1, LARGEST_STEPS, optional=True),
-        "singles": None if scale is None else DiscreteGaussian(scale),
-    }
-
-
-def written_singles(law: DiscreteGaussian | None) -> dict[str, Any]:
-    """Return the scale of the noise on single variables for a release's file; nothing where they are not measured."""
-    return {} if law is None else {"singles": law.scale}
+_STEPS_OF_SOFTMAX = 0.16
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +78,7 @@ class PairwiseByRegressions(SavedMap, ABC):
     singles: DiscreteGaussian | None = None
     is_ising: bool = False
 
-    _steps_factor: ClassVar[float] = _STEPS_OF_LOGISTIC
+    _steps_factor: ClassVar[float] = STEPS_OF_LOGISTIC
 
     @property
     @abstractmethod

@@ -9,9 +9,8 @@ from bayesprivmrf.model.tables import IntArray
 
 __all__ = ["SoftmaxRegressions"]
 
-_LARGEST = (
-    2.0**40
-)  # of the table of exponentials: products with `UNIT` and sums over states are exact in a double
+# of the table of exponentials: products with `UNIT` and sums over states are exact in a double
+_LARGEST = 2.0**40
 _ROUNDING = 2.0**-20  # more than all roundings of a residual but the last one, to a whole number
 
 

@@ -22,7 +22,7 @@ from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningM
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.tables import labelled
+from bayesprivmrf.model.tables import FloatArray, labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
@@ -179,6 +179,15 @@ class LearnedNetwork(Released, LearnedParameters):
     def network(self) -> DiscreteMarkovNetwork:
         """The model as a pgmpy network, one factor a clique."""
         return self.specification.to_pgmpy(self.potentials)
+
+    @property
+    def _version(self) -> int:
+        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
+
+    @property
+    def _measured_numbers(self) -> FloatArray:
+        """The noisy numbers that its file holds besides the parameters."""
+        return np.zeros(0) if self.statistics is None else self.statistics.flat
 
     @cached_property
     def solution(self) -> LearnedSolution:

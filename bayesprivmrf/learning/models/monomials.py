@@ -204,10 +204,6 @@ class LearnedMonomials(LearnedNetwork):
             found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
         return ((i, j, weight) for (i, j), weight in found.items())
 
-    @property
-    def _version(self) -> int:
-        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
-
     def _content(self) -> dict[str, Any]:
         measured = statistics_content(self.statistics)
         return {
@@ -220,8 +216,7 @@ class LearnedMonomials(LearnedNetwork):
         }
 
     def _array(self) -> np.ndarray:
-        measured = np.zeros(0) if self.statistics is None else self.statistics.flat
-        return np.concatenate([self.coefficients, measured])
+        return np.concatenate([self.coefficients, self._measured_numbers])
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:

@@ -167,10 +167,6 @@ class LearnedPairs(LearnedNetwork):
     # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
     # diagonal that is not zero, then the noisy tables or answers.
 
-    @property
-    def _version(self) -> int:
-        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
-
     def _content(self) -> dict[str, Any]:
         return {
             "total": self.total,
@@ -185,8 +181,9 @@ class LearnedPairs(LearnedNetwork):
     def _array(self) -> np.ndarray:
         matrix = self.coupling_matrix
         rows, columns = np.nonzero(np.triu(matrix, k=1))
-        tables = np.zeros(0) if self.statistics is None else self.statistics.flat
-        return np.concatenate([self.field_vector, rows, columns, matrix[rows, columns], tables])
+        return np.concatenate(
+            [self.field_vector, rows, columns, matrix[rows, columns], self._measured_numbers]
+        )
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:

@@ -164,10 +164,6 @@ class LearnedPotentials(LearnedNetwork):
                 found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
         return ((i, j, weight) for (i, j), weight in found.items())
 
-    @property
-    def _version(self) -> int:
-        return max(self.format_version, 0 if self.statistics is None else self.statistics._version)
-
     def _content(self) -> dict[str, Any]:
         measured = statistics_content(self.statistics)
         return {
@@ -179,8 +175,7 @@ class LearnedPotentials(LearnedNetwork):
         }
 
     def _array(self) -> np.ndarray:
-        measured = np.zeros(0) if self.statistics is None else self.statistics.flat
-        return np.concatenate([self.tables.flat, measured])
+        return np.concatenate([self.tables.flat, self._measured_numbers])
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:

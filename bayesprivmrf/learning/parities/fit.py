@@ -173,9 +173,8 @@ def fit_parities(
     ModelTooLargeError
         Exact inference in the model does not fit.
     """
-    moments = parity_moments(
-        sets, np.random.default_rng(0)
-    )  # draws nothing: covariances are asked of exact ones
+    # draws nothing: covariances are asked of exact ones
+    moments = parity_moments(sets, np.random.default_rng(0))
     wanted, weights = np.asarray(means, dtype=float)[1:], ridges[1:]
     search = _by_newton if moments.is_exact and wanted.size <= _DENSE else _by_gradients
     h, gradient, iterations = search(moments, wanted, weights, tolerance)

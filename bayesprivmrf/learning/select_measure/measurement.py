@@ -67,9 +67,8 @@ STEPS = 1024
 
 _LARGEST_DENOMINATOR = 1 << 14
 
-_CHUNK_CELLS = (
-    1 << 24
-)  # indicators expanded at a time; also the rows over which float32 sums of ones stay exact
+# indicators expanded at a time; also the rows over which float32 sums of ones stay exact
+_CHUNK_CELLS = 1 << 24
 
 type Form = Literal["moments", "tables"]
 

@@ -28,13 +28,8 @@ __all__ = [
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = 1 << 16
-_EXACT = {
-    str,
-    bytes,
-    int,
-    float,
-    type(None),
-}  # two values of these types are equal only if they are one label
+# two values of these types are equal only if they are one label
+_EXACT = {str, bytes, int, float, type(None)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,87 @@
+"""What options must not be together, and what one says about another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bayesprivmrf.cli.methods import (
+    chosen_method,
+    has_intervals,
+    in_order,
+    known_methods,
+    offers_loopy,
+    takes,
+)
+
+__all__ = ["settle"]
+
+
+def settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
+    if options.command == "compare":
+        _settle_compare(parser, options)
+    elif options.command == "plan":
+        _settle_plan(parser, options)
+    elif options.command == "fit":
+        _settle_fit(parser, options)
+
+
+def _settle_plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options of the one question beside the other."""
+    learn = ("variables", "error", "states", "order", "width", "delta")
+    given = [f"--{name}" for name in learn if getattr(options, name) is not None]
+    if options.learn is None:
+        if given:
+            parser.error(f"argument {given[0]}: goes with --learn")
+        if options.model is None:
+            parser.error("the following arguments are required: --model")
+        return
+    if options.error is None:
+        parser.error("argument --learn: needs --error")
+    if (options.model is None) == (options.variables is None):
+        parser.error("argument --learn: takes either --variables or --model")
+    if options.mechanism or options.set or options.total is not None:
+        parser.error("argument --learn: takes no --mechanism, --set or --total")
+    if options.delta is not None and options.epsilon is None:
+        parser.error("argument --delta: goes with --epsilon")
+
+
+def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Sort out what ``--epsilon``, which takes all that follows it, took of the data file's name."""
+    given = options.epsilon or []
+    strays = [text for text in given if isinstance(text, str)]
+    if len(strays) == 1 and options.data is None and Path(strays[0]).is_file():
+        options.data = strays[0]
+    elif strays:
+        parser.error(
+            f"argument --epsilon: must be numbers, got {strays[0]!r}; put the data file before the options"
+        )
+    options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
+    if (options.data is None) != (options.model is None):
+        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+    if options.quick:
+        sampling = [name for name in options.methods or () if takes(name, "draws")]
+        if sampling:
+            parser.error(f"argument --quick: leaves out {sampling[0]}, which --methods asks for")
+        options.methods = [name for name in options.methods or known_methods() if not takes(name, "draws")]
+    never_loopy = [name for name in options.methods or () if name not in in_order(None, options.inference)]
+    if never_loopy:
+        parser.error(f"argument --methods: {never_loopy[0]} takes no --inference loopy")
+
+
+def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse options that the method would ignore."""
+    method = chosen_method(options)
+    for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
+        if getattr(options, name) is not None and not takes(method, argument):
+            parser.error(
+                f"argument --{name}: goes with a method that samples, such as posterior, not {method}"
+            )
+    if options.prob is not None and not has_intervals(method):
+        parser.error(
+            f"argument --prob: goes with a method that has intervals, such as noise-aware, not {method}"
+        )
+    if options.inference == "loopy" and not offers_loopy(method):
+        parser.error(f"argument --inference: {method} needs exact marginals on the command line")
+    options.prob = 0.9 if options.prob is None else options.prob

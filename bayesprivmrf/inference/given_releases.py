@@ -1,0 +1,152 @@
+"""What is asked of releases before they are fitted together, and what they tell together."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
+from bayesprivmrf.release import NoisyStatistics
+
+__all__ = ["CONTRADICTION", "checked_releases", "most_rows_of_one", "pooled_total", "unlike_guarantees"]
+
+CONTRADICTION = 8.0
+"""Standard errors between two totals beyond which they are not of one population."""
+
+
+def checked_releases(
+    releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
+) -> list[NoisyStatistics]:
+    """Return the releases as a list, refusing what `gather` says."""
+    given = [releases] if isinstance(releases, NoisyStatistics) else list(_iterable(releases))
+    if not given:
+        raise ArgumentError("`fit` needs at least one release, got none.")
+    for release in given:
+        if not isinstance(release, NoisyStatistics):
+            raise ArgumentError(
+                f"`fit` takes releases of noisy statistics, got {type(release).__name__}; "
+                "make one with a mechanism's release(network, data)."
+            )
+    _refuse_repeats(given)
+    if needs_kernel:
+        _refuse_unknown_kernels(given)
+    if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
+        raise ArgumentError(
+            "this estimator takes no counts within bounds, whose midpoint estimates nothing; use LatentCounts."
+        )
+    return given
+
+
+def _iterable(releases: object) -> Sequence[NoisyStatistics]:
+    if isinstance(releases, list | tuple):
+        return releases
+    remedy = "load_release(path) reads one from a file"
+    # what was learned is a model, and may hold the numbers it was fitted to
+    if hasattr(releases, "statistics"):
+        has_tables = getattr(releases, "statistics", None) is not None
+        remedy = (
+            "give it what was measured, `.statistics`"
+            if has_tables
+            else "it is a model already; SelectMeasure also releases what it measured, to fit"
+        )
+    raise ArgumentError(
+        f"`fit` takes a release of noisy tables or a list of them, got {type(releases).__name__}; {remedy}."
+    )
+
+
+def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
+    """Raise if one release is given twice: its noise would be counted as two independent draws."""
+    for position, release in enumerate(releases):
+        for other in releases[:position]:
+            has_noise = any(law.variance > 0 for law in release.noise)
+            if release is other or (has_noise and release == other):
+                raise ArgumentError(
+                    "`fit` was given one release twice, which tells nothing more than once; pass each release once."
+                )
+
+
+def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
+    """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
+    for law in {law.name: law for release in releases for law in release.noise}.values():
+        if law.kernel not in ("absolute", "square", "within") or not hasattr(law, "scale"):
+            raise ArgumentError(
+                "this estimator needs noise whose log density falls with the residual's absolute value or its "
+                f"square, got the law {law.name!r}, whose `kernel` and `scale` say neither; use "
+                "NaiveMLE, which takes any noise."
+            )
+
+
+def most_rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
+    """How many rows of one person the releases count, with a warning where they are more than one."""
+    settings = [release.provenance.settings for release in releases]
+    # with weights 1/K a person counts as one record
+    bounds = [one.get("at_most") for one in settings if "grid" not in one]
+    most = max((bound for bound in bounds if isinstance(bound, int)), default=1)
+    if most > 1:
+        warnings.warn(
+            f"the release counts up to {most} rows of one person, and a fit takes rows for independent: where those "
+            f"of one person are alike, the sampling variance is up to {most} times as large, and intervals are too "
+            "narrow unless the noise is the larger part of them.",
+            ConsistencyWarning,
+            stacklevel=5,
+        )
+    return most
+
+
+def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
+    """Say, in a warning too, that guarantees of different units or neighbouring relations do not add up."""
+    kinds = {
+        f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
+        for release in releases
+        if release.guarantee is not None
+    }
+    if len(kinds) < 2:
+        return ""
+    note = f"do not add up: {', '.join(kinds)}"
+    warnings.warn(
+        f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
+        "release keeps its own.",
+        GuaranteeWarning,
+        stacklevel=5,
+    )
+    return note
+
+
+def pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
+    """Public total, or the precision-weighted mean of the releases' own estimates."""
+    public = {release.total for release in releases if release.total is not None}
+    if len(public) > 1:
+        raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")
+    if not public:  # tables without noise tell it too
+        public = {release.estimated_total for release in releases if release.total_standard_error == 0}
+        if len(public) > 1:
+            raise ModelError(
+                f"releases of one population must have one total, got {sorted(public)} without noise."
+            )
+    if public:
+        total = float(public.pop())
+        for release in releases:
+            gap = abs(release.estimated_total - total)
+            if release.total is None and gap > CONTRADICTION * release.total_standard_error:
+                raise ModelError(
+                    f"releases of one population must agree on its size, got the total {total:,.0f} and "
+                    f"{release.estimated_total:,.0f} ± {release.total_standard_error:,.0f}; fit them apart."
+                )
+        return total, 0.0
+    estimates = np.array([release.estimated_total for release in releases])
+    errors = np.array([release.total_standard_error for release in releases])
+    is_told = np.isfinite(errors)  # not by a model without variables
+    if not is_told.any():
+        return math.nan, math.inf
+    estimates, errors = estimates[is_told], errors[is_told]
+    low, high = int(np.argmin(estimates)), int(np.argmax(estimates))
+    if estimates[high] - estimates[low] > CONTRADICTION * math.hypot(errors[low], errors[high]):
+        raise ModelError(
+            f"releases of one population must agree on its size, got {estimates[low]:,.0f} ± {errors[low]:,.0f} and "
+            f"{estimates[high]:,.0f} ± {errors[high]:,.0f}; fit them apart."
+        )
+    precisions = 1 / errors**2
+    return float(estimates @ precisions / precisions.sum()), float(precisions.sum() ** -0.5)

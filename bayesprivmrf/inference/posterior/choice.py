@@ -1,0 +1,217 @@
+"""Which formulation of the posterior a model, its measurements and the settings of `LatentCounts` come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
+from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+from bayesprivmrf.inference.posterior.room import require_room
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+
+__all__ = ["Choice"]
+
+_EXACT_SECONDS = 0.5e-3
+"""Forecast of a sweep of whole records up to which `auto` takes the exact formulation."""
+_TABLE_SECONDS = 50e-3
+"""The same for a model of one clique, whose sweep moves every cell: relaxed counts take as long, and are worse."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What decides the formulation.
+
+    Parameters
+    ----------
+    asked
+        The estimator, whose settings are asked for.
+    evidence
+        What was measured.
+    draws
+        Draws of all chains.
+    is_plain
+        Whether the sampler has its own settings alone: whole records take none of a NUTS, so that `auto` passes them
+        over otherwise.
+    """
+
+    asked: LatentCounts
+    evidence: Evidence
+    draws: int
+    is_plain: bool
+
+    @cached_property
+    def is_held(self) -> bool:
+        """Whether counts are known without noise, or within bounds."""
+        return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        """What every formulation is given."""
+        evidence = self.evidence
+        return {
+            "evidence": evidence,
+            # a public total has no error, nor has one that answers without noise tell
+            "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
+            "total_range": self.asked.total_range,
+        }
+
+    def formulation(self) -> Formulation:
+        """The formulation asked for, or the first that fits; its size is forecast before anything is made."""
+        model = self.evidence.specification
+        if self.is_held:
+            self._refuse_relaxed()
+        if model.shares_transitions:
+            return self._transitions()
+        if model.is_restricted:
+            return self._tied()
+        is_decomposable = (
+            junction_forest(model.cardinalities, model.scopes, self.evidence.supported) is not None
+        )
+        name = self.asked.formulation
+        if name == "auto":
+            name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
+            name = "exact" if self.is_held else name
+        if model.levels and name != "log-linear":
+            raise ModelError(
+                f"the {name} formulation has no effects that levels of areas could scale; use "
+                "formulation='log-linear' or 'auto', or declare the network without `levels`."
+            )
+        if name == "hyper-dirichlet" and not is_decomposable:
+            raise ModelError(
+                f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
+                "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
+            )
+        is_effects = name == "log-linear" or not is_decomposable  # normal effects, or Dirichlet rows
+        if not is_effects and self.asked.scale is not None:
+            raise ArgumentError(
+                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
+                "formulation='log-linear', or leave `scale` out."
+            )
+        if is_effects and self.asked.concentration is not None:
+            raise ArgumentError(
+                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; "
+                "leave it out."
+            )
+        if name == "exact" and self.asked.smoothing > 0:
+            raise ArgumentError(
+                "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
+            )
+        if name == "exact" and not self.is_plain:
+            raise ArgumentError(
+                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
+                "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
+            )
+        require_room(self.evidence, self.draws, needs_marginals=is_effects)
+        if not is_effects:
+            from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+            from bayesprivmrf.inference.posterior.exact_table import ExactTable
+            from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+
+            given: dict[str, Any] = self._common | {"concentration": self.asked.concentration}
+            has_one_clique = len(model.scopes) == 1
+            exact = (ExactTable if has_one_clique else ExactRecords)(**given)
+            if self.is_held and not exact.reaches_all:
+                from bayesprivmrf.inference.posterior.held_records import HeldRecords
+
+                return HeldRecords(**given)
+            longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
+            may_be = self.is_plain and self.asked.formulation == "auto" and self.asked.smoothing == 0
+            may_be = may_be and (has_one_clique or self.evidence.queries is None)
+            if name == "exact" or self.is_held or (may_be and exact.seconds_a_sweep <= longest):
+                return exact
+            return HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
+        return self._effects(is_exact=name == "exact")
+
+    def _refuse_relaxed(self) -> None:
+        """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
+        if self.asked.formulation not in ("auto", "exact") or self.asked.smoothing > 0 or not self.is_plain:
+            raise ArgumentError(
+                "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, "
+                "`smoothing` and the sampler's settings; answers without noise are read by NaiveMLE, CGM and "
+                "NoiseAwareMAP too."
+            )
+
+    def _transitions(self) -> Formulation:
+        """The exact formulation of a chain of one matrix of transitions."""
+        from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
+        from bayesprivmrf.inference.posterior.held_records import HeldTransitions
+
+        if self.asked.formulation not in ("auto", "exact"):
+            raise ModelError(
+                f"the {self.asked.formulation} formulation has no rows that all steps share; use "
+                "formulation='exact' or 'auto'."
+            )
+        if self.asked.scale is not None or self.asked.smoothing > 0:
+            name = "scale" if self.asked.scale is not None else "smoothing"
+            raise ArgumentError(
+                f"`{name}` is of potentials and of relaxed counts, and a chain with shared transitions has "
+                "Dirichlet rows and whole records; leave it out."
+            )
+        if not self.is_plain:
+            raise ArgumentError(
+                "a chain with shared transitions has a sampler of its own: leave out `sampler` and all settings but "
+                "`cores`."
+            )
+        require_room(self.evidence, self.draws, needs_marginals=False)
+        return (HeldTransitions if self.is_held else ExactTransitions)(
+            **self._common, concentration=self.asked.concentration
+        )
+
+    def _tied(self) -> Formulation:
+        """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
+        tells_all = _tells_statistics(self.evidence, self.asked.formulation, self.asked.concentration)
+        is_exact = self.asked.formulation == "exact" or not tells_all or self.is_held
+        if is_exact and (
+            self.asked.formulation == "log-linear" or self.asked.smoothing > 0 or not self.is_plain
+        ):
+            raise ModelError(
+                "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
+                "these measurements tell more, such as the table of each scope by itself; use the exact "
+                "formulation, with `formulation`, `smoothing` and the sampler's settings left out, or measure the "
+                "sums (queries.pooled, or queries.weighted by the products of scores)."
+                if not tells_all
+                else "the exact formulation has a sampler of its own: leave out `smoothing`, `sampler` and all "
+                "settings but `cores`, or take formulation='log-linear'."
+            )
+        require_room(self.evidence, self.draws, needs_marginals=True)
+        return self._effects(is_exact=is_exact)
+
+    def _effects(self, *, is_exact: bool) -> Formulation:
+        """The formulation with normal effects: of whole records, with or without sums that are held, or relaxed."""
+        from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
+        from bayesprivmrf.inference.posterior.held_records import HeldEffects
+        from bayesprivmrf.inference.posterior.log_linear import LogLinear
+
+        given: dict[str, Any] = self._common | {"scale": self.asked.scale}
+        if is_exact:
+            return (HeldEffects if self.is_held else ExactEffects)(**given)
+        return LogLinear(**given, smoothing=float(self.asked.smoothing))
+
+
+def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
+    """Whether what is measured of a model that shares parameters are its statistics; refuse what does not fit."""
+    if formulation == "hyper-dirichlet":
+        raise ModelError(
+            "the hyper-dirichlet formulation has a prior for each table by itself, and this model ties potentials; "
+            "use formulation='log-linear', 'exact' or 'auto'."
+        )
+    if concentration is not None:
+        raise ArgumentError(
+            "`concentration` is of the hyper-Dirichlet prior, and a model with ties takes the log-linear one; "
+            "leave it out."
+        )
+    means = MeanCounts(evidence=evidence)
+    if means.size - 1 > DENSE_LIMIT:
+        raise ModelTooLargeError(
+            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
+            "NoiseAwareMAP."
+        )
+    return means.tells_all

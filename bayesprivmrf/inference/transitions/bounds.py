@@ -1,0 +1,97 @@
+"""Estimates and bounds of a function of a chain: quantiles of draws, or the delta method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bayesprivmrf.checks import probability
+from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
+from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
+from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transitions.solution import TransitionSolution
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Bounds", "bounded"]
+
+type Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
+"""Estimates, lower and upper bounds, and which are to be marked."""
+_STEP = 1e-3
+"""Of a standard deviation: half the distance between the points of a difference."""
+
+
+def bounded(
+    fit: Solution | Posterior,
+    part: Callable[[FloatArray], FloatArray],
+    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray],
+    prob: float,
+    function: Callable[[FloatArray], FloatArray],
+    is_share: bool,
+) -> Bounds:
+    """Estimate of a function of a part of the marginals, such as a matrix, its bounds, and which are to be marked.
+
+    The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
+    """
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+    if isinstance(fit, Posterior):
+        marginals = fit._draws.finished.marginals
+        parts = part(marginals)
+        drawn = function(parts)
+        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
+        is_shared = fit.specification.shares_transitions
+        center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
+        is_marked = is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
+        return function(center), lower, upper, is_marked
+    values = function(part(fit.marginals.flat))
+    if isinstance(fit, TransitionSolution):
+        mode = fit.mode
+        start = np.zeros(mode.rows.size)
+
+        def shifted(moves: FloatArray) -> FloatArray:
+            return function(part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves)))
+
+        errors = _errors(shifted, start, mode.covariance)
+    elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
+        means = fit.mode.means
+
+        def moved(points: FloatArray) -> FloatArray:
+            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
+            return function(part(np.array(flat)))
+
+        errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
+    else:
+        nothing = np.full(values.shape, np.nan)
+        return values, nothing, nothing, np.zeros(values.shape, bool)
+    return values, *_by_delta(values, errors, prob, is_share)
+
+
+def _errors(
+    function: Callable[[FloatArray], FloatArray], point: FloatArray, covariance: FloatArray
+) -> FloatArray:
+    """Standard errors of a function of coordinates, from its differences along the covariance's axes."""
+    values, vectors = np.linalg.eigh(covariance)
+    moves = _STEP * (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    slopes = (function(point + moves) - function(point - moves)) / (2 * _STEP)
+    return np.sqrt(np.square(slopes).sum(axis=0))
+
+
+def _by_delta(
+    values: FloatArray, errors: FloatArray, prob: float, is_share: bool
+) -> tuple[FloatArray, FloatArray, np.ndarray]:
+    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
+
+    A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
+    time, might be 0 by it.
+    """
+    from scipy.special import ndtri
+
+    reach = float(ndtri(0.5 + prob / 2)) * errors
+    if is_share:
+        lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
+        return lower, upper, (lower <= 0) | (upper >= 1)
+    factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
+    return values / factor, values * factor, (values > 0) & (reach >= values)

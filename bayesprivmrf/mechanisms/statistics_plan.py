@@ -1,0 +1,192 @@
+"""What is public about a release of noisy statistics: plan, limits, warnings beforehand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DeclarationWarning,
+    ModelError,
+    ModelTooLargeError,
+    NoiseWarning,
+)
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
+from bayesprivmrf.mechanisms.query_noise import QueryNoise
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.planning import drowned_queries, drowned_tables
+from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.queries import BoundQuery, Query, weighted
+from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
+from bayesprivmrf.release.measured import of_measurements
+
+__all__ = [
+    "LARGEST_ANSWER",
+    "LARGEST_WEIGHT",
+    "StatisticsPlan",
+    "bound_queries",
+    "largest_weight",
+    "times",
+    "warn_of_bounds",
+    "warn_of_width",
+]
+
+LARGEST_WEIGHT = 2**26
+"""By which one record may change an answer: a limit that sees no data. 64 bits then hold sums over 2^35 records."""
+LARGEST_ANSWER = 2**61
+"""Of 64 bits, leaving room for noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsPlan:
+    """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
+
+    specification: ModelSpecification
+    noise: tuple[NoiseLaw, ...]
+    missing: Mapping[Variable, int]
+    other: Mapping[Variable, int]
+    queries: tuple[BoundQuery, ...] | None = None
+    query_noise: QueryNoise | None = None
+    of_units: tuple[BoundQuery, ...] | None = None
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Position of the first number of each table, or of each query's answers, and their number last."""
+        if self.queries is None:
+            return self.specification.offsets
+        return np.cumsum([0, *map(len, self.queries)]).tolist()
+
+    def answers(self, counts: IntArray) -> IntArray:
+        """What is measured, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
+        if self.queries is None:
+            return counts
+        return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])
+
+    @cached_property
+    def is_public_zero(self) -> np.ndarray | None:
+        """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
+        possible = self.specification.possible
+        if possible is None or self.queries is None:
+            return None if possible is None else ~possible
+        return np.concatenate(
+            [abs(query.in_cliques) @ possible.astype(np.int64) == 0 for query in self.queries]
+        )
+
+    def released(self, noisy: IntArray, **stamp: Any) -> NoisyStatistics:
+        """Return the release of noisy tables, or of noisy answers."""
+        model = self.specification
+        if self.queries is None:
+            return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=self.noise, **stamp)
+        parts = np.split(noisy, self.offsets[1:-1])
+        given = zip(self.queries, parts, self.noise, strict=True)
+        measured = [Measurement(one.query, part, law) for one, part, law in given]
+        return of_measurements(model, measured, self.queries, **stamp)
+
+    def drowned(self, total: float, what: str) -> str | None:
+        """Return what a warning says, if the noise would drown a table at this number of records."""
+        if self.queries is None:
+            drowned, smaller = (
+                drowned_tables(self.specification, self.noise, total),
+                "declare fewer or smaller tables",
+            )
+        else:
+            drowned, smaller = (
+                drowned_queries(self.queries, self.noise, total),
+                "ask for fewer or coarser queries, choose their `weights`",
+            )
+        if not drowned:
+            return None
+        shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
+        kind = "tables" if self.queries is None else "queries"
+        return (
+            f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(self.noise)} {kind} "
+            f"({shown}); {smaller}, or spend more."
+        )
+
+    def rehearse(self) -> None:
+        """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
+        release = self.released(
+            self.answers(np.zeros(self.specification.size, dtype=np.int64)),
+            guarantee=None,
+            provenance=Provenance(mechanism="rehearsal"),
+        )
+        _ = self.is_public_zero, release.estimated_total, release._content()
+
+
+def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:
+    """Return the queries on the model; an error names the query that does not fit it."""
+    bound = []
+    for position, query in enumerate(queries):
+        try:
+            bound.append(query.bind(specification))
+        except (ArgumentError, ModelError) as error:
+            raise type(error)(
+                f"`queries[{position}]`, {query!r}, must be of the declared model: {error}"
+            ) from None
+    for position, one in enumerate(bound):
+        if largest_weight(one) > LARGEST_WEIGHT:
+            raise ArgumentError(
+                f"`queries[{position}]` must have weights of at most {LARGEST_WEIGHT:,}, got "
+                f"{largest_weight(one):,}; take smaller weights, and read the answers in the coarser unit."
+            )
+    if sum(map(len, bound)) > LARGEST_TABLE:
+        raise ModelTooLargeError(
+            f"`queries` must have at most {LARGEST_TABLE:,} numbers together, got {sum(map(len, bound)):,}; ask for "
+            "fewer or coarser ones."
+        )
+    return tuple(bound)
+
+
+def times(query: BoundQuery, units: int) -> Query:
+    """Return a query on one scope, times a whole number."""
+    if query.is_pooled:
+        raise ArgumentError(
+            f"`queries` must be on one scope each where `grid` is given, got {query.query!r}: each row is one "
+            "transition, say, and its table holds them all; leave `grid` out, and use `at_most`."
+        )
+    return weighted(*query.scopes[0], matrix=query.matrix * units, labels=query.labels)
+
+
+def largest_weight(query: BoundQuery) -> int:
+    """Return by how much one record changes an answer at most, or more."""
+    return sum(int(abs(block).max()) if block.nnz else 0 for block in query.blocks)
+
+
+def warn_of_bounds(noise: QueryNoise) -> None:
+    """Say before anything is spent where the noise is more than it would have to be."""
+    if noise.is_bound:
+        warnings.warn(
+            "the noise is calibrated to an upper bound of how far one record moves the answers to `queries`: the "
+            "promise is kept, by more noise than it may need; fewer or smaller queries have an exact sensitivity.",
+            NoiseWarning,
+            stacklevel=4,
+        )
+    if noise.is_unsplit:
+        warnings.warn(
+            "the budget is split evenly over `queries`, for the model is too large to forecast which split tells its "
+            "tables best; give `weights` for another.",
+            NoiseWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_width(specification: ModelSpecification) -> None:
+    """Say before anything is spent that exact inference from the release will not fit."""
+    cost = forecast(specification.cardinalities, specification.scopes)
+    if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
+        warnings.warn(
+            f"exact inference in this model will not fit (cliques of {cost.treewidth + 1} variables once "
+            "triangulated): its release can be fitted with inference='loopy' only, an approximation; declare "
+            "fewer or smaller cliques for exact answers.",
+            DeclarationWarning,
+            stacklevel=4,
+        )
