@@ -69,7 +69,7 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     effects = Effects.of(forest.cardinalities, forest.scopes)
     flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
     flat[:, forest.cells] = log_rows.T
-    result = np.array([effects.coordinates(row) for row in flat]).reshape(len(flat), effects.size)
+    result = effects.coordinates(flat)
     for scope in _limited_scopes(forest):
         for position, subset in enumerate(effects.subsets):
             if set(subset) <= scope:
