@@ -13,9 +13,12 @@ def pytest_configure(config):
     """Before the workers of a whole run: engines that each of them would compile are built, all at a time."""
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if is_whole and "PYTEST_XDIST_WORKER" not in os.environ:
+        from built_engines import build
+
         from bayesprivmrf.cli.engines import build_engines
 
         build_engines()
+        build()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,14 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LEARNING = "04_learning_interactions.ipynb"
 PEERS = "03_network_peer_effects.ipynb"
-SLOW = {"01_declare_release_infer.ipynb", "02_posterior.ipynb", PEERS, LEARNING}  # up to half a minute each
+GIVEN = "05_given_tables.ipynb"
+SLOW = {
+    "01_declare_release_infer.ipynb",
+    "02_posterior.ipynb",
+    PEERS,
+    LEARNING,
+    GIVEN,
+}  # up to half a minute each
 OWN_DATA = {PEERS, LEARNING}  # their data do not ship
 MACHINE_PATH = re.compile(
     r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"

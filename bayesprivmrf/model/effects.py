@@ -143,20 +143,21 @@ class Effects:
         Parameters
         ----------
         potentials
-            Shape (cells,), nats, finite.
+            Shape (..., cells), nats, finite.
 
         Returns
         -------
         ndarray
-            Shape (d,), nats. ``self.potentials`` of it differs from `potentials` by what changes no probability.
+            Shape (..., d), nats. ``self.potentials`` of it differs from `potentials` by what changes no probability.
         """
         flat = _checked("potentials", potentials, self.cells)
-        if flat.ndim != 1 or not np.isfinite(flat).all():
-            raise ModelError(
-                "`potentials` must be one vector of finite numbers; fill in those of zeros first."
-            )
+        if not np.isfinite(flat).all():
+            raise ModelError("`potentials` must be finite numbers; fill in those of zeros first.")
+        lead, width = flat.shape[:-1], self.size + 1
         inner = self._transformed(flat, transposed=True) * self._mean
-        return np.bincount(self._member, weights=inner, minlength=self.size + 1)[: self.size]
+        places = self._member + width * np.arange(math.prod(lead))[:, np.newaxis]
+        sums = np.bincount(places.ravel(), weights=inner.ravel(), minlength=width * len(places))
+        return sums.reshape(*lead, width)[..., : self.size]
 
     def margins(self, beta: FloatArray) -> FloatArray:
         """Tables of sum zero that agree on every shared margin: the transpose of `coordinates`.

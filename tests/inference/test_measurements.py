@@ -196,7 +196,9 @@ def by_importance(formulation, made):
 FIXED = {"hyper-dirichlet": {"concentration": 1.0}, "log-linear": {"scale": 1.0}}
 
 
-@pytest.mark.parametrize("formulation", FIXED)
+@pytest.mark.parametrize(
+    "formulation", ["hyper-dirichlet", pytest.param("log-linear", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("law", [DiscreteLaplace(15.0), Gaussian(20.0)], ids=lambda law: law.name)
 def test_the_posterior_of_a_coarsened_table_and_parities_is_that_of_brute_force(formulation, law):
     counts = np.array([35, 3, 8, 10, 20, 24])

@@ -43,6 +43,7 @@ def ring(p: int, seed: int, shares: tuple[float, float]) -> LearnedIsing:
     return model(A, np.arctanh(2 * np.geomspace(*shares, p) - 1))
 
 
+@pytest.mark.slow
 def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     """Walks on the population itself, so that choices are all the noise: four variables, 300 steps."""
     truth = ring(4, 1, (0.2, 0.5))
@@ -79,6 +80,7 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     assert (moved.mean - path.mean)[0, 1] / 0.05 == pytest.approx(path.response[0, 1, 1], rel=0.15)
 
 
+@pytest.mark.slow
 def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     """Ten indicators with shares of .03 to .4; at 90 % no fewer than four in five are held."""
     hits: dict[str, list[np.ndarray]] = {"coupled": [], "free": [], "fields": []}
@@ -116,7 +118,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
         {"single_share": 0},
         {"order": 3},
         {"rho": 0.001},
-        {"calibration": "paper", "adjacency": "replace-one"},
+        pytest.param({"calibration": "paper", "adjacency": "replace-one"}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

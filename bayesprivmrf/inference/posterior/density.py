@@ -27,6 +27,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from bayesprivmrf.addresses import carray, pointer
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["FIRST", "FORWARD", "POSTERIOR", "PULLBACK", "Density", "compiled_visit", "finished"]
@@ -51,9 +52,9 @@ def finished(found, task, given, gradient, value):
     value[0] = prior + likelihood
     if task == FORWARD:
         out = carray(pointer(given[1]), (latent.size,), types.float64)
-        out[:] = latent
+        put(out, latent)
         return 0
-    gradient[:] = slope
+    put(gradient, slope)
     return 0 if np.isfinite(value[0]) and np.isfinite(slope).all() else 3
 
 

@@ -18,6 +18,7 @@ from numba import njit
 
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.by_reference import by_reference
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.followed_moves import (
     condition,
     move_together,
@@ -119,9 +120,10 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
         new, new_partition = scale_density(log_scales, effects), _log_partition(moved, *plan)
         gain = new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
         if math.log(rng.random()) < gain:
-            beta[:], prior, partition = moved, new, new_partition
+            put(beta, moved)
+            prior, partition = new, new_partition
         else:
-            log_scales[:] = before
+            put(log_scales, before)
 
 
 @njit(nogil=True)
@@ -157,8 +159,9 @@ def _entry_point(version: int) -> Any:
                 if reach:
                     total = move_total_far(reach, bounds, records, total, state, tape, rng)
                 _, statistics = _tables(state.counts, effects, plan)
-                beta[:] = _move_effects(
-                    beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng
+                put(
+                    beta,
+                    _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng),
                 )
                 if effects.hyper.size:
                     _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
@@ -180,8 +183,10 @@ def _entry_point(version: int) -> Any:
                             plan,
                             rng,
                         )
-            counts[draw], _ = _tables(state.counts, effects, plan)
-            totals[draw], betas[draw], scales[draw] = total, beta, log_scales
+            put(counts[draw], _tables(state.counts, effects, plan)[0])
+            put(betas[draw], beta)
+            put(scales[draw], log_scales)
+            totals[draw] = total
         return total
 
     return advance

@@ -17,6 +17,7 @@ from numba import njit, types
 from bayesprivmrf import addresses
 from bayesprivmrf.addresses import carray, pointer, table_at, vector_at
 from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.density import (
     FIRST,
     FORWARD,
@@ -50,8 +51,8 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape
     for k in range(size):
         latent[k] = (total + excess) * mu[cells[k]] - excess * uniform[cells[k]]
     latent[size] = total
-    latent[size + 1 : size + 1 + coordinates.size] = coordinates
-    latent[size + 1 + coordinates.size :] = log_scale
+    put(latent[size + 1 : size + 1 + coordinates.size], coordinates)
+    put(latent[size + 1 + coordinates.size :], log_scale)
     if task == FORWARD:
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0

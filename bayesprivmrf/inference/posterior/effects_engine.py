@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.posterior import copies
 from bayesprivmrf.marginals import compiled, kernels, marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.model.effects import Effects
@@ -32,7 +33,7 @@ from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition"]
 
-CHECKSUM = checksum(__file__, start=compiled.CHECKSUM)
+CHECKSUM = checksum(__file__, copies.__file__, start=compiled.CHECKSUM)
 """Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
 compiled.build("prepare", "collect", "distribute", "tangent")
 _collect, _distribute, _prepare, _tangent = (

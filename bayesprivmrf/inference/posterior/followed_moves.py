@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import draw_record, weigh_all
 
 __all__ = ["FAR", "condition", "move_together", "move_total_far", "scale_density"]
@@ -143,8 +144,13 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     _couple(records, trial, total, state.shapes, shapes, state.current, counts, tape, rng)
     gain += _log_kernel(counts, sums, tape)
     if math.log(rng.random()) < gain:
-        beta[:], log_scales[:], records[:total] = moved, new_scales, trial[:total]
-        state.shapes[:], state.counts[:], state.sums[:] = shapes, counts, sums
+        put(beta, moved)
+        put(log_scales, new_scales)
+        put(state.shapes, shapes)
+        put(state.counts, counts)
+        put(state.sums, sums)
+        for k in range(total):
+            put(records[k], trial[k])
         weigh_all(state, tape)
     if is_tuning:
         step[3] += 1.0
@@ -162,7 +168,7 @@ def move_total_far(reach, bounds, records, total, state, tape, rng):
             by = -by
         if not bounds[0] <= total + by <= min(bounds[1], records.shape[0]):
             continue
-        counts[:] = state.counts
+        put(counts, state.counts)
         for k in range(total, total + by):
             draw_record(
                 records[k], state.shapes, state.wholes, state.current, tape.clique_rows, tape.row_starts,
@@ -181,6 +187,7 @@ def move_total_far(reach, bounds, records, total, state, tape, rng):
         gain += _log_kernel(counts, sums, tape)
         if math.log(rng.random()) < gain:
             total += by
-            state.counts[:], state.sums[:] = counts, sums
+            put(state.counts, counts)
+            put(state.sums, sums)
             weigh_all(state, tape)
     return total

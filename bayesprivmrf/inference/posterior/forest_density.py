@@ -16,6 +16,7 @@ from numba import njit, types
 
 from bayesprivmrf import addresses
 from bayesprivmrf.addresses import carray, pointer, vector_at
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.density import (
     FIRST,
     FORWARD,
@@ -42,6 +43,7 @@ KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1
 """The arrays of `RowData` and of the noise, as `Density` checks them."""
 _SOURCES = (
     *(
+        "copies",
         "density",
         "forest_density",
         "laplace_kernel",
@@ -125,12 +127,12 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
         by_weights * slopes + by_prior * prior_by_u, by_prior, position[:cells], shapes, floor, row_starts, shift,
         share, target,
     )  # fmt: skip
-    gradient[:cells] = by_rows
+    put(gradient[:cells], by_rows)
     by_shapes += by_prior * prior_by_shapes + by_their_shapes
     if given.size > 1:
         by_log_total = (by_total + by_latent[cells]) * total
         gradient[cells] = given[3] * (by_log_total * by_place + by_prior * prior_by_place)
-    gradient[first:] = row_shapes_pullback(position[first:], prior_tape, shapes, by_shapes, by_prior)
+    put(gradient[first:], row_shapes_pullback(position[first:], prior_tape, shapes, by_shapes, by_prior))
     return latent, prior, likelihood, gradient
 
 

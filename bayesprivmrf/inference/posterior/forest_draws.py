@@ -70,7 +70,7 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
     own = ~forest.is_inner
     flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
-    result = np.array([effects.coordinates(row) for row in flat]).reshape(len(flat), effects.size)
+    result = effects.coordinates(flat)
     for scope in _limited_scopes(forest):
         for position, subset in enumerate(effects.subsets):
             if set(subset) <= scope:

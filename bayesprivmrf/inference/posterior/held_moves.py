@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior import answer_moves, record_moves, table_moves
+from bayesprivmrf.inference.posterior import answer_moves, copies, record_moves, table_moves
 from bayesprivmrf.inference.posterior.answer_moves import log_step
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import collect, draw_new
 from bayesprivmrf.inference.posterior.table_moves import log_within
 from bayesprivmrf.marginals.products import INNER
@@ -211,7 +212,7 @@ def _visit(record, touched, state, inside, tape, held, rng):
         if not is_taken:
             _add(proposal, -1, state, inside, tape, held)
     if is_taken:
-        record[:] = proposal
+        put(record, proposal)
     else:
         _add(record, 1, state, inside, tape, held)
     _refresh(record, touched, state, inside, tape, held)
@@ -246,7 +247,8 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
         is_taken = _are_within(first, inside, held) and _are_within(second, inside, held)
         is_taken &= _are_within(firsts, inside, held) and _are_within(others, inside, held)
     if is_taken:
-        first[:], second[:] = firsts, others
+        put(first, firsts)
+        put(second, others)
     else:
         _add(firsts, -1, state, inside, tape, held)
         _add(others, -1, state, inside, tape, held)
@@ -282,7 +284,7 @@ def _move_total(moves, least, most, records, total, touched, state, inside, tape
                 is_in = False
             _refresh(record, touched, state, inside, tape, held)
         if not is_in and not is_birth:
-            record[:] = records[total - 1]
+            put(record, records[total - 1])
         total = fewer + 1 if is_in else fewer
     return total
 
@@ -339,7 +341,7 @@ def _entry_point(version: int) -> Any:
 
 
 move_held = _entry_point(
-    checksum(__file__, answer_moves.__file__, record_moves.__file__, table_moves.__file__)
+    checksum(__file__, answer_moves.__file__, copies.__file__, record_moves.__file__, table_moves.__file__)
 )
 """One sweep of records and their number; records, tables and `inside`, the sums of the sets, change in place.
 

@@ -42,6 +42,7 @@ from bayesprivmrf.inference.posterior.answer_moves import (
     weigh_answers,
 )
 from bayesprivmrf.inference.posterior.by_reference import by_reference
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.source_checksum import checksum
 
@@ -141,7 +142,7 @@ def collect(weights, wholes, state, tape):
         tape.source_starts,
         tape.sources,
     )
-    values[:] = weights
+    put(values, weights)
     log_sum = 0.0
     for clique in range(clique_rows.size - 2, -1, -1):
         first, last = clique_rows[clique], clique_rows[clique + 1]
@@ -198,12 +199,13 @@ def _collect_outside(records, first, stop, state, tape):
             cells[cell] += 1
             for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
                 sums[tape.table_cells[t]] += tape.table_weights[t]
-    state.stale_wholes[:] = state.wholes
+    put(state.stale_wholes, state.wholes)
     for cell in range(cells.size):
         state.stale_wholes[tape.cell_rows[cell]] -= tape.gain * cells[cell]
         cells[cell] = state.counts[cell] - cells[cell]
     if not tape.is_direct:
-        sums[:] = state.sums - sums
+        for m in range(sums.size):
+            sums[m] = state.sums[m] - sums[m]
         weigh_answers(cells, sums, stale, state, tape)
         collect(stale, state.stale_wholes, state, tape)
         return
@@ -361,13 +363,15 @@ def _entry_point(version: int) -> Any:
                     move_shapes(position, state, tape, prior, rng)
                     weigh_all(state, tape)
             draw_rows(rows[draw], state, tape, rng)
-            counts[draw], totals[draw], positions[draw] = state.counts, total, position
+            put(counts[draw], state.counts)
+            put(positions[draw], position)
+            totals[draw] = total
         return total
 
     return advance
 
 
-_SOURCES = ("answer_moves", "by_reference", "record_moves", "shape_moves", "shape_prior")
+_SOURCES = ("answer_moves", "by_reference", "copies", "record_moves", "shape_moves", "shape_prior")
 advance = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
 """Sweeps of records, their number and the rows' shapes; the state changes in place, every `thin`-th sweep is kept.
 

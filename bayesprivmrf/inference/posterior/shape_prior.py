@@ -221,7 +221,8 @@ def clique_shapes(clique, position, tape, shapes):
     """Write α of one clique's cells."""
     start, stop = tape.clique_cells[clique], tape.clique_cells[clique + 1]
     if tape.group_starts.size == 1:
-        shapes[start:stop] = tape.fixed[start:stop]
+        for cell in range(start, stop):
+            shapes[cell] = tape.fixed[cell]
         return
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
     level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
@@ -255,7 +256,9 @@ def _shapes_at(positions, tape):
     """α of each cell, a row for each position."""
     shapes = np.empty((positions.shape[0], tape.fixed.size))
     for k in range(positions.shape[0]):
-        shapes[k] = row_shapes(positions[k], tape)[0]
+        own, _ = row_shapes(positions[k], tape)
+        for cell in range(own.size):
+            shapes[k, cell] = own[cell]
     return shapes
 
 

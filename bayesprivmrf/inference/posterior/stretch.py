@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.log_uniform import log_uniform
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -123,7 +124,7 @@ def stretch_pullback(
         scatter = means[g] * math.exp(-total[0])
         by_scale[g] -= np.sum(shares[:, g] * by_relative) * 2.0 * squares[g] / (squares[g] + scatter)
     gradient = np.empty(position.size)
-    gradient[: mode.size] = by_own / np.sqrt(precision)
+    put(gradient[: mode.size], by_own / np.sqrt(precision))
     if own.size:
-        gradient[mode.size :] = root.T @ (by_scale - by_density * (hyper @ (log_scale - expected)))
+        put(gradient[mode.size :], root.T @ (by_scale - by_density * (hyper @ (log_scale - expected))))
     return gradient

@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
 from bayesprivmrf.model.tables import FloatArray
 
@@ -156,7 +157,8 @@ def _entry_point(version: int) -> Any:
                 # a draw narrower than the preliminary one
                 if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
                     own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
-            betas[k], mus[k] = beta, mu
+            put(betas[k], beta)
+            put(mus[k], mu)
         return accepted / (points.shape[0] * trajectories)
 
     return draw

@@ -40,6 +40,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesprivmrf.inference.posterior.by_reference import by_reference
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
@@ -49,6 +50,7 @@ __all__ = ["TableState", "TableTape", "advance_table", "log_within", "move_betwe
 _SWEEPS_BETWEEN_SHAPES = 4
 _FORBIDDEN = -1e9
 _MOVES = 1000
+_ROUNDS = 64
 _PARTED = 32  # records of two cells, at most, that are parted anew
 
 
@@ -80,7 +82,7 @@ class TableState(NamedTuple):
     sizes: IntArray  # how many there are
 
 
-@njit(nogil=True)
+@njit(cache=True, nogil=True)
 def log_within(residual, half, width, is_absolute):
     """Log of the sum of the noise's kernel over the whole numbers that lead within bounds; 0 without noise."""
     low, high = math.ceil(residual - half), math.floor(residual + half)
@@ -278,8 +280,8 @@ def _draw_row(log_row, state, rng):
 
 @njit(nogil=True)
 def rounds_of(cells):
-    """Rounds over the cells that make a sweep: more than one where they are few, and cost next to nothing."""
-    return 1 + _MOVES // max(cells, 1)
+    """Rounds over the cells that make a sweep: more than one where they are few, up to where draws hardly depend."""
+    return min(1 + _MOVES // max(cells, 1), _ROUNDS)
 
 
 def _entry_point(version: int) -> Any:
@@ -301,13 +303,15 @@ def _entry_point(version: int) -> Any:
                 if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
                     move_shapes(position, state, tape, prior, rng)
             _draw_row(rows[draw], state, rng)
-            counts[draw], totals[draw], positions[draw] = state.counts, total, position
+            put(counts[draw], state.counts)
+            put(positions[draw], position)
+            totals[draw] = total
         return total
 
     return advance
 
 
-_SOURCES = ("by_reference", "shape_moves", "shape_prior", "table_moves")
+_SOURCES = ("by_reference", "copies", "shape_moves", "shape_prior", "table_moves")
 advance_table = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
 """Sweeps of one table; the state changes in place, every `thin`-th sweep is kept.
 

@@ -26,6 +26,7 @@ from numba import njit
 
 from bayesprivmrf.inference.posterior.answer_moves import excess, log_step
 from bayesprivmrf.inference.posterior.by_reference import by_reference
+from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import (
     count,
     draw_new,
@@ -245,18 +246,24 @@ def _entry_point(version: int) -> Any:
                 draw_rows(rows.log_rows, rows, shared, rng)
                 _spread_out(rows.log_rows, state, shared)
                 weigh_all(state, tape)
-            counts[draw], log_rows[draw], totals[draw], positions[draw] = (
-                state.counts,
-                rows.log_rows,
-                total,
-                position,
-            )
+            put(counts[draw], state.counts)
+            put(log_rows[draw], rows.log_rows)
+            put(positions[draw], position)
+            totals[draw] = total
         return total
 
     return advance
 
 
-_SOURCES = ("transition_moves", "answer_moves", "by_reference", "record_moves", "shape_moves", "shape_prior")
+_SOURCES = (
+    "transition_moves",
+    "answer_moves",
+    "by_reference",
+    "copies",
+    "record_moves",
+    "shape_moves",
+    "shape_prior",
+)
 advance_transitions = _entry_point(
     checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES))
 )

@@ -59,19 +59,19 @@ CASES = {
     ],
 )
 def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
-    """Means within .12 posterior standard deviations, and deviations within a tenth, as of other measurements."""
+    """Means within .12 posterior standard deviations, deviations within a tenth: 1,800 draws, worth 1,200 or more."""
     given = NoisyStatistics.from_measurements(PAIR, CASES[case], total=None if is_private else 15)
     evidence = gather(given, takes_bounds=True)
     mean, sd = enumerated(evidence, 0.4, range(6, 31) if is_private else [15])
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
-    drawn = formulation.sample(draws=600, tune=20, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, 4), finished.total.reshape(-1)])
     varies = sd > 1e-9
     assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.12
     assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.1)
-    assert found[:, ~varies] == pytest.approx(np.broadcast_to(mean[~varies], found[:, ~varies].shape))
+    np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
 def test_intervals_of_withheld_counts_hold_them_at_their_level():
@@ -108,7 +108,7 @@ def test_a_posterior_of_withheld_counts_is_fitted_and_saved(tmp_path):
     given.save(tmp_path / "bounds.release", allow_unprotected=True)
     read = load_release(tmp_path / "bounds.release")
     assert read == given
-    posterior = LatentCounts().fit(read, rng=1, draws=100, tune=50, chains=2)
+    posterior = LatentCounts().fit(read, rng=1, draws=100, tune=50, chains=2, time_limit=1e-9)
     counts = posterior.tree["posterior"]["counts[a,b]"].to_numpy()
     assert (counts[..., 0, 0] == 6).all()
     assert counts[..., 0, 1].max() <= 4

@@ -77,7 +77,7 @@ def enumerated(evidence, alpha, totals):
 @pytest.mark.parametrize("model", [PAIR, ZERO], ids=["pair", "impossible cell"])
 @pytest.mark.parametrize("is_private", [False, True])
 def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(model, is_private):
-    """Means within .12 posterior standard deviations, and deviations within a tenth: 1,200 draws of many rounds."""
+    """Means within .12 posterior standard deviations, deviations within a tenth: 1,800 draws, worth 1,200 or more."""
     rng = np.random.default_rng(5)
     counts, _ = simulated_counts(model, 15, rng)
     evidence = gather(released(model, counts, rng, total=None if is_private else 15))
@@ -85,13 +85,13 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     mean, sd = enumerated(evidence, 0.4, totals)
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
-    drawn = formulation.sample(draws=600, tune=20, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
     varies = sd > 1e-9
     assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.12
     assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.1)
-    assert found[:, ~varies] == pytest.approx(np.broadcast_to(mean[~varies], found[:, ~varies].shape))
+    np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
 @njit
@@ -112,13 +112,13 @@ def moved(starts, residuals, turn, moves, state, tape, rng):
 
 @pytest.mark.parametrize("turn", [0, 1, 2, 3], ids=["any cell", "occupied", "of one number", "parted"])
 def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
-    """200,000 tables drawn from their law have it still after eight moves: a chi-square test at 1e-4."""
+    """100,000 tables drawn from their law have it still after eight moves: a chi-square test at 1e-4."""
     rng = np.random.default_rng(8)
     model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
     evidence = gather(released(model, np.array([3, 0, 1, 0, 2, 0]), rng, total=6))
     formulation = ExactTable(evidence=evidence, concentration=0.4, total=6)
     tables, weights = weighed(evidence, 0.4, [6])
-    chosen = rng.choice(len(tables), 200_000, p=weights)
+    chosen = rng.choice(len(tables), 100_000, p=weights)
     starts = tables.astype(np.int64)[chosen]
     residuals = formulation._sums(starts) - evidence.noisy_counts[formulation._measured.targets]
     found = moved(starts, residuals, turn, 8, formulation.chain(rng).state, formulation._table_tape, rng)

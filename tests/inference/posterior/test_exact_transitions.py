@@ -94,7 +94,7 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
     found = found.reshape(12_000, -1)
     moves = deviation > 1e-9
-    assert found[:, ~moves] == pytest.approx(np.tile(mean[~moves], (12_000, 1)))
+    np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
     assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.12
     assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
 
@@ -103,8 +103,8 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     ("kind", "order", "end"),
     [
         ("sums", 1, None),
-        ("sums and a step", 1, None),
-        ("sums", 2, None),
+        pytest.param("sums and a step", 1, None, marks=pytest.mark.slow),
+        pytest.param("sums", 2, None, marks=pytest.mark.slow),
         pytest.param("sums", 1, "end", marks=pytest.mark.slow),
     ],
 )
