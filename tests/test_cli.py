@@ -293,6 +293,21 @@ def test_a_csv_row_with_too_few_fields_lacks_its_last_values(toy, capsys):
     assert "key `missing` in a model file" in err
 
 
+def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, capsys):
+    words = (
+        "'b' must hold finite numbers alone, which the model file puts into 2 intervals (the first up to 5,"
+    )
+    for wrong in ("five", "inf", "nan"):
+        (toy / "data.csv").write_text(f"a,b,c\nx,{wrong},01\n")
+        code, out, err = run(capsys, *RELEASE)
+        assert (code, out) == (1, "")
+        assert words in err
+        assert "key `other` in the model file" in err
+        assert wrong not in err.replace("finite", "").replace(words, "")
+    (toy / "data.csv").write_text("a,b,c\nz,1,01\n")
+    assert "only the declared states" in run(capsys, *RELEASE)[2]  # of a column that has no intervals
+
+
 def test_a_semicolon_file_and_truth_values_for_numbers_are_explained(toy, capsys):
     (toy / "model.toml").write_text(AB_MODEL)
     (toy / "data.csv").write_text("a;b\n0;1\n")
@@ -456,7 +471,9 @@ def test_wrong_usage_is_code_two(toy, capsys):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
-        assert words in capsys.readouterr().err
+        refusal, remedy = capsys.readouterr().err.splitlines()
+        assert words in refusal
+        assert remedy == " ".join(["see bayesprivmrf", *arguments[:1], "--help"])
 
 
 def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NoReturn
 
 from bayesprivmrf.cli.methods import (
     chosen_method,
@@ -24,8 +25,16 @@ _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplin
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
-def settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses in two lines: what is wrong, and where all options stand."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
+
+
+def settle(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
+    parser: argparse.ArgumentParser = options.parser
     if options.command == "compare":
         _settle_compare(parser, options)
     elif options.command == "plan":
@@ -105,7 +114,7 @@ def command_parser() -> argparse.ArgumentParser:
     """Parser of all commands."""
     from importlib.metadata import version
 
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="bayesprivmrf",
         description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
     )
@@ -117,6 +126,8 @@ def command_parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_audit(commands)
     _add_reproduce(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)  # whose help an error names
     return parser
 
 
