@@ -193,8 +193,8 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
         return UndeclaredStateError(
             f"column {coding.variable!r} must hold finite numbers alone, which the model file puts into "
             f"{len(coding.breaks) + 1} intervals (the first up to {least:.15g}, the last above {most:.15g}), but "
-            "holds something else; correct the column, or declare a state for the rest and name it by the key `other` "
-            "in the model file, or in the mechanism's `other=`."
+            "holds something else; correct the column, or declare a state for the rest and name it by the key "
+            "`other` in the model file, or in the mechanism's `other=`."
         )
     kinds = sorted({type(label).__name__ for label in coding.states})
     return UndeclaredStateError(
