@@ -18,6 +18,7 @@ __all__ = [
     "ModelError",
     "ModelTooLargeError",
     "NewerFormatError",
+    "NoIntervalError",
     "NoiseWarning",
     "PrivacyError",
     "ReleaseFileError",
@@ -40,6 +41,10 @@ class ModelError(BayesPrivMRFError, ValueError):
 
 class ModelTooLargeError(ModelError):
     """A table, or exact inference in the model, would not fit in memory."""
+
+
+class NoIntervalError(BayesPrivMRFError, AttributeError):
+    """An estimate that does not know how far off it may be was asked for an interval; ``hasattr`` says so too."""
 
 
 class DataError(BayesPrivMRFError, ValueError):

@@ -25,5 +25,5 @@ def pytest_configure(config):
 def no_engine_is_built_in_a_process_of_its_own():
     """All are built when a run begins, or compiled where they are first called."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayesprivmrf.cli.compare.build_engines", lambda **_: None)
+        patch.setattr("bayesprivmrf.cli.compare.build_engines", lambda *_: None)
         yield

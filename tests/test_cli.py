@@ -19,9 +19,10 @@ from bayesprivmrf import cli
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
-from bayesprivmrf.inference import Status, registry
+from bayesprivmrf.inference import LatentCounts, Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release
@@ -293,6 +294,21 @@ def test_a_csv_row_with_too_few_fields_lacks_its_last_values(toy, capsys):
     assert "key `missing` in a model file" in err
 
 
+def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, capsys):
+    words = (
+        "'b' must hold finite numbers alone, which the model file puts into 2 intervals (the first up to 5,"
+    )
+    for wrong in ("five", "inf", "nan"):
+        (toy / "data.csv").write_text(f"a,b,c\nx,{wrong},01\n")
+        code, out, err = run(capsys, *RELEASE)
+        assert (code, out) == (1, "")
+        assert words in err
+        assert "key `other` in the model file" in err
+        assert wrong not in err.replace("finite", "").replace(words, "")
+    (toy / "data.csv").write_text("a,b,c\nz,1,01\n")
+    assert "only the declared states" in run(capsys, *RELEASE)[2]  # of a column that has no intervals
+
+
 def test_a_semicolon_file_and_truth_values_for_numbers_are_explained(toy, capsys):
     (toy / "model.toml").write_text(AB_MODEL)
     (toy / "data.csv").write_text("a;b\n0;1\n")
@@ -456,7 +472,9 @@ def test_wrong_usage_is_code_two(toy, capsys):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
-        assert words in capsys.readouterr().err
+        refusal, remedy = capsys.readouterr().err.splitlines()
+        assert words in refusal
+        assert remedy == " ".join(["see bayesprivmrf", *arguments[:1], "--help"])
 
 
 def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):
@@ -551,36 +569,57 @@ def test_compare_quickly_leaves_out_what_samples(toy, capsys):
 def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
     from bayesprivmrf.cli import engines
 
-    mark, built = tmp_path / "folder" / "built", tmp_path / "log"
+    built = tmp_path / "log"
     line = f"open({str(built)!r}, 'a').write('x')"
-    monkeypatch.setattr(engines, "_mark", lambda _: mark)
-    mark.parent.mkdir()
-    monkeypatch.setattr(engines, "_STAGES", ((line, "raise SystemExit(1)"), (line,)))
-    engines.build_engines()
-    assert not mark.exists()  # a build failed: the next run tries again
-    monkeypatch.setattr(engines, "_STAGES", ((line,), (line,)))
-    engines.build_engines()
-    assert mark.exists()
+    monkeypatch.setattr(engines, "_mark", lambda name: tmp_path / "folder" / name)
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(engines, "_MARGINALS", (line, line))
+    monkeypatch.setattr(engines, "_POSTERIORS", {"log-linear": (line, "raise SystemExit(1)")})
+    engines.build_engines(["log-linear"])
+    assert [mark.name for mark in (tmp_path / "folder").iterdir()] == ["marginals"]  # the other build failed
+    assert built.read_text() == "xxx"
+    monkeypatch.setattr(engines, "_POSTERIORS", {"log-linear": (line,)})
+    engines.build_engines(["log-linear"])  # tries again, and builds nothing else
+    assert built.read_text() == "xxxx"
     assert capsys.readouterr().err.count("building the engines once") == 2
-    engines.build_engines()
+    engines.build_engines(["log-linear"])
+    engines.build_engines([])
     assert capsys.readouterr().err == ""
     assert built.read_text() == "xxxx"
+
+
+def test_a_model_is_named_the_engine_that_its_posterior_takes():
+    from bayesprivmrf.cli.engines import engine_of
+    from bayesprivmrf.inference.evidence import gather
+    from bayesprivmrf.noise import Laplace
+    from bayesprivmrf.release import NoisyStatistics
+    from bayesprivmrf.survey import fair_survey_declaration
+
+    ring = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    states = {name: list(range(20)) for name in "abcd"}  # so many that whole records are not cheaper
+    models = [
+        fair_survey_declaration().specification,
+        *(ModelSpecification.from_pgmpy(bpm.declare(states=states, cliques=ring[:k])) for k in (3, 4)),
+    ]
+    for model in models:
+        tables = {clique: model.tables(np.full(model.size, 9.0))[clique] for clique in model.cliques}
+        release = NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0))
+        assert LatentCounts()._formulation(gather(release), 100).name.lower() == engine_of(model)
 
 
 def test_every_line_that_builds_an_engine_runs():
     """In a process of its own its failure would not be seen."""
     from bayesprivmrf.cli import engines
 
-    for stage in engines._STAGES:
-        for line in stage:
-            exec(line, {})
+    for line in (*engines._MARGINALS, *(line for part in engines._POSTERIORS.values() for line in part)):
+        exec(line, {})
 
 
 def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
     from bayesprivmrf.cli import engines
     from bayesprivmrf.marginals import compiled
 
-    mark = engines._mark("posteriors")
+    mark = engines._mark("log-linear")
     assert mark is not None
     assert mark.parent.samefile(compiled.collect.stats.cache_path)
     entries = (compiled.prepare, compiled.collect, compiled.distribute, compiled.tangent)

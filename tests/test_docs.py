@@ -99,3 +99,6 @@ def test_the_reference_shows_at_most_sixty_names_and_each_exists():
     assert len({name for _, name in names}) == len(names)
     for module, name in names:
         assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+    purposes = re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)
+    assert [name for name, _ in purposes] == [name for _, name in names]
+    assert all(10 < len(purpose) < 100 and "|" not in purpose for _, purpose in purposes)

@@ -57,6 +57,24 @@ def test_the_file_says_what_declare_would(declared):
     assert declared().network.check_model()
 
 
+def test_equal_bins_are_written_short(declared):
+    rule = 'bins = { from = 0, to = 1, number = 10 }\nmissing = "none"\nother = "odd"'
+    declaration = declared(column("x", rule))
+    states = declaration.specification.domain.states_of("x")
+    assert (states[:3], states[-4:]) == (
+        ("up to 0.1", "0.1 to 0.2", "0.2 to 0.3"),
+        ("0.8 to 0.9", "above 0.9", "none", "odd"),
+    )
+    values = [-5, 0.1, 0.3, np.nextafter(0.3, 1), 0.9, 1, 7, None, "x"]
+    coded = recode(declaration, pd.DataFrame({"x": np.array(values, dtype=object)}))["x"].tolist()
+    assert coded == [
+        *("up to 0.1", "up to 0.1", "0.2 to 0.3", "0.3 to 0.4"),
+        *("0.8 to 0.9", "above 0.9", "above 0.9", "none", "odd"),
+    ]
+    income = declared(column("x", "bins = { from = 0, to = 100_000, number = 100 }"))
+    assert income.rules["x"].breaks == tuple(1000.0 * k for k in range(1, 100))
+
+
 def test_bins_are_right_closed_and_unbounded_at_the_ends(declared):
     ages = [-1e9, 30.0, np.nextafter(30.0, 31.0), 60.0, np.nextafter(60.0, 61.0), 1e9, np.nan]
     frame = pd.DataFrame({"age": ages, "smokes": 0, "ill": "no"})
@@ -134,6 +152,17 @@ def test_other_engines_and_categories_give_the_same_labels(declared):
         (column("x", 'states = ["a", "b"]\nbreaks = [1, 2]'), "one number fewer"),
         (column("x", 'states = ["a", "b", "c"]\nbreaks = [2, 2]'), "must increase"),
         (column("x", 'states = ["a", "b"]\nbreaks = [nan]'), "finite"),
+        (column("x", "bins = 100"), "from = 0, to = 100, number = 20"),
+        (column("x", "bins = { from = 0, to = 9 }"), "from = 0, to = 100, number = 20"),
+        (column("x", "bins = { from = 0, to = 9, number = 1 }"), "from 2 to 100,000"),
+        (column("x", "bins = { from = 9, to = 9, number = 3 }"), "must go up"),
+        (column("x", "bins = { from = 0, to = inf, number = 3 }"), "finite number"),
+        (column("x", f"bins = {{ from = 0, to = {10**400}, number = 3 }}"), "finite number"),
+        (column("x", "bins = { from = 1e9, to = 1.0000000000000002e9, number = 50 }"), "too narrow"),
+        (
+            column("x", 'states = ["a"]\nbins = { from = 0, to = 9, number = 3 }'),
+            "`bins` or `states`, not both",
+        ),
         (column("x", 'states = ["a", "b"]\nmissing = "c"'), "`missing` of"),
         (column("x", 'states = ["a", "b"]').replace('["x"]', '["z"]'), "'z'"),
         ('cliques = [["x"]]\n[variables]\nx = 3', "must be a table"),

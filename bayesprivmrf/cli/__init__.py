@@ -47,13 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     SystemExit
         The arguments are not a command (code 2), or ask for help (code 0).
     """
-    parser = _parser()
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
         try:
-            settle(parser, options)
+            settle(options)
             return _run(options)
         except BayesPrivMRFError as error:
             remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cli.engines import build_engines
+from bayesprivmrf.cli.engines import build_engines, engine_of
 from bayesprivmrf.cli.methods import fitted, in_order, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
 from bayesprivmrf.errors import (
@@ -94,7 +94,8 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
-    build_engines(has_posterior=options.methods is None or "posterior" in options.methods)
+    has_posterior = "posterior" in in_order(options.methods, options.inference)
+    build_engines([engine_of(specification)] if has_posterior else [])
     comparison = evaluate(
         specification,
         data,

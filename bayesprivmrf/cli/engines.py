@@ -5,66 +5,115 @@ numba compiles under a lock, so that threads would wait for each other; each eng
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import bayesprivmrf
 from bayesprivmrf.cli.output import remark
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["build_engines", "fit_small"]
+if TYPE_CHECKING:
+    from bayesprivmrf.model import ModelSpecification
+    from bayesprivmrf.release import NoisyStatistics
 
-_STAGES = (
-    tuple(
-        f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
-        for name in ("tangent", "collect", "distribute")  # the slowest first
-    ),
-    tuple(
-        f"from bayesprivmrf.cli.engines import fit_small; fit_small({name!r})"
-        for name in ("log-linear", "hyper-dirichlet")
-    ),
+__all__ = ["ENGINES", "build_engines", "compile_log_linear", "engine_of", "fit_small"]
+
+type EngineName = Literal["log-linear", "hyper-dirichlet"]
+
+ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
+"""Engines of posteriors."""
+
+_MARGINALS = tuple(
+    f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
+    for name in ("tangent", "collect", "distribute")  # the slowest first
 )
-"""What builds the engines; those of a stage may call those of the stages before it."""
+_POSTERIORS = {
+    "log-linear": tuple(
+        f"from bayesprivmrf.cli.engines import compile_log_linear; compile_log_linear({part!r})"
+        for part in ("density", "population")
+    ),
+    "hyper-dirichlet": ("from bayesprivmrf.cli.engines import fit_small; fit_small('hyper-dirichlet')",),
+}
+"""What builds the engines; those of posteriors call the marginals."""
 
 
-def build_engines(*, has_posterior: bool = True) -> None:
-    """Build what exact marginals need, and posteriors, and say so, unless numba keeps it already.
+def engine_of(model: ModelSpecification) -> EngineName:
+    """Name the engine that a posterior of this model takes, unless whole records serve it better."""
+    from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+
+    forest = junction_forest(model.cardinalities, model.scopes, model.possible)
+    return "log-linear" if forest is None else "hyper-dirichlet"
+
+
+def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
+    """Build what exact marginals need, and some engines of posteriors, and say so, unless numba keeps it already.
 
     A build that fails is left to the first call of what it builds, where the error has its place.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    mark = _mark("posteriors" if has_posterior else "marginals")
-    if mark is None or mark.exists():
+    lines = {"marginals": _MARGINALS} | {name: _POSTERIORS[name] for name in engines}
+    marks = {name: mark for name in lines if (mark := _mark(name)) is not None and not mark.exists()}
+    if not marks:
         return
-    remark(f"building the engines once (about {60 if has_posterior else 15} s) ...")
+    remark(f"building the engines once (about {15 + 15 * len(engines)} s on two free cores) ...")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        is_built = [all(pool.map(_is_built, stage)) for stage in _STAGES[: 1 + has_posterior]]
-    if all(is_built):
-        try:
-            mark.touch()
-        except OSError:
-            return
+        for stage in (["marginals"], [*engines]):
+            parts = {
+                name: [pool.submit(_is_built, line) for line in lines[name]]
+                for name in stage
+                if name in marks
+            }
+            for name, builds in parts.items():
+                if all(build.result() for build in builds):
+                    _keep(marks[name])
+
+
+def _keep(mark: Path) -> None:
+    with contextlib.suppress(OSError):  # without it they are looked for once more
+        mark.touch()
 
 
 def fit_small(formulation: Literal["log-linear", "hyper-dirichlet", "exact"]) -> None:
     """Fit a posterior of one small table, by which all is compiled that posteriors of this formulation need."""
     from bayesprivmrf.inference import LatentCounts
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a short chain
+        LatentCounts(formulation=formulation).fit(
+            _small(), rng=0, draws=8, tune=8, chains=1, progress_bar=False
+        )
+
+
+def compile_log_linear(part: Literal["density", "population"]) -> None:
+    """Compile one half of the log-linear engine: what the sampler calls, or what draws the population after it."""
+    import numpy as np
+
+    from bayesprivmrf.inference.evidence import gather
+    from bayesprivmrf.inference.posterior.log_linear import LogLinear
+
+    formulation = LogLinear(evidence=gather(_small()))
+    density = formulation.density
+    if part == "density":
+        density.expand(np.zeros((1, 1, density.size)), formulation.judged)
+        return
+    draws = {name: np.ones((1, 1, *shape)) for name, shape in density.shapes.items()}
+    formulation.finish(draws, np.random.default_rng(0))
+
+
+def _small() -> NoisyStatistics:
     from bayesprivmrf.model import declare
     from bayesprivmrf.noise import Laplace
     from bayesprivmrf.release import NoisyStatistics
 
     network = declare(states={"a": [0, 1]}, cliques=[("a",)])
-    release = NoisyStatistics.from_tables(network, {("a",): [20.0, 20.0]}, noise=Laplace(1.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a short chain
-        LatentCounts(formulation=formulation).fit(
-            release, rng=0, draws=8, tune=8, chains=1, progress_bar=False
-        )
+    return NoisyStatistics.from_tables(network, {("a",): [20.0, 20.0]}, noise=Laplace(1.0))
 
 
 def _is_built(source: str) -> bool:

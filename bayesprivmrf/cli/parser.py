@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
@@ -16,6 +17,13 @@ _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplin
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses in two lines: what is wrong, and where all options stand."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
+
+
 def _number_or_text(text: str) -> float | str:
     try:
         return float(text)
@@ -27,7 +35,7 @@ def command_parser() -> argparse.ArgumentParser:
     """Parser of all commands."""
     from importlib.metadata import version
 
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="bayesprivmrf",
         description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
     )
@@ -39,6 +47,8 @@ def command_parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_audit(commands)
     _add_reproduce(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)  # whose help an error names
     return parser
 
 

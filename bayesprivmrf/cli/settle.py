@@ -17,8 +17,9 @@ from bayesprivmrf.cli.methods import (
 __all__ = ["settle"]
 
 
-def settle(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def settle(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
+    parser: argparse.ArgumentParser = options.parser
     if options.command == "compare":
         _settle_compare(parser, options)
     elif options.command == "plan":

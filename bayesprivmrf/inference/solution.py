@@ -6,13 +6,13 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, whole_number
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.marginals import (
     MarginalEngine,
     clamped,
@@ -88,6 +88,10 @@ class Solution(Card):
     inference: Literal["exact", "loopy"] = "exact"
     is_simulated: bool = False
     references: tuple[str, ...] = ()
+
+    _remedy_without_interval: ClassVar[str] = (
+        "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
+    )
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
@@ -191,6 +195,16 @@ class Solution(Card):
         if whole == -np.inf:
             raise given_error(model.domain, condition)
         return min(1.0, float(np.exp(self._log_weight(event | condition) - whole)))
+
+    if not TYPE_CHECKING:  # a method of the solutions that have intervals; `hasattr` tells which
+
+        @property
+        def interval(self) -> None:
+            """Refuse: a point estimate does not know how far off it may be."""
+            raise NoIntervalError(
+                f"an estimate by {self.method} has no `interval`, for it does not know how far off it may be; "
+                f"{self._remedy_without_interval}."
+            )
 
     def _log_weight(self, states: Mapping[int, int]) -> float:
         """Log of the weight of all joint states with some variables in the states named; minus infinity if none."""

@@ -1,6 +1,6 @@
 """A model declared in a TOML file: variables, states, the public recoding rules, and cliques.
 
-The file is public knowledge. It may say how values of a data file become states (`values`, `breaks`,
+The file is public knowledge. It may say how values of a data file become states (`values`, `breaks`, `bins`,
 `missing`, `other`); those rules are fixed before any data is read and are kept here as plain values.
 `bayesprivmrf.records` applies them.
 """
@@ -12,6 +12,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Declaration", "RecodingRule", "read_declaration"]
 
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
-_VARIABLE_KEYS = {"states", "values", "breaks", "missing", "other"}
+_VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
+_BIN_KEYS = {"from", "to", "number"}
+_MOST_BINS = 100_000
+_LARGEST_END = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ def read_declaration(path: str | Path) -> Declaration:
     Parameters
     ----------
     path
-        A file with tables ``[variables.NAME]`` (keys `states`, and at most one of `values` and `breaks`,
+        A file with tables ``[variables.NAME]`` (keys `states`, and at most one of `values`, `breaks` and `bins`,
         besides `missing` and `other`), a list ``cliques``, and any number of ``[[impossible]]`` tables. The
         command-line guide describes it.
 
@@ -151,6 +155,8 @@ def _rule(variable: str, table: Any) -> RecodingRule:
     if not isinstance(table, Mapping):
         raise ModelError(f"{where} must be a table with the key `states`, got {table!r}.")
     _refuse_unknown(table, _VARIABLE_KEYS, where)
+    if "bins" in table:
+        table = _written_out(where, table)
     states = table.get("states")
     if not isinstance(states, list) or not states:
         raise ModelError(f"{where} must list its `states`, got {states!r}; write states = ['no', 'yes'].")
@@ -175,6 +181,41 @@ def _rule(variable: str, table: Any) -> RecodingRule:
         missing=table.get("missing"),
         other=table.get("other"),
     )
+
+
+def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    r"""The table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
+
+    The first takes in all below `from`, the last all above `to`, so that there is no value without a bin. Breaks are
+    exact multiples of the decimal width, rounded once. States of `missing` and `other` follow those of the bins.
+    """
+    bins = table["bins"]
+    if not isinstance(bins, Mapping) or bins.keys() != _BIN_KEYS:
+        raise ModelError(f"`bins` of {where} must be {{ from = 0, to = 100, number = 20 }}, got {bins!r}.")
+    if rivals := {"states", "values", "breaks"} & table.keys():
+        raise ModelError(f"{where} must have `bins` or `{min(rivals)}`, not both.")
+    number = bins["number"]
+    if not (isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_BINS):
+        raise ModelError(
+            f"`number` of the `bins` of {where} must be from 2 to {_MOST_BINS:,}, got {number!r}."
+        )
+    start, stop = (_decimal(where, key, bins[key]) for key in ("from", "to"))
+    if not start < stop:
+        raise ModelError(f"`bins` of {where} must go up, got from {bins['from']!r} to {bins['to']!r}.")
+    breaks = [float(start + (stop - start) * k / number) for k in range(1, number)]
+    ends = [f"{end:.15g}" for end in breaks]
+    if len(set(ends)) < len(ends):
+        raise ModelError(f"the {number:,} `bins` of {where} are too narrow to be told apart; take fewer.")
+    between = [f"{left} to {right}" for left, right in itertools.pairwise(ends)]
+    own = dict.fromkeys(table[key] for key in ("missing", "other") if _is_scalar(table.get(key)))
+    return {**table, "states": [f"up to {ends[0]}", *between, f"above {ends[-1]}", *own], "breaks": breaks}
+
+
+def _decimal(where: str, key: str, value: Any) -> Fraction:
+    """The number as it is written in the file: 0.1 is a tenth."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _LARGEST_END:
+        raise ModelError(f"`{key}` of the `bins` of {where} must be a finite number, got {value!r}.")
+    return Fraction(repr(value))
 
 
 def _values(where: str, values: Any, number: int) -> tuple[tuple[Label, ...], ...]:

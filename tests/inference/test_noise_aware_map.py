@@ -11,6 +11,7 @@ from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware import forecast
+from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
@@ -502,7 +503,9 @@ def test_interval_reaches_variables_that_no_clique_holds(noisy):
 
 
 @pytest.mark.parametrize("total", [2000, None])
-def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_private_total(total):
+def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_private_total(
+    total, monkeypatch
+):
     rng = np.random.default_rng(18)
     counts, _ = simulated_counts(CYCLE, 2000, rng, scale=1.0)
     mode = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(30.0), rng, total=total)).mode
@@ -512,8 +515,17 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
         prior=np.append(mode.prior.precision(mode.log_scales), 1.0),
     )
     rows = rng.normal(size=(6, mode.means.effects.size))
-    found = _noise_variances(replace(mode, curvature=by_products), rows)
-    np.testing.assert_allclose(found, _noise_variances(mode, rows), rtol=0.01)
+    by_matrices, large = _noise_variances(mode, rows), replace(mode, curvature=by_products)
+    np.testing.assert_allclose(
+        _noise_variances(large, rows), by_matrices, rtol=1e-8
+    )  # formed for so many rows
+    monkeypatch.setattr(interval_module, "_FORMED", 0)
+    np.testing.assert_allclose(_noise_variances(large, rows), by_matrices, rtol=0.01)
+    monkeypatch.setattr(interval_module, "PATIENCE", 0.0)
+    with pytest.warns(
+        ForecastWarning, match="intervals of 6 cells .* minutes here; wait for them, ask for fewer"
+    ):
+        _noise_variances(large, rows)
 
 
 def test_rows_without_signal_are_named_as_doubtful_and_no_others():

@@ -13,8 +13,8 @@ from inference.conftest import (
 from notebook import html_of
 from scipy.stats import chi2
 
-from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, NaiveMLE, Solution, Status, uniform_solution
+from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
+from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP, Solution, Status, uniform_solution
 from bayesprivmrf.model.tables import axis_names
 from bayesprivmrf.privacy import Laplace
 
@@ -173,3 +173,17 @@ def test_a_fit_runs_on_one_blas_thread_and_gives_the_others_back():
         assert threads() == before
     for estimator in (NaiveMLE, CGM):
         assert estimator.fit.__wrapped__ is not None
+
+
+def test_an_estimate_without_intervals_says_who_has_them():
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    counts = np.array([60.0, 50.0, 40.0, 50.0])
+    release = noisy_release(model, counts, Laplace(1.0), np.random.default_rng(3))
+    for estimator in (NaiveMLE(), CGM()):
+        solution = estimator.fit(release)
+        assert not hasattr(solution, "interval")  # plots and commands ask so
+        with pytest.raises(
+            NoIntervalError, match=r"fit the same release by NoiseAwareMAP\(\) .* LatentCounts\(\)"
+        ):
+            solution.interval(["a"])
+    assert hasattr(NoiseAwareMAP().fit(release), "interval")

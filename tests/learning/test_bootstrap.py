@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
 from bayesprivmrf.learning import LearnedIsing, intervals, select_measure
 from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
@@ -229,6 +229,13 @@ def test_methods_that_do_not_fit_are_refused():
     for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             learned.interval(**wrong)
+    for asked in ({"prob": list(data)[:1]}, {"prob": "a"}, {"given": {next(iter(data)): 1}}):
+        with pytest.raises(
+            ArgumentError, match=r"takes no variables or `given`.*NoiseAwareMAP\(\).fit\(learned"
+        ):
+            learned.interval(**asked)
+    with pytest.raises(NoIntervalError, match=r"the learned model's `interval\(\)` is for its couplings"):
+        learned.solution.interval(list(data)[:1])
     with pytest.raises(ModelError, match="does not know"):
         ising(np.zeros((4, 4)), total=100.0).interval()
 

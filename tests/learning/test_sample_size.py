@@ -402,11 +402,16 @@ def test_command_line_plans_learning(capsys, tmp_path):
     assert "fingerprinting" in text
     assert "7,7" in text
     assert "how the need grows" in text
+    assert "p is the number of variables, 50; k the states of each, 2; t the most that interact, 2" in text
+    assert "L the width, 1 nats; a the error of a coupling, 0.05 nats" in text
     file = tmp_path / "m.toml"
     file.write_text("[variables]\n" + "".join(f"v{i} = {{states = [0, 1]}}\n" for i in range(50)))
     assert main([*asked, "--model", str(file), "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
     assert {one["kind"] for one in answers} == {"lower", "upper", "measured"}
+    assert main(["plan", "--learn", "structure", *asked[3:], "--variables", "50", "--width", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "L the width, 2 nats; a the smallest coupling, 0.05 nats, or half of it, 0.025, where" in text
 
 
 @pytest.mark.parametrize(

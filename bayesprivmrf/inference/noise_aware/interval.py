@@ -12,14 +12,18 @@ them, where its matrix is formed; for larger models they count as rounded to who
 
 from __future__ import annotations
 
+import math
+import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
+from bayesprivmrf.inference.noise_aware.forecast import PATIENCE
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.model import ModelSpecification
@@ -34,6 +38,9 @@ __all__ = ["LARGEST_ERROR", "coordinate_covariance", "interval_of_log_odds", "st
 
 LARGEST_ERROR = 0.15
 """Standard error of log-odds above which the normal approximation is doubtful."""
+
+_FORMED, _PRODUCTS = 4000, 50
+"""Coordinates up to which a precision is formed for many cells, and products with J that a system takes else."""
 
 _LOG_TOTAL = 1e-6
 """Prior precision of log N where the tables alone tell it."""
@@ -116,7 +123,10 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
     weights = _noise_weights(mode)
     padded = np.column_stack([rows, np.zeros(len(rows))])
-    if isinstance(mode.curvature, DenseCurvature):
+    is_small = isinstance(mode.curvature, DenseCurvature)
+    size = mode.means.effects.size
+    is_formed = is_small or (size <= _FORMED and size < _PRODUCTS * len(rows))
+    if is_formed:
         jacobian = mode.means.jacobian(linearized)
         if not is_free:
             jacobian[-1] = 0.0
@@ -124,11 +134,31 @@ def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     else:
         linearized = linearized if is_free else with_total_held(linearized)
         curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-    variances = np.array([row @ curvature.solve(row) for row in padded])
+    variances = (
+        curvature.mean_variances(padded.T)
+        if isinstance(curvature, DenseCurvature)
+        else _by_solving(curvature, padded)
+    )
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
-    if isinstance(curvature, DenseCurvature) and is_exact.any():
+    if is_small and isinstance(curvature, DenseCurvature) and is_exact.any():
         variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
     return np.maximum(variances, 0.0)
+
+
+def _by_solving(curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
+    """Variance r'Cr of each row, one linear system each; a forecast after the first where that will take minutes."""
+    begin, variances = time.thread_time(), np.empty(len(rows))
+    for k, row in enumerate(rows):
+        variances[k] = row @ curvature.solve(row)
+        if k == 0 and (seconds := len(rows) * (time.thread_time() - begin)) > PATIENCE:
+            warnings.warn(
+                f"intervals of {len(rows):,} cells in a model of this size are forecast to take about "
+                f"{math.ceil(seconds / 60):,} minutes here; wait for them, ask for fewer variables at a time or "
+                "for some states by `given`, or declare smaller cliques.",
+                ForecastWarning,
+                stacklevel=5,
+            )
+    return variances
 
 
 def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
@@ -210,8 +240,7 @@ def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray,
     total = float(np.exp(mode.log_total))
     if not isinstance(mode.curvature, DenseCurvature):
         return probabilities * (1 - probabilities) / (share * total)
-    curvature = _sampling_curvature(mode)
-    return np.array([max(row @ curvature.solve(row), 0.0) for row in rows])
+    return _sampling_curvature(mode).mean_variances(rows.T)
 
 
 def _sampling_curvature(mode: Mode) -> DenseCurvature:

@@ -18,6 +18,7 @@ docs/learning.md has measured coverage.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["forecast", "interval"]
 
 _SECOND = 1.0  # about what linearised intervals of measured pairs take
+_NOT_VARIABLES = (
+    "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
+    "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "
+    "NoiseAwareMAP().fit(learned.statistics).interval(variables, given=...), where `statistics` were kept."
+)
 _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
@@ -50,10 +56,13 @@ def interval(
     of: str,
     method: str | None,
     total: float | None = None,
+    given: object = None,
 ) -> pd.DataFrame:
     """Return intervals for couplings or fields: see `LearnedNetwork.interval`."""
     import pandas as pd
 
+    if given is not None or isinstance(prob, Sequence):
+        raise ArgumentError(_NOT_VARIABLES)
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     replicates = whole_number("replicates", replicates, 2)
     one_of("of", of, ("couplings", "fields"))

@@ -253,6 +253,7 @@ class LearnedNetwork(Released, LearnedParameters):
         of: Literal["couplings", "fields"] = "couplings",
         method: Literal["linearised", "calibrated"] | None = None,
         total: float | None = None,
+        given: None = None,
     ) -> pd.DataFrame:
         """Return intervals for all couplings or fields by simulation from the release; it spends no budget.
 
@@ -275,6 +276,8 @@ class LearnedNetwork(Released, LearnedParameters):
             elsewhere.
         total
             How many records to simulate, where the release knows no number; by default the release's.
+        given
+            Nothing: couplings are the same whatever is given. The error says who has intervals of probabilities.
 
         Returns
         -------
@@ -290,7 +293,7 @@ class LearnedNetwork(Released, LearnedParameters):
         ModelError
             The release does not know its map, or no number of records.
         """
-        return interval(self, prob, rng, replicates, of=of, method=method, total=total)
+        return interval(self, prob, rng, replicates, of=of, method=method, total=total, given=given)
 
     def interval_forecast(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class LearnedSolution(Solution):
     Marginals are exact, and refused with a `ModelTooLargeError` where the model is too wide. Records are drawn of any
     model; a `SamplingWarning` says if the chains did not mix.
     """
+
+    _remedy_without_interval: ClassVar[str] = (
+        "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
+        "NoiseAwareMAP() from what a mechanism measured, `statistics`, where it kept that"
+    )
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Return records as states' codes, shape (size, p), and whether they can be trusted.

@@ -96,7 +96,7 @@ def record_codes(
         The data are refused, as by `bayesprivmrf.mechanisms.reading.counting.count_tables`.
     """
     frame: Any = frame_of(data)
-    codings = codings_of(domain, missing, other)
+    codings = codings_of(domain, missing, other, data)
 
     def read() -> np.ndarray:
         columns = match_columns(domain.variables, column_names(data, frame))

@@ -15,6 +15,7 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
 __all__ = [
+    "BREAKS",
     "CHUNK",
     "Coding",
     "codings_of",
@@ -25,6 +26,9 @@ __all__ = [
     "type_name",
     "undeclared_error",
 ]
+
+BREAKS = "bayesprivmrf.breaks"
+"""Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin."""
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = 1 << 16
@@ -42,12 +46,16 @@ class Coding:
         The variable and its states, as declared.
     missing, other
         The codes that missing and undeclared values go to; ``None`` makes them an error.
+    breaks
+        Right ends of the intervals into which `recode` put the column's numbers, for an error to speak of; none where
+        it did not.
     """
 
     variable: Variable
     states: tuple[Label, ...]
     missing: int | None = None
     other: int | None = None
+    breaks: tuple[float, ...] = ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -137,12 +145,23 @@ class Coding:
 
 
 def codings_of(
-    domain: Domain, missing: Mapping[Variable, int] | None, other: Mapping[Variable, int] | None
+    domain: Domain,
+    missing: Mapping[Variable, int] | None,
+    other: Mapping[Variable, int] | None,
+    data: Any = None,
 ) -> list[Coding]:
-    """Return the coding of each variable of a domain, in declared order."""
+    """Return the coding of each variable of a domain, in declared order; `data` may tell which `recode` binned."""
     missing, other = missing or {}, other or {}
+    attributes = getattr(data, "attrs", None)
+    binned = attributes.get(BREAKS, {}) if isinstance(attributes, dict) else {}
     return [
-        Coding(variable=v, states=states, missing=missing.get(v), other=other.get(v))
+        Coding(
+            variable=v,
+            states=states,
+            missing=missing.get(v),
+            other=other.get(v),
+            breaks=binned.get(str(v), ()),
+        )
         for v, states in zip(domain.variables, domain.states, strict=True)
     ]
 
@@ -164,6 +183,14 @@ def missing_error(coding: Coding) -> UndeclaredStateError:
 
 def undeclared_error(coding: Coding) -> UndeclaredStateError:
     """Error for an undeclared value, without saying which or how many."""
+    if coding.breaks:
+        least, most = coding.breaks[0], coding.breaks[-1]
+        return UndeclaredStateError(
+            f"column {coding.variable!r} must hold finite numbers alone, which the model file puts into "
+            f"{len(coding.breaks) + 1} intervals (the first up to {least:.15g}, the last above {most:.15g}), but "
+            "holds something else; correct the column, or declare a state for the rest and name it by the key "
+            "`other` in the model file, or in the mechanism's `other=`."
+        )
     kinds = sorted({type(label).__name__ for label in coding.states})
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "

@@ -86,7 +86,7 @@ def count_tables(
     numbers with missing values counts NaN as missing.
     """
     frame = frame_of(data)
-    codings = codings_of(specification.domain, missing, other)
+    codings = codings_of(specification.domain, missing, other, data)
     counts = guarded("counting", lambda: _counted(specification, data, frame, codings, persons))
     refuse_impossible(specification, counts.flat)
     return counts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.mechanisms.reading.coding import distinct_values
+from bayesprivmrf.mechanisms.reading.coding import BREAKS, distinct_values
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, repeated_error
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, label_key
@@ -81,7 +81,9 @@ def _recoded_frame(rules: Mapping[str, RecodingRule], data: Any, frame: Any) -> 
     frame = in_memory(frame, [by_text[variable] for variable in rules])
     columns = {v: _recoded(frame.get_column(by_text[v]), rule) for v, rule in rules.items()}
     # as objects: a type inferred from all rows would change what one of them holds, a date into a time for instance
-    return pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None), dtype=object)
+    recoded = pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None), dtype=object)
+    recoded.attrs[BREAKS] = {v: rule.breaks for v, rule in rules.items() if rule.breaks}
+    return recoded
 
 
 def _recoded(column: Any, rule: RecodingRule) -> np.ndarray:
