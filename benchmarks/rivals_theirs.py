@@ -30,7 +30,7 @@ parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("data", type=Path, nargs="+")
 parser.add_argument("--mechanism", choices=["mst", "aim", "swift"], required=True)
 parser.add_argument("--rho", type=float, nargs="+", default=[0.1])
-parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--seed", type=int, nargs="+", default=[1])
 parser.add_argument("--max-clique-size", type=float, default=1e7)
 parser.add_argument("--max-model-size", type=float, default=80)
 parser.add_argument("--iterations", type=int, default=None)
@@ -72,7 +72,7 @@ def mechanism(rho):
     return DiscreteConfig(mechanism=inner, compress_columns=True).configure(zcdp_rho=rho)
 
 
-def run(path, rho):
+def run(path, rho, seed):
     """One release: written, its errors printed."""
     sizes = json.loads((path.parent / f"{path.stem}-domain.json").read_text())
     codes = pd.read_csv(path)[list(sizes)].to_numpy()
@@ -80,7 +80,7 @@ def run(path, rho):
     names = list(cards)
     whole = mbi.Dataset(dict(zip(names, codes.T, strict=True)), mbi.Domain(names, list(cards.values())))
     begin = time.process_time()
-    result = mechanism(rho)(np.random.default_rng(arguments.seed), whole)
+    result = mechanism(rho)(np.random.default_rng(seed), whole)
     seconds = time.process_time() - begin
     places = {v: np.asarray(result.mappings.get(v, np.arange(k))) for v, k in cards.items()}
     found = {"names": np.array(names), "shape": np.array(list(cards.values())), "seconds": np.array(seconds)}
@@ -110,11 +110,11 @@ def run(path, rho):
             off.append(0.5 * np.abs(truth - table.ravel()).sum())
         errors.append(float(np.mean(off)))
     arguments.out.mkdir(exist_ok=True)
-    label = f"{path.stem}_{arguments.mechanism}-{arguments.solver}_{rho:g}_{arguments.seed}"
+    label = f"{path.stem}_{arguments.mechanism}-{arguments.solver}_{rho:g}_{seed}"
     np.savez_compressed(arguments.out / f"{label}.npz", errors=np.array(errors), **found)
     size = result.diagnostics.max_jtree_node_size
     print(f"{label} {errors} {seconds:.0f} s, {len(result.measurements)} tables, {size} cells", flush=True)
 
 
-for path, rho in itertools.product(arguments.data, arguments.rho):
-    run(path, rho)
+for path, rho, seed in itertools.product(arguments.data, arguments.rho, arguments.seed):
+    run(path, rho, seed)
