@@ -1,8 +1,8 @@
 """Others' measurements: their estimate and this library's from the same noisy numbers, and the intervals.
 
-`rivals_theirs.py`, run by dpsynth's Python, writes what its MST, AIM and SWIFT chose and measured, and their estimates
-of 300 triples. Here the same noisy tables are read by `readers.from_mbi` and fitted by `NoiseAwareMAP`, on the states
-as the rival merged them. A row a file:
+`rivals_theirs.py`, run by dpsynth's Python, writes what its MST, AIM and SWIFT chose and measured, and their
+estimates of 300 triples. Here the same noisy tables are read by `readers.from_mbi` and fitted by `NoiseAwareMAP`, on
+the states as the rival merged them. A row a file:
 
 - the error of each triple's table, total variation from the records', mean over triples, of both;
 - 90 % intervals of `NoiseAwareMAP` for tables of up to 1,500 cells, 40 random triples inside a measured table (where
@@ -60,7 +60,9 @@ def measurements(found: Any) -> list[Measured]:
     for k in range(count):
         weights, deviation = found[f"weights_{k}"], float(found[f"stddev_{k}"])
         query = None if (weights == 1).all() else Weights(weights)
-        given.append(Measured(tuple(found[f"clique_{k}"].tolist()), found[f"values_{k}"].ravel(), deviation, query))
+        given.append(
+            Measured(tuple(found[f"clique_{k}"].tolist()), found[f"values_{k}"].ravel(), deviation, query)
+        )
     return given
 
 
@@ -71,7 +73,7 @@ def table(data: pd.DataFrame, shape: dict[str, int], names: list[str]) -> np.nda
 
 
 def held(fit: Any, names: list[str], share: np.ndarray, records: int) -> tuple[float, float, float]:
-    """Share of the 90 % intervals that hold the records' answers: all cells, larger ones, and median width of these."""
+    """Share of 90 % intervals that hold the records' answers: all cells, larger ones, and median width of these."""
     bounds = fit.interval(names, prob=0.9)
     low, high = bounds["lower"].to_numpy(), bounds["upper"].to_numpy()
     inside, large = (low <= share) & (share <= high), share * records >= SMALL
@@ -123,7 +125,9 @@ def row(path: Path, data: pd.DataFrame) -> dict[str, Any]:
         "s here": seconds,
         "status": str(fit.status),
         **dict(zip(["measured held", "10+", "width"], some(known), strict=True)),
-        **dict(zip(["others held", "10+ ", "width "], some([t for t in triples if t not in inside]), strict=True)),
+        **dict(
+            zip(["others held", "10+ ", "width "], some([t for t in triples if t not in inside]), strict=True)
+        ),
     }
 
 

@@ -1,11 +1,11 @@
-"""`SelectMeasure(rho)` with no other setting beside SWIFT, AIM, MST and independent columns: errors of tables, and seconds.
+"""`SelectMeasure(rho)` with no other setting beside SWIFT, AIM, MST and independent columns: errors and seconds.
 
     uv run --group benchmarks python benchmarks/rivals.py SOURCE DATA --write      # once: what all of them read
     ... benchmarks/rivals_theirs.py DATA/adult/adult.csv --mechanism swift --rho 0.1 --out THEIRS ...
     OMP_NUM_THREADS=1 taskset -c 0 uv run --group benchmarks python benchmarks/rivals.py SOURCE DATA --theirs THEIRS
 
-SOURCE is the folder of benchmarks/learning_rounds.py, with coronary/coronary.csv beside; DATA gets a folder for each
-of nine sets of records: these four, and five simulated ones. Two are the library's; in the others, written here,
+SOURCE is the folder of learning_rounds.py, with coronary/coronary.csv beside; DATA gets a folder for each of nine
+sets of records: these four, and five simulated ones. Two are the library's; in the others, written here,
 records are drawn from
 
 - `tree`: 20 variables of 2 to 6 states, each given one before it, which it copies with probability .5;
@@ -14,7 +14,8 @@ records are drawn from
   before it.
 
 Add-or-remove-one neighbours, budget rho, one release a seed. Error: mean total variation, over all or 300 random
-tables of three variables and all of two, between the records and the model, and N balanced records of it.
+tables of three variables and all of two, between the records and the model, and N balanced records of it. Seconds are
+of the processor.
 """
 
 from __future__ import annotations
@@ -127,9 +128,7 @@ def errors(codes: np.ndarray, cards: tuple[int, ...], table_of: Tables) -> Row:
     for order in (3, 2):
         scopes = list(itertools.combinations(range(len(cards)), order))
         chosen = sorted(np.random.default_rng(0).permutation(len(scopes))[:TABLES])
-        off = [
-            0.5 * np.abs(shares(codes, scopes[k], cards) - table_of(scopes[k])).sum() for k in chosen
-        ]
+        off = [0.5 * np.abs(shares(codes, scopes[k], cards) - table_of(scopes[k])).sum() for k in chosen]
         found[f"{order}-way"] = float(np.mean(off))
     return found
 
@@ -160,7 +159,14 @@ def theirs(folder: Path) -> list[Row]:
         found = np.load(path)
         three, two = found["errors"].tolist()
         rows.append(
-            {"data": name, "rho": float(rho), "seed": int(seed), "method": method, "3-way": three, "2-way": two}
+            {
+                "data": name,
+                "rho": float(rho),
+                "seed": int(seed),
+                "method": method,
+                "3-way": three,
+                "2-way": two,
+            }
             | {"seconds": float(found["seconds"])}
         )
     return rows
@@ -176,7 +182,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=NAMES)
     parser.add_argument("--rhos", nargs="+", type=float, default=RHOS)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--table", action="store_true", help="the table of what was run before, and nothing else")
+    parser.add_argument(
+        "--table", action="store_true", help="the table of what was run before, and nothing else"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.write:
@@ -202,8 +210,8 @@ def main() -> None:
         frame = pd.concat([frame, rows]).drop_duplicates(["data", "rho", "seed", "method"], keep="last")
         frame.to_csv(kept, index=False, float_format="%.5g")
     numbers = ["3-way", "2-way", "seconds"]
-    means = frame.groupby(["data", "rho", "method"], sort=False)[numbers].mean()
-    print(means.unstack("method").round(5).to_string())
+    means = frame.pivot_table(index=["data", "rho"], columns="method", values=numbers)
+    print(means.round(5).to_string())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,13 @@ class Here(mbi.MarkovRandomField):
     def __init__(self, domain: mbi.Domain, effects: Effects, beta: np.ndarray, total: float) -> None:
         names = list(domain)
         cliques = [tuple(names[v] for v in scope) for scope in effects.scopes]
-        held = {"effects": effects, "beta": beta, "total": total, "names": names, "engine": engine_of(effects)}
+        held = {
+            "effects": effects,
+            "beta": beta,
+            "total": total,
+            "names": names,
+            "engine": engine_of(effects),
+        }
         held["potentials"] = SimpleNamespace(domain=domain, cliques=cliques, model=self)
         for name, value in held.items():
             object.__setattr__(self, name, value)
@@ -49,9 +55,7 @@ class Here(mbi.MarkovRandomField):
         places = [[self.names.index(v) for v in query] for query in queries]
         found = self.engine.tables(self.beta, [tuple(sorted(p)) for p in places])
         order = [np.argsort(np.argsort(p)) for p in places]
-        return {
-            q: Table(self.total * t.transpose(o)) for q, t, o in zip(queries, found, order, strict=True)
-        }
+        return {q: Table(self.total * t.transpose(o)) for q, t, o in zip(queries, found, order, strict=True)}
 
     def project(self, attrs) -> Table:
         query = (attrs,) if isinstance(attrs, str) else tuple(attrs)
@@ -79,7 +83,9 @@ class Loss:
             sums = values.reshape([cards[v] for v in positions]).transpose(order)
             scope = [positions[k] for k in order]
             for v in scope:  # each contraction moves the first axis to the end
-                sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
+                sums = np.tensordot(
+                    sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0)
+                )
             for subset in (s for size in range(1, len(scope) + 1) for s in combinations(scope, size)):
                 if any(cards[v] == 1 for v in subset):
                     continue
@@ -111,7 +117,10 @@ def estimate(self, domain, measured, *, iters=1000, warm_start=None, **_) -> Her
             beta[place[subset] : place[subset] + stop - start] = warm_start.beta[start:stop]
     means = engine.means(beta)[1]
     value, slope = loss(means)
-    step, kept = 2 / max(loss.diagonal.max(initial=0), *(b.diagonal().max(initial=0) for _, b in loss.blocks)), value
+    step, kept = (
+        2 / max(loss.diagonal.max(initial=0), *(b.diagonal().max(initial=0) for _, b in loss.blocks)),
+        value,
+    )
     for number in range(1, iters + 1):
         there = beta - step * slope
         means_there = engine.means(there)[1]
@@ -132,6 +141,6 @@ def install() -> None:
     """Put the estimator in the place of mbi's."""
     mbi.estimation.MirrorDescent.estimate = estimate
     mbi.estimation.MirrorDescent.precompile = lambda *_, **__: SimpleNamespace(result=lambda: None)
-    mbi.marginal_oracles.bulk_variable_elimination = lambda potentials, queries, *_, **__: potentials.model.tables(
-        [tuple(q) for q in queries]
+    mbi.marginal_oracles.bulk_variable_elimination = lambda potentials, queries, *_, **__: (
+        potentials.model.tables([tuple(q) for q in queries])
     )

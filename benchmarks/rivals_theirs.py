@@ -1,4 +1,6 @@
-"""What MST, AIM and SWIFT choose, measure and estimate, for rivals.py and others_measurements.py; run by dpsynth's Python.
+"""What MST, AIM and SWIFT choose, measure and estimate, for rivals.py and others_measurements.py.
+
+Run by dpsynth's Python, not by this project's:
 
     git clone https://github.com/ryan112358/mbi MBI && git clone https://github.com/google/dpsynth DPSYNTH
     uv venv RIVAL && VIRTUAL_ENV=RIVAL uv pip install ./MBI "jax[cpu]==0.11.0" pandas absl-py dp-accounting etils \
@@ -6,10 +8,15 @@
     XLA_FLAGS=--xla_cpu_multi_thread_eigen=false PYTHONPATH=DPSYNTH taskset -c 0 RIVAL/bin/python \
         benchmarks/rivals_theirs.py adult/adult.csv --mechanism swift --rho 0.1 --seed 1 --out THEIRS
 
-Add-or-remove-one neighbours, rho as given, a tenth of it for single variables, whose rare states are merged (dpsynth's
-option) and given back in equal parts; all else dpsynth's own settings (workload: all triples), but for
-`--max-clique-size` and `--iterations`. The error is that of rivals.py, of the model itself, without synthetic records.
-Writes OUT/DATA_MECHANISM_RHO_SEED.npz: the noisy tables, deviations, merged states, and estimates of tables.
+Add-or-remove-one neighbours, rho as given, a tenth of it for single variables, whose rare states are merged
+(dpsynth's option) and given back in equal parts; all else dpsynth's own settings (workload: all triples), but for
+`--max-clique-size`, `--max-model-size` and `--iterations`. The error is that of rivals.py, of the model itself,
+without synthetic records. Seconds are of the processor.
+
+`--solver here` puts rivals_solver.py in the place of mbi's estimator, which compiles for minutes: choices, noise and
+loss are the rival's, marginals this library's. That needs this library in RIVAL too (`uv pip install .`).
+
+Writes OUT/DATA_MECHANISM-SOLVER_RHO_SEED.npz: noisy tables, deviations, merged states, and estimates of tables.
 """
 
 import argparse
