@@ -124,7 +124,7 @@ class Rounds:
         misfits = self._misfits(scopes)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
         spent = Spending.of(rho)
-        number = self._how_many(misfits, cells, spent)
+        number = self._how_many(scopes, misfits, cells, spent)
         if number == 0 and not is_last:
             return
         number = max(number, 1)
@@ -155,9 +155,9 @@ class Rounds:
             self._kept[scope] = table.astype(np.int64)
         return self._kept[scope]
 
-    def _how_many(self, misfits: IntArray, cells: IntArray, spent: Spending) -> int:
+    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""
-        numbers = numbers_of_tables(len(misfits))
+        numbers = numbers_of_tables(len(scopes))
         allowances = [allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
         exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowances, strict=True)]
         law = counting_law(self.plan, spent.counting, len(numbers))

@@ -17,6 +17,7 @@ from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_plan import (
+    MOST_VARIABLES,
     ROUND_SHARES,
     SINGLES_SHARE,
     RoundsPlan,
@@ -24,6 +25,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     round_draws,
     singles_law,
 )
+from bayesprivmrf.mechanisms.wide_rounds import WideRounds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique
@@ -39,8 +41,6 @@ MAXIMUM_CELLS = 1 << 17
 """Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
-_MOST_VARIABLES = 100
-"""Variables whose pairs are counted, and asked about in every round, in minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,8 @@ class SelectRoundsPlan(LearningPlan):
         """Run the rounds, and return the model and what was measured."""
         assert stamp.guarantee is not None
         known = exact.records if self.is_total_public else None
-        run = Rounds(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+        kind = WideRounds if self.rounds.is_wide else Rounds
+        run = kind(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
         if not run.measured:
             message = (
@@ -113,10 +114,11 @@ def _details(run: Rounds) -> dict[str, Any]:
 def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPlan:
     """Check what is public, and return the plan."""
     model = plan.specification
-    if len(model.cardinalities) > _MOST_VARIABLES:
+    variables = len(model.cardinalities)
+    if variables > MOST_VARIABLES and (model.cliques_declared or mechanism.workload is not None):
         raise ModelTooLargeError(
-            f"rounds ask about all pairs of at most {_MOST_VARIABLES} variables, got {len(model.cardinalities)}; "
-            "give `degree`, for one choice of pairs, or learn groups of variables apart."
+            f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
+            f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
         )
     singles = sum(model.cardinalities)
     if singles > mechanism.maximum_cells:
