@@ -42,7 +42,15 @@ def _counted(starts: Any, other: Any, weights: Any, table: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _row_of_misfits(
-    columns: Any, weights: Any, states: Any, u: Any, shares: Any, first: Any, scale: Any, steps: Any, found: Any
+    columns: Any,
+    weights: Any,
+    states: Any,
+    u: Any,
+    shares: Any,
+    first: Any,
+    scale: Any,
+    steps: Any,
+    found: Any,
 ) -> None:
     """Write the misfits of u and each later variable under independence; see `independent_misfits`."""
     starts, last = _starts(columns[u], 1), 1

@@ -72,6 +72,8 @@ class RoundsPlan:
         The tables that may be measured; ``None`` for pairs and triples.
     maximum_cells, memory
         Size that the model is kept in.
+    seconds
+        Time limit of a release; ``None`` for none.
     """
 
     declared: tuple[int, ...]
@@ -81,6 +83,7 @@ class RoundsPlan:
     workload: tuple[Scope, ...] | None
     maximum_cells: int
     memory: int
+    seconds: float | None = None
 
     @property
     def is_wide(self) -> bool:

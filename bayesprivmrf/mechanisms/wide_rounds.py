@@ -1,6 +1,6 @@
 r"""Rounds of many variables: all pairs are asked about once, and later those near each other in the model.
 
-`bayesprivmrf.mechanisms.rounds` has the steps. What differs is which tables are candidates, and how many of them count:
+`bayesprivmrf.mechanisms.rounds` has the steps. What differs is which tables are candidates, and which of them count:
 
 - **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
   independence are computed once, when the model is that of single variables, and stand for all rounds: they are
@@ -70,9 +70,7 @@ class WideRounds(Rounds):
         free = [v for v, k in enumerate(cards) if k > 1]
         parts = forest.parts.tolist()
         across = [
-            (u, v)
-            for u, v in combinations(free, 2)
-            if parts[u] != parts[v] and cards[u] * cards[v] <= room
+            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= room
         ]
         within, costs = [], [cards[u] * cards[v] for u, v in across]
         reach = min(room, plan.maximum_cells // NEAR)

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
 from bayesprivmrf.learning.rounds.junction import JunctionForest
 from bayesprivmrf.marginals import forecast, marginal_of
@@ -25,10 +24,19 @@ from .test_rounds import ADJACENCIES, Recorder, cost, frame
 
 def fitted(cardinalities, scopes, seed=0):
     rng = np.random.default_rng(seed)
-    tables = [NoisyTable(scope=(v,), values=100 * rng.random(k) + 50, variance=np.full(k, 4.0)) for v, k in enumerate(cardinalities)]
+    tables = [
+        NoisyTable(scope=(v,), values=100 * rng.random(k) + 50, variance=np.full(k, 4.0))
+        for v, k in enumerate(cardinalities)
+    ]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
-        tables.append(NoisyTable(scope=scope, values=200 * rng.dirichlet(np.full(shape, 0.5).ravel()).reshape(shape), variance=1.0))
+        tables.append(
+            NoisyTable(
+                scope=scope,
+                values=200 * rng.dirichlet(np.full(shape, 0.5).ravel()).reshape(shape),
+                variance=1.0,
+            )
+        )
     return fit_tables(tuple(cardinalities), tables, total=200.0, iterations=30)
 
 
@@ -82,7 +90,9 @@ def test_a_reach_leaves_out_pairs_that_add_more():
     fit = fitted((2,) * 6, [(v, v + 1) for v in range(5)])
     forest = JunctionForest((2,) * 6, fit.effects.scopes)
     near = {pair: cost for pair, cost, _ in forest.near(fit.effects, fit.coordinates, 8)}
-    assert near == {(u, v): forest.cost(u, v) for u, v in itertools.combinations(range(6), 2) if forest.cost(u, v) <= 8}
+    assert near == {
+        (u, v): forest.cost(u, v) for u, v in itertools.combinations(range(6), 2) if forest.cost(u, v) <= 8
+    }
     assert 5 < len(near) < 15
 
 
@@ -92,7 +102,9 @@ def test_a_reach_leaves_out_pairs_that_add_more():
 def neighbours(records, cells, adjacency):
     if adjacency == "replace-one":
         return [[*records[:i], cell, *records[i + 1 :]] for i in range(len(records)) for cell in cells]
-    return [[*records, cell] for cell in cells] + [records[:i] + records[i + 1 :] for i in range(len(records))]
+    return [[*records, cell] for cell in cells] + [
+        records[:i] + records[i + 1 :] for i in range(len(records))
+    ]
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -111,10 +123,15 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
 
         def scores(records, shares=shares, allowance=allowance, expected=expected):
             codes, ones = np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
-            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5, steps)[tuple(np.array(pairs).T)]
+            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5, steps)[
+                tuple(np.array(pairs).T)
+            ]
             again = pair_misfits.pair_misfits(codes, ones, shape, pairs, expected, steps)
             assert np.array_equal(found, again)
-            tables = [np.bincount(codes[:, u] * shape[v] + codes[:, v], minlength=shape[u] * shape[v]) for u, v in pairs]
+            tables = [
+                np.bincount(codes[:, u] * shape[v] + codes[:, v], minlength=shape[u] * shape[v])
+                for u, v in pairs
+            ]
             assert found.tolist() == [rounds.misfit(t, e) for t, e in zip(tables, expected, strict=True)]
             return found - allowance
 
@@ -135,7 +152,9 @@ def test_the_basis_is_the_heaviest_one():
     for _ in range(20):
         scores = rng.integers(-50, 50, len(pairs))
         graph = nx.Graph()
-        graph.add_weighted_edges_from((u, v, s) for (u, v), s in zip(pairs.tolist(), scores.tolist(), strict=True))
+        graph.add_weighted_edges_from(
+            (u, v, s) for (u, v), s in zip(pairs.tolist(), scores.tolist(), strict=True)
+        )
         best = sorted(edge["weight"] for *_, edge in nx.maximum_spanning_edges(graph))
         assert wide_rounds.basis_scores(scores, pairs).tolist() == best
 
@@ -144,7 +163,9 @@ def test_weighted_records_count_as_often_as_they_occur():
     codes = np.array([[0, 1], [1, 1], [0, 0]], dtype=np.uint8)
     counts = np.array([3, 1, 2])
     shares = [np.array([0.5, 0.5]), np.array([0.25, 0.75])]
-    repeated = pair_misfits.independent_misfits(np.repeat(codes, counts, axis=0), np.ones(6, dtype=np.int64), shares, 6.0, 64)
+    repeated = pair_misfits.independent_misfits(
+        np.repeat(codes, counts, axis=0), np.ones(6, dtype=np.int64), shares, 6.0, 64
+    )
     assert np.array_equal(pair_misfits.independent_misfits(codes, counts, shares, 6.0, 64), repeated)
 
 
@@ -171,7 +192,9 @@ def cost_of_both(here, there) -> Fraction:
 
 
 def wide_data(records: int) -> pd.DataFrame:
-    return pd.concat([frame(records, seed)[["a", "b", "c"]].add_suffix(str(seed)) for seed in range(3)], axis=1)
+    return pd.concat(
+        [frame(records, seed)[["a", "b", "c"]].add_suffix(str(seed)) for seed in range(3)], axis=1
+    )
 
 
 STATES = {f"{name}{seed}": range(2 if name == "c" else 3) for seed in range(3) for name in "abc"}
@@ -208,7 +231,79 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
             declared=(3, 3, 2) * 3, rho=rho, adjacency=Adjacency(adjacency), inside=None, workload=None,
             maximum_cells=300, memory=10**8,
         )  # fmt: skip
-        run = wide_rounds.WideRounds(plan=plan, source=Recorder(seed), codes=codes, counts=np.ones(300, dtype=np.int64))
+        run = wide_rounds.WideRounds(
+            plan=plan, source=Recorder(seed), codes=codes, counts=np.ones(300, dtype=np.int64)
+        )
         run.run()
         assert run.filter.spent <= Fraction(rho)
         assert forecast(run.merging.cardinalities, run.fit.effects.scopes).total_cells <= 300
+
+
+# what is released, forecast and refused
+
+
+def chain(variables: int, records: int) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    columns = [rng.integers(0, 2, records)]
+    for _ in range(variables - 1):
+        columns.append(np.where(rng.random(records) < 0.8, columns[-1], rng.integers(0, 2, records)))
+    return pd.DataFrame({f"v{i}": column for i, column in enumerate(columns)})
+
+
+def test_a_chain_of_120_variables_is_found():
+    data = chain(120, 4000)
+    found = SelectMeasure(rho=1.0).release(bpm.declare(states={name: [0, 1] for name in data}), data, rng=1)
+    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(119)}
+    assert found.status == "converged"
+    assert right <= {frozenset(edge) for edge in found.graph().edges}
+    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v90")):
+        counts = pd.crosstab(data[pair[0]], data[pair[1]]).to_numpy() / 4000
+        assert 0.5 * np.abs(found.solution.marginal(list(pair)).values - counts).sum() < 0.03, pair
+
+
+def test_a_time_limit_ends_fits_and_loses_nothing(monkeypatch):
+    data, allowed, real = chain(120, 1000), [], rounds.fit_tables
+
+    def fit(*given, seconds=None, **named):
+        allowed.append(seconds)
+        return real(*given, seconds=None if seconds is None else 0.0, **named)
+
+    monkeypatch.setattr(rounds, "fit_tables", fit)
+    found = SelectMeasure(rho=1.0, seconds=20).release(
+        bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
+    )
+    assert allowed[0] is None  # before a number of records is known
+    assert all(0 < each <= 20 for each in allowed[1:])
+    assert found.status in ("iteration limit", "converged")
+    assert len(found.statistics.measurements) == 120 + sum(found.details["tables_by_round"])
+    assert found.details["rho_spent"] == pytest.approx(1.0)
+
+
+def test_a_forecast_grows_with_all_that_is_public_and_says_time_memory_and_noise():
+    def shown(variables=150, states=4, total=10_000.0, rho=1.0):
+        network = bpm.declare(states={f"v{i}": range(states) for i in range(variables)})
+        return SelectMeasure(rho=rho).preview(network, total=total)
+
+    least = shown()
+    assert (least["seconds"] > 0).all()
+    assert least["noise_sd"].notna().all()
+    assert least["rho"].sum() == pytest.approx(1.0)
+    for more in ({"variables": 300}, {"states": 8}, {"total": 100_000.0}):
+        assert shown(**more)["seconds"].sum() > least["seconds"].sum(), more
+        assert shown(**more)["memory_bytes"].max() > least["memory_bytes"].max(), more
+    assert shown(rho=4.0)["noise_sd"].tolist() == pytest.approx((least["noise_sd"] / 2).tolist(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"), [({"seconds": 0.01}, "`seconds`"), ({"maximum_cells": 10**9}, "GiB")]
+)
+def test_what_does_not_fit_is_refused_before_the_data_are_read(settings, match):
+    network = bpm.declare(states={f"v{i}": range(10) for i in range(150)})
+    with pytest.raises(ModelTooLargeError, match=match):
+        SelectMeasure(rho=1.0, **settings).release(network, "no data at all")
+
+
+def test_a_number_of_records_that_does_not_fit_is_refused_by_the_preview():
+    network = bpm.declare(states={f"v{i}": range(3) for i in range(150)})
+    with pytest.raises(ModelTooLargeError, match="records would need"):
+        SelectMeasure(rho=1.0).preview(network, total=10**8)

@@ -66,7 +66,9 @@ class JunctionForest:
         """Return how many cells the pair adds."""
         if self.parts[u] != self.parts[v]:
             return self.cardinalities[u] * self.cardinalities[v]
-        return sum(self._size(self.cliques[place]) for place in self._path(u, v)) * (self.cardinalities[u] - 1)
+        return sum(self._size(self.cliques[place]) for place in self._path(u, v)) * (
+            self.cardinalities[u] - 1
+        )
 
     def add(self, u: int, v: int) -> None:
         """Put a pair into one clique."""
@@ -91,7 +93,7 @@ class JunctionForest:
     def near(
         self, effects: Effects, beta: FloatArray, reach: int
     ) -> Iterator[tuple[tuple[int, int], int, FloatArray]]:
-        """Yield the pairs u < v that cliques hold, or that are near, with the cells that they add and the model's table.
+        """Yield pairs u < v that cliques hold, or that are near: the cells that each adds, and the model's table.
 
         Parameters
         ----------
@@ -133,8 +135,10 @@ class JunctionForest:
         return iter(sorted(found))
 
     def _outward(self, u: int, reach: int) -> Iterator[tuple[int, int | None, int]]:
-        """Yield cliques from those of u outward: place, the one before, and cells from there on without those of u."""
-        waiting: deque[tuple[int, int | None, int]] = deque((place, None, 0) for place in sorted(self._holders[u]))
+        """Yield cliques from those of u outward: place, the one before, and the cells on the way."""
+        waiting: deque[tuple[int, int | None, int]] = deque(
+            (place, None, 0) for place in sorted(self._holders[u])
+        )
         while waiting:
             place, before, cost = waiting.popleft()
             yield place, before, cost

@@ -75,7 +75,9 @@ class Merging:
 
     def codes(self, codes: np.ndarray) -> np.ndarray:
         """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
-        found = np.empty(codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F")
+        found = np.empty(
+            codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F"
+        )
         for v, group in enumerate(self.groups):
             found[:, v] = group.astype(found.dtype)[codes[:, v]]
         return found
