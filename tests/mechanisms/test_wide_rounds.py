@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
 from bayesprivmrf.learning.rounds.junction import JunctionForest
 from bayesprivmrf.marginals import forecast, marginal_of
