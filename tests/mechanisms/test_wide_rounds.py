@@ -277,7 +277,7 @@ def test_a_time_limit_ends_fits_and_loses_nothing(monkeypatch):
     assert all(0 < each <= 20_000 for each in allowed[1:])
     assert found.status in ("iteration limit", "converged")
     assert len(found.statistics.measurements) == 120 + sum(found.details["tables_by_round"])
-    assert found.details["rho_spent"] == pytest.approx(1.0)
+    assert 0.99 < found.details["rho_spent"] <= 1  # choices for which nothing is left are not paid for
 
 
 def test_a_forecast_grows_with_all_that_is_public_and_says_time_memory_and_noise():
