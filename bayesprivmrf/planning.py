@@ -63,6 +63,8 @@ class Outlay:
     smallest_coupling
         About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
         where the number of records is not known, or the step shows no coupling.
+    seconds, memory_bytes
+        Forecast of the time of one processor core, and of the memory held at most; ``None`` where there is none.
     """
 
     step: str
@@ -71,6 +73,8 @@ class Outlay:
     count: int | None = None
     noise_sd: float | None = None
     smallest_coupling: float | None = None
+    seconds: float | None = None
+    memory_bytes: int | None = None
     draws: tuple[Draw, ...] = ()
 
 
@@ -78,15 +82,17 @@ def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.
     """Return one row a step: ``step``, ``rho`` or ``epsilon``, ``count``, ``noise_sd``.
 
     With `total`, a public guess of the number of records, also ``relative_noise`` (noise over that number) and
-    ``smallest_coupling``; NaN where a step has none. Costs in rho add up to the guarantee's.
+    ``smallest_coupling``; NaN where a step has none. Costs in rho add up to the guarantee's. A mechanism that
+    forecasts time and memory has ``seconds`` and ``memory_bytes`` too.
     """
     import pandas as pd
 
     frame = pd.DataFrame([asdict(outlay) for outlay in outlays]).drop(columns="draws")
+    unsaid = ("rho", "epsilon", "seconds", "memory_bytes")
     numbers = ["rho", "epsilon", "noise_sd", "smallest_coupling"]
     frame[numbers] = frame[numbers].astype(float)
     frame = frame.drop(
-        columns=[name for name in ("rho", "epsilon") if all(getattr(one, name) is None for one in outlays)]
+        columns=[name for name in unsaid if all(getattr(one, name) is None for one in outlays)]
     )
     if total is None:
         return frame.drop(columns="smallest_coupling")

@@ -108,6 +108,11 @@ def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, a
         print(json_text({"mechanism": type(mechanism).__name__, "steps": rows, "guarantee": stated}))
         return
     print(_table(preview, "step"))
+    if "seconds" in preview:
+        seconds, most = preview["seconds"].sum(), int(preview["memory_bytes"].max())
+        print(
+            f"\nAbout {seconds:,.0f} seconds of one processor core, and at most {memory(most)} beside the data."
+        )
     print(f"\nWhat it promises: {'nothing.' if guarantee is None else guarantee.sentence()}")
 
 

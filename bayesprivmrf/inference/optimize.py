@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ def minimize(
     gradient_tolerance: float,
     iterations: int,
     memory: int = _MEMORY,
+    seconds: float | None = None,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
 
@@ -54,17 +56,26 @@ def minimize(
         The most iterations.
     memory
         Gradients that are kept, outside a box.
+    seconds
+        After which the search ends with the iteration that it is in; ``None`` for no clock.
     """
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
 
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
+    end = None if seconds is None else time.monotonic() + seconds
+
+    def stop(_: FloatArray) -> None:
+        if end is not None and time.monotonic() > end:
+            raise StopIteration
+
     result = scipy_minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=box,
+        callback=None if end is None else stop,
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,

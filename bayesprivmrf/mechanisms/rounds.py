@@ -26,6 +26,7 @@ neither the choices nor the number of rounds, which depend on the answers, can s
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
 from bayesprivmrf.learning.rounds.measured import MeasuredTable
 from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
@@ -58,6 +60,7 @@ __all__ = ["Rounds", "expected_counts", "misfit"]
 
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 1000  # of the fit after a round, and of the last one
+_ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 
 @dataclass(slots=True)
@@ -78,6 +81,7 @@ class Rounds:
     tables_by_round: list[int] = field(init=False, default_factory=list)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
+    _clock: float | None = field(init=False, default=None)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
 
     def __repr__(self) -> str:
@@ -91,7 +95,7 @@ class Rounds:
         whole = self.filter.left
         for number, share in enumerate(ROUND_SHARES, start=1):
             self._round(min(share * whole, self.filter.left), is_last=number == len(ROUND_SHARES))
-        self._refit(_LAST_ITERATIONS)
+        self._refit(_LAST_ITERATIONS, 1.0)
 
     # single variables
 
@@ -108,10 +112,20 @@ class Rounds:
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
         self.fit = self._fitted()
+        self._clock = time_of_fits(plan, self.fit.total)
 
-    def _fitted(self, last: RoundFit | None = None, iterations: int = _ITERATIONS) -> RoundFit:
+    def _fitted(
+        self, last: RoundFit | None = None, iterations: int = _ITERATIONS, share: float = 1.0
+    ) -> RoundFit:
+        """Fit to all that was measured, in a share of the time that is left; the clock runs here alone."""
         tables = [each.merged(self.merging) for each in (*self.singles, *self.measured)]
-        return fit_tables(self.merging.cardinalities, tables, last, total=self.total, iterations=iterations)
+        begin, seconds = time.monotonic(), None if self._clock is None else share * self._clock
+        found = fit_tables(
+            self.merging.cardinalities, tables, last, total=self.total, iterations=iterations, seconds=seconds
+        )
+        if self._clock is not None:
+            self._clock = max(self._clock - (time.monotonic() - begin), 0.0)
+        return found
 
     # one round
 
@@ -124,13 +138,13 @@ class Rounds:
         misfits = self._misfits(scopes)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
         spent = Spending.of(rho)
-        number = self._how_many(misfits, cells, spent)
+        number = self._how_many(scopes, misfits, cells, spent)
         if number == 0 and not is_last:
             return
         number = max(number, 1)
         chosen = self._choose(scopes, misfits, cells, number, spent)
         self._measure(chosen, spent.measuring)
-        self._refit(_ITERATIONS)
+        self._refit()
         self.tables_by_round.append(len(chosen))
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
@@ -155,9 +169,9 @@ class Rounds:
             self._kept[scope] = table.astype(np.int64)
         return self._kept[scope]
 
-    def _how_many(self, misfits: IntArray, cells: IntArray, spent: Spending) -> int:
+    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""
-        numbers = numbers_of_tables(len(misfits))
+        numbers = numbers_of_tables(len(scopes))
         allowances = [allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
         exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowances, strict=True)]
         law = counting_law(self.plan, spent.counting, len(numbers))
@@ -197,9 +211,9 @@ class Rounds:
             noisy = self.source.add(self._counts(scope), law)
             self.measured.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
-    def _refit(self, iterations: int) -> None:
+    def _refit(self, iterations: int = _ITERATIONS, share: float = _ROUND_TIME) -> None:
         """Fit to all that was measured; a fit that diverges is dropped for the one before it."""
-        found = self._fitted(self.fit, iterations)
+        found = self._fitted(self.fit, iterations, share)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if not self.has_fallen_back:

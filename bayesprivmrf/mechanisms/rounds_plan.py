@@ -20,6 +20,7 @@ from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 
 __all__ = [
+    "MOST_VARIABLES",
     "ROUND_SHARES",
     "SINGLES_SHARE",
     "STEPS",
@@ -46,6 +47,9 @@ COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 NOISE_WEIGHT = 0.5
 """How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
+MOST_VARIABLES = 100
+"""Variables of which all pairs are asked about in every round; of more, those near each other in the model."""
+
 STEPS = 64
 """M: a misfit's steps for one record."""
 
@@ -68,6 +72,8 @@ class RoundsPlan:
         The tables that may be measured; ``None`` for pairs and triples.
     maximum_cells, memory
         Size that the model is kept in.
+    seconds
+        Time limit of a release; ``None`` for none.
     """
 
     declared: tuple[int, ...]
@@ -77,6 +83,17 @@ class RoundsPlan:
     workload: tuple[Scope, ...] | None
     maximum_cells: int
     memory: int
+    seconds: float | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the rounds are those of `bayesprivmrf.mechanisms.wide_rounds`."""
+        return len(self.declared) > MOST_VARIABLES
+
+    @property
+    def most_tables(self) -> int:
+        """The most tables of a round, as far as that is public; of many variables those of the first."""
+        return len(self.free) - 1 if self.is_wide else len(self.candidates(self.declared, ()))
 
     @property
     def largest_change(self) -> float:
@@ -91,7 +108,7 @@ class RoundsPlan:
     @property
     def could_couple(self) -> bool:
         """Whether any table of two variables may be measured."""
-        return bool(self.candidates(self.declared, ()))
+        return self.most_tables > 0
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
         """Return the tables that may be measured next to those in a model."""
@@ -125,7 +142,7 @@ class Spending:
 
 def round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
     """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
-    spent, most = Spending.of(rho), len(plan.candidates(plan.declared, ()))
+    spent, most = Spending.of(rho), plan.most_tables
     numbers = len(numbers_of_tables(most))
     scale = selection_scale(plan.largest_change, spent.choosing / most)
     return (

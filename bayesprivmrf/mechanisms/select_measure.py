@@ -107,7 +107,10 @@ class SelectMeasure(
         inside the cliques where some are declared.
     maximum_cells
         Of rounds alone: the most cells of all cliques of the model, rare states merged. More cells bear more tables
-        and take longer: a fit evaluates them some hundred times.
+        and take longer: a fit evaluates them some hundred times. Beyond a hundred variables so many for each hundred.
+    seconds
+        Of rounds alone: about how long a release may take. What cannot be done in that time is refused before
+        anything is read; a fit that would take longer ends earlier, and nothing that was measured is lost.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -129,10 +132,13 @@ class SelectMeasure(
     measure: Measure | None = None
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("maximum_cells", self.maximum_cells, 16)
+        if self.seconds is not None:
+            positive_finite("seconds", self.seconds, "leave it out for no limit")
         object.__setattr__(self, "workload", checked_workload(self.workload))
         if self.degree is None:
             if self.measure is not None:
@@ -144,6 +150,11 @@ class SelectMeasure(
         if self.workload is not None:
             raise ArgumentError(
                 "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
+            )
+        if self.seconds is not None:
+            raise ArgumentError(
+                f"`seconds` must be left out with `degree`, got {self.seconds!r}: one choice has no clock; leave "
+                "out one of the two."
             )
         positive_finite("degree", self.degree, "state about how many neighbours a variable has")
         if self.measure is not None:
@@ -158,7 +169,9 @@ class SelectMeasure(
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
-        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells", "seconds"}
+        if self.seconds is None:
+            own.add("seconds")
         return {name: value for name, value in super()._settings().items() if name not in own}
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
@@ -223,7 +236,7 @@ class SelectMeasure(
 
     def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
         if isinstance(plan, SelectRoundsPlan):
-            return plan.outlays()
+            return plan.outlays(total)
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho

@@ -16,14 +16,19 @@ from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.rounds import Rounds
+from bayesprivmrf.mechanisms.rounds_forecast import forecast_rounds, require_room
 from bayesprivmrf.mechanisms.rounds_plan import (
+    MOST_VARIABLES,
     ROUND_SHARES,
     SINGLES_SHARE,
     RoundsPlan,
+    Spending,
     require_noise,
     round_draws,
     singles_law,
+    tables_law,
 )
+from bayesprivmrf.mechanisms.wide_rounds import WideRounds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique
@@ -36,11 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["MAXIMUM_CELLS", "SelectRoundsPlan", "checked_workload", "no_pair", "rounds_plan"]
 
 MAXIMUM_CELLS = 1 << 17
-"""Cells of all cliques of the model, rare states merged: some milliseconds for each evaluation."""
+"""Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
-_MOST_VARIABLES = 100
-"""Variables whose pairs are counted, and asked about in every round, in minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +52,20 @@ class SelectRoundsPlan(LearningPlan):
 
     rounds: RoundsPlan
 
-    def outlays(self) -> list[Outlay]:
-        """Return the steps; what a round measures waits for the answers before it."""
+    def outlays(self, total: float | None) -> list[Outlay]:
+        """Return the steps; what a round measures waits for the answers before it.
+
+        Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
+        of time and memory as well, and what is too large is refused.
+        """
         plan, law = self.rounds, singles_law(self.rounds)
+        forecasts: list[dict[str, Any]] = [{} for _ in range(len(ROUND_SHARES) + 1)]
+        if total is not None:
+            require_room(plan, total)
+            forecasts = [
+                {"seconds": step.seconds, "memory_bytes": step.memory}
+                for step in forecast_rounds(plan, total)
+            ]
         alone = SINGLES_SHARE * plan.rho
         found = [
             Outlay(
@@ -60,21 +74,26 @@ class SelectRoundsPlan(LearningPlan):
                 count=len(plan.declared),
                 noise_sd=law.standard_deviation,
                 draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
+                **forecasts[0],
             )
         ]
+        tables = min(max(len(plan.free) - 1, 1), plan.most_tables)
         left = plan.rho - alone
         for number, share in enumerate(ROUND_SHARES, start=1):
             rho = min(share * (plan.rho - alone), left)
             rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
-            step = f"round {number}: how many tables, which, and these"
-            found.append(Outlay(step=step, rho=rho, draws=round_draws(plan, rho)))
+            noise = tables_law(plan, Spending.of(rho).measuring, tables).standard_deviation
+            step = f"round {number}: how many tables, which, and these (noise of {tables})"
+            draws = round_draws(plan, rho)
+            found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
         return found
 
     def release(self, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> LearnedPotentials:
         """Run the rounds, and return the model and what was measured."""
         assert stamp.guarantee is not None
         known = exact.records if self.is_total_public else None
-        run = Rounds(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+        kind = WideRounds if self.rounds.is_wide else Rounds
+        run = kind(plan=self.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
         if not run.measured:
             message = (
@@ -113,13 +132,14 @@ def _details(run: Rounds) -> dict[str, Any]:
 def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPlan:
     """Check what is public, and return the plan."""
     model = plan.specification
-    if len(model.cardinalities) > _MOST_VARIABLES:
+    variables = len(model.cardinalities)
+    if variables > MOST_VARIABLES and (model.cliques_declared or mechanism.workload is not None):
         raise ModelTooLargeError(
-            f"rounds ask about all pairs of at most {_MOST_VARIABLES} variables, got {len(model.cardinalities)}; "
-            "give `degree`, for one choice of pairs, or learn groups of variables apart."
+            f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
+            f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
         )
     singles = sum(model.cardinalities)
-    if singles > mechanism.maximum_cells:
+    if singles > _cells(mechanism.maximum_cells, variables):
         raise ModelTooLargeError(
             f"the tables of single variables have {singles:,} cells, more than `maximum_cells` of "
             f"{mechanism.maximum_cells:,}; allow more, or merge states."
@@ -130,12 +150,14 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         adjacency=mechanism.adjacency,
         inside=model.scopes if model.cliques_declared else None,
         workload=_positions(model, mechanism.workload),
-        maximum_cells=mechanism.maximum_cells,
+        maximum_cells=_cells(mechanism.maximum_cells, variables),
         memory=_MEMORY,
+        seconds=mechanism.seconds,
     )
     if not rounds.could_couple:
         raise no_pair()
     require_noise(rounds)
+    require_room(rounds)
     return SelectRoundsPlan(
         specification=model,
         budget=plan.budget,
@@ -144,6 +166,11 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         other=plan.other,
         rounds=rounds,
     )
+
+
+def _cells(maximum: int, variables: int) -> int:
+    """Return the most cells of a model, as many for each hundred variables."""
+    return max(maximum, maximum * variables // MOST_VARIABLES)
 
 
 def no_pair() -> ModelError:

@@ -322,6 +322,8 @@ def test_copies_one_state_and_ten_thousand_rare_states_are_borne():
         ({"workload": [("a", "a")]}, ArgumentError, "each once"),
         ({"workload": [("a", "b")], "degree": 1}, ArgumentError, "`workload`"),
         ({"measure": "tables"}, ArgumentError, "`measure`"),
+        ({"seconds": 0}, ArgumentError, "`seconds`"),
+        ({"seconds": 10, "degree": 1}, ArgumentError, "`seconds`"),
         ({"maximum_cells": 2}, ArgumentError, "`maximum_cells`"),
         ({"rho": 1e-30}, ArgumentError, "`rho`"),
         ({"rho": 1e300}, ArgumentError, "`rho`"),
@@ -334,9 +336,10 @@ def test_what_cannot_be_is_refused_before_the_data_are_read(settings, kind, matc
         SelectMeasure(**{"rho": 1.0} | settings).release(bpm.declare(states=STATES), "no data at all")
 
 
-def test_too_many_variables_are_refused_with_the_remedy():
-    with pytest.raises(ModelTooLargeError, match="degree"):
-        SelectMeasure(rho=1.0).preview(bpm.declare(states={f"v{i}": [0, 1] for i in range(200)}))
+def test_too_many_variables_within_declared_tables_are_refused_with_the_remedy():
+    network = bpm.declare(states={f"v{i}": [0, 1] for i in range(200)})
+    with pytest.raises(ModelTooLargeError, match="leave those out"):
+        SelectMeasure(rho=1.0, workload=[("v0", "v1")]).preview(network)
 
 
 def test_the_preview_adds_up_to_the_promise():

@@ -133,6 +133,7 @@ def fit_tables(
     *,
     total: float | None = None,
     iterations: int = 1000,
+    seconds: float | None = None,
 ) -> RoundFit:
     """Fit the model of the maximal measured scopes; begin where the last fit ended.
 
@@ -148,6 +149,8 @@ def fit_tables(
         Number of records where it is known; else what was measured tells it.
     iterations
         The most of the search.
+    seconds
+        After which the search ends where it is; ``None`` for no clock.
     """
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
@@ -167,7 +170,9 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-    found = minimize(objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=iterations)
+    found = minimize(
+        objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=iterations, seconds=seconds
+    )
     error = np.sqrt(variances * unit**2 + 1 / total)
     off = float(np.sqrt(np.mean((objective(found.point)[1] / error) ** 2))) if effects.size else 0.0
     return RoundFit(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -30,7 +31,7 @@ MOST_GROUPS = 512
 _LEAST = 0.5  # records: what a state counts at least when a group is shared out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Merging:
     """Which states are one in the fit.
 
@@ -63,7 +64,7 @@ class Merging:
             shares.append(positive / np.bincount(group, weights=positive)[group])
         return cls(groups=tuple(groups), shares=tuple(shares))
 
-    @property
+    @cached_property
     def cardinalities(self) -> tuple[int, ...]:
         """Number of groups of each variable."""
         return tuple(int(group.max()) + 1 for group in self.groups)
@@ -73,9 +74,13 @@ class Merging:
         return self.cardinalities[variable] < len(self.groups[variable])
 
     def codes(self, codes: np.ndarray) -> np.ndarray:
-        """Return records' groups for records' states, shape (rows, p)."""
-        columns = [group[codes[:, v]] for v, group in enumerate(self.groups)]
-        return np.stack(columns, axis=1) if columns else codes.astype(np.int64)
+        """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
+        found = np.empty(
+            codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F"
+        )
+        for v, group in enumerate(self.groups):
+            found[:, v] = group.astype(found.dtype)[codes[:, v]]
+        return found
 
     def expanded(self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]) -> list[FloatArray]:
         """Return log potentials of the declared states from those of the groups; shares go to the first scope."""

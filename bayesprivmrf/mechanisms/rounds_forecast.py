@@ -1,0 +1,138 @@
+r"""How long rounds take and how much memory, from public sizes alone: variables, states, and a number of records.
+
+The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
+docs/benchmarks.md says ("Many columns"). What is not known beforehand is taken at its most (cells of the model,
+tables of a round) or as it mostly is (pairs that are near, steps of a fit). So a forecast is within a factor of three
+or so; the memory is an upper bound but for what the data frame itself takes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.rounds_plan import ROUND_SHARES, RoundsPlan
+
+__all__ = ["Forecast", "forecast_rounds", "require_room", "time_of_fits"]
+
+_PAIR_RECORD = 0.6e-9  # seconds: one record counted into one table
+_PAIR = 1e-4  # one pair scored against independence, counted in a basis, and looked at by choices
+_NEAR = 1.5e-4  # one near pair: the model's table, and its comparison
+_NOISE = 16e-6  # one cell of secure noise
+_FIT = 90e-9  # one cell of the model in one step of a fit
+_STEPS = 150  # of a fit, at most after a round, and mostly
+_LAST_STEPS = {True: 150, False: 500}  # of the last fit, mostly: of many variables, and of few
+_PLANNED = (
+    5e-4  # one pair of a model of few variables, by variables: whether the model bears it, and its table
+)
+
+_PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
+_OF_PAIR, _OF_CELL, _OF_CODE = (
+    300,
+    1000,
+    4,
+)  # bytes: of a pair, of a cell of the model, of a value of a record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a step takes.
+
+    Parameters
+    ----------
+    seconds
+        Of one processor core, fits included.
+    fitting
+        Seconds of the fits among them.
+    memory
+        Bytes held at once, at most.
+    """
+
+    seconds: float
+    fitting: float
+    memory: int
+
+
+def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
+    """Return a forecast of each step: single variables, then each round, the last with the last fit.
+
+    Parameters
+    ----------
+    plan
+        What is public.
+    records
+        A public number of records, or a guess of it.
+    """
+    variables = len(plan.free)
+    states = sum(plan.declared[v] for v in plan.free)
+    tables = plan.workload or ()
+    pairs = math.comb(variables, 2) if not tables else len(tables)
+    cells_of_tree = states**2 / max(variables, 1)
+    model = min(plan.maximum_cells, math.prod(plan.declared))
+    width = 1 if max(plan.declared) <= 256 else 2
+    memory = _PROGRAM + _OF_CODE * width * records * len(plan.declared) + _OF_PAIR * pairs + _OF_CELL * model
+    counted = _PAIR_RECORD * records
+    noise = _NOISE * min(model, 2 * cells_of_tree)
+    found = [Forecast(seconds=states * _NOISE + 20 * counted * variables, fitting=0.0, memory=int(memory))]
+    for number in range(1, len(ROUND_SHARES) + 1):
+        if plan.is_wide:
+            asked = pairs * (counted + _PAIR) if number == 1 else _near_pairs(plan, pairs) * (counted + _NEAR)
+        else:
+            asked = pairs * (10 * counted + _PLANNED * variables)
+        steps = _STEPS + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
+        fitting = steps * _FIT * model
+        found.append(Forecast(seconds=asked + noise + fitting, fitting=fitting, memory=int(memory)))
+    return found
+
+
+def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
+    """Refuse what would not fit in memory, or in the time limit, before anything is read.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The forecast is above the limit; the error states it.
+    """
+    steps = forecast_rounds(plan, records)
+    needed = sum(step.seconds - step.fitting for step in steps)
+    if plan.seconds is not None and needed > plan.seconds:
+        raise ModelTooLargeError(
+            f"`seconds` must be at least about {needed:,.0f} for {len(plan.free):,} variables{_beside(records)}, "
+            f"fits not counted, got {plan.seconds:,.0f}; allow more, or learn groups of variables apart."
+        )
+    memory = max(step.memory for step in steps)
+    if memory > DEFAULT_MEMORY_LIMIT:
+        raise ModelTooLargeError(
+            f"rounds over {len(plan.free):,} variables{_beside(records)} would need about {memory / 2**30:.1f} GiB, "
+            f"more than {DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; set a smaller `maximum_cells`, or learn groups of "
+            "variables apart."
+        )
+
+
+def time_of_fits(plan: RoundsPlan, records: float) -> float | None:
+    """Return what the time limit leaves to all fits, seconds, a tenth at least; ``None`` without a limit.
+
+    Parameters
+    ----------
+    plan
+        What is public.
+    records
+        A number of records that was released.
+    """
+    if plan.seconds is None:
+        return None
+    needed = sum(step.seconds - step.fitting for step in forecast_rounds(plan, records))
+    return max(plan.seconds - needed, plan.seconds / 10)
+
+
+def _beside(records: float) -> str:
+    return f" and about {records:,.0f} records" if records else ""
+
+
+def _near_pairs(plan: RoundsPlan, pairs: int) -> float:
+    """Return about how many pairs are near in a later round."""
+    mean = sum(plan.declared) / len(plan.declared)
+    steps = plan.maximum_cells / 64 / mean**3  # cliques between the two
+    return min(pairs, len(plan.free) * (1 + 6 * steps))

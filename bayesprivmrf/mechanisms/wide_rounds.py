@@ -1,0 +1,208 @@
+r"""Rounds of many variables: all pairs are asked about once, and later those near each other in the model.
+
+`bayesprivmrf.mechanisms.rounds` has the steps. What differs is which tables are candidates, and which of them count:
+
+- **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
+  independence are computed once, when the model is that of single variables, and stand for all rounds: they are
+  functions of the records and of answers given before, which is all that a score must be.
+- **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
+  (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
+- Pairs across parts are of use as a forest alone: a second pair between the same two parts is near once the first is
+  in. So what is counted are the scores of a *basis*: those within parts, and those of a heaviest spanning forest of
+  the parts.
+
+**The k-th largest score of a heaviest basis moves by at most D** if each score does. Let r(S) be the most candidates
+of a set S that a basis can hold. A heaviest basis, taken greedily, has exactly :math:`r(\{c : u_c \ge t\})` scores of
+at least t, and r grows with its set. If no score falls by more than D, then
+:math:`\{c : u'_c \ge t - D\} \supseteq \{c : u_c \ge t\}`, so that k scores of at least t leave k of at least t - D;
+and the other way round. Forests of the parts, beside any of the other candidates, are the independent sets of a
+matroid, of which this holds; with no pair across parts it is the statement for order statistics.
+
+Choices are made some at once (`NoiseSource.choose_several`), each by the exponential mechanism among those left, and
+cost what as many in turn do, but for rounding. One that closes a ring with those before it, or does not fit, is
+dropped and paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import maximal
+from bayesprivmrf.learning.rounds.junction import JunctionForest
+from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
+from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
+from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, counting_law, numbers_of_tables
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.privacy import selection_scale
+
+__all__ = ["WideRounds", "basis_scores"]
+
+NEAR = 64
+"""A pair within a part may add this share of the most cells, one in so many."""
+
+BATCHES = 64
+"""Times that a round looks at the scores to choose all its tables."""
+
+
+@dataclass(slots=True)
+class WideRounds(Rounds):
+    """One run over many variables; see the module."""
+
+    forest: JunctionForest = field(init=False)
+    _across: IntArray | None = field(init=False, default=None)
+    _costs: IntArray = field(init=False)
+    _expected: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+
+    def _eligible(self) -> list[Scope]:
+        """Return pairs across parts, then pairs within them, then triples."""
+        effects, beta = self.fit.effects, self.fit.coordinates
+        cards, plan = self.merging.cardinalities, self.plan
+        self.forest = forest = JunctionForest(cards, effects.scopes)
+        self._expected.clear()
+        room = plan.maximum_cells - forest.cells
+        free = [v for v, k in enumerate(cards) if k > 1]
+        parts = forest.parts.tolist()
+        across = [
+            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= room
+        ]
+        within, costs = [], [cards[u] * cards[v] for u, v in across]
+        reach = min(room, plan.maximum_cells // NEAR)
+        for pair, cost, table in forest.near(effects, beta, reach):
+            if table.size <= plan.maximum_cells:
+                within.append(pair)
+                costs.append(cost)
+                self._expected[pair] = expected_counts(table, self.fit.total)
+        triples = [c for c in forest.triples() if math.prod(cards[v] for v in c) <= plan.maximum_cells]
+        for scope, table in zip(triples, forest.margins(effects, beta, triples), strict=True):
+            self._expected[scope] = expected_counts(table, self.fit.total)
+        self._costs = np.array(costs + [0] * len(triples), dtype=np.int64)
+        return across + within + triples
+
+    def _misfits(self, scopes: list[Scope]) -> IntArray:
+        """Return how far the model is from each table: sensitive."""
+        cards = self.merging.cardinalities
+        if self._across is None:
+            shares = self.fit.probabilities([(v,) for v in range(len(cards))])
+            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total, STEPS)
+        across = [c for c in scopes if c not in self._expected]
+        pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
+        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs], STEPS)
+        triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
+        rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
+        return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
+
+    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
+        """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
+        ends = self._ends(scopes)
+        most = len(basis_scores(misfits, ends))
+        numbers = numbers_of_tables(most)
+        exact = []
+        for k in numbers:
+            scores = basis_scores(misfits - allowance(cells, self._law(spent.measuring, k), 1.5), ends)
+            exact.append(scores[-k])
+        law = counting_law(self.plan, spent.counting, len(numbers))
+        self.filter.charge(spent.counting)
+        noisy = self.source.add(np.array(exact, dtype=np.int64), law)
+        standing = [k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0]
+        return max(standing, default=0)
+
+    def _choose(
+        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
+    ) -> list[Scope]:
+        """Return tables, chosen some at once; one that does not fit with those before it is dropped."""
+        scores = misfits - allowance(cells, self._law(spent.measuring, number), 1.0)
+        place_of = {scope: place for place, scope in enumerate(scopes)}
+        across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
+        ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
+        chosen: list[Scope] = []
+        most, share = math.ceil(number / BATCHES), spent.choosing / number
+        while number > 0:
+            room = self.plan.maximum_cells - self.forest.cells
+            eligible &= self._costs <= room
+            eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
+            left = np.flatnonzero(eligible)
+            batch = min(most, number, left.size)
+            if batch == 0:
+                break
+            rho = share * batch
+            scale = selection_scale(self.plan.largest_change, rho, batch, at_once=True)
+            self.filter.charge(rho)
+            for place in left[self.source.choose_several(scores[None, left], scale, batch)[0]].tolist():
+                eligible[place] = False
+                if self._takes(scopes[place]):
+                    chosen.append(scopes[place])
+                    for pair in combinations(scopes[place], 2):
+                        eligible[place_of.get(pair, place)] = False
+            number -= batch
+        return self._bearable(chosen)
+
+    def _ends(self, scopes: list[Scope]) -> IntArray:
+        """Return the parts that each pair across them joins, shape (candidates, 2); -1 within a part."""
+        parts = self.forest.parts
+        across = len(scopes) - len(self._expected)
+        found = np.full((len(scopes), 2), -1, dtype=np.int64)
+        found[:across] = parts[np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)]
+        return found
+
+    def _takes(self, scope: Scope) -> bool:
+        """Whether a table fits next to those before it; the forest then holds it."""
+        if self.forest.holds(scope):
+            return True
+        u, v = scope
+        is_ring = scope not in self._expected and self.forest.parts[u] == self.forest.parts[v]
+        if is_ring or self.forest.cells + self.forest.cost(u, v) > self.plan.maximum_cells:
+            return False
+        self.forest.add(u, v)
+        return True
+
+    def _bearable(self, chosen: list[Scope]) -> list[Scope]:
+        """Return the first of the chosen tables with which exact inference bears the model: nearly always all."""
+        model = [each.scope for each in (*self.measured, *self.singles)]
+        kept = len(chosen)
+        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
+            kept = kept * 15 // 16
+        return chosen[:kept]
+
+
+def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
+    """Return the scores of a heaviest basis, ascending.
+
+    Parameters
+    ----------
+    scores
+        Of all candidates.
+    ends
+        The two parts that a candidate joins, shape (candidates, 2); -1 for one that is always independent.
+    """
+    across = np.flatnonzero(ends[:, 0] >= 0)
+    order = across[np.argsort(-scores[across], kind="stable")]
+    forest = order[_forest(ends[order], int(ends.max(initial=0)) + 1)]
+    return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[forest]]))
+
+
+@njit(nogil=True, cache=True)
+def _forest(ends: Any, parts: Any) -> Any:
+    """Return which edges, taken in turn, close no ring."""
+    above, found, left = np.arange(parts), np.zeros(len(ends), dtype=np.bool_), parts - 1
+    for place in range(len(ends)):
+        u, v = ends[place]
+        while above[u] != u:
+            above[u] = above[above[u]]
+            u = above[u]
+        while above[v] != v:
+            above[v] = above[above[v]]
+            v = above[v]
+        if u != v:
+            above[u] = v
+            found[place] = True
+            left -= 1
+            if left == 0:
+                break
+    return found

@@ -1,0 +1,310 @@
+"""Rounds of many variables: what a neighbour can change, what they find, and what they forecast and refuse."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
+from bayesprivmrf.learning.rounds.junction import JunctionForest
+from bayesprivmrf.marginals import forecast, marginal_of
+from bayesprivmrf.mechanisms import SelectMeasure, base, pair_misfits, rounds, rounds_plan, wide_rounds
+from bayesprivmrf.privacy import Adjacency, selection_rho
+
+from .test_rounds import ADJACENCIES, Recorder, cost, frame
+
+# the model: what a pair costs, and its table
+
+
+def fitted(cardinalities, scopes, seed=0):
+    rng = np.random.default_rng(seed)
+    tables = [
+        NoisyTable(scope=(v,), values=100 * rng.random(k) + 50, variance=np.full(k, 4.0))
+        for v, k in enumerate(cardinalities)
+    ]
+    for scope in scopes:
+        shape = tuple(cardinalities[v] for v in scope)
+        tables.append(
+            NoisyTable(
+                scope=scope,
+                values=200 * rng.dirichlet(np.full(shape, 0.5).ravel()).reshape(shape),
+                variance=1.0,
+            )
+        )
+    return fit_tables(tuple(cardinalities), tables, total=200.0, iterations=30)
+
+
+MODELS = [
+    ((2, 3, 2, 4, 2, 3), [(0, 1), (1, 2), (2, 3), (1, 4)]),
+    ((2, 3, 2, 3, 2, 2, 3), [(0, 1), (1, 2), (2, 3), (0, 3), (3, 4), (4, 5)]),
+    ((2, 2, 3, 2, 2, 2), [(0, 1, 2), (2, 3), (1, 3), (3, 4, 5)]),
+    ((3, 2, 2, 2, 2), [(0, 1), (0, 2), (0, 3), (0, 4)]),
+]
+
+
+@pytest.mark.parametrize(("cardinalities", "scopes"), MODELS)
+def test_tables_of_near_pairs_are_those_of_the_model(cardinalities, scopes):
+    fit = fitted(cardinalities, scopes)
+    forest = JunctionForest(cardinalities, fit.effects.scopes)
+    flat = fit.effects.potentials(fit.coordinates)
+    found = {pair: table for pair, _, table in forest.near(fit.effects, fit.coordinates, 10**6)}
+    graph = nx.Graph(pair for scope in scopes for pair in itertools.combinations(scope, 2))
+    joined = {(u, v) for part in nx.connected_components(graph) for u in part for v in part if u < v}
+    assert set(found) == joined
+    for pair, table in found.items():
+        assert table == pytest.approx(marginal_of(cardinalities, fit.effects.scopes, flat, pair), abs=1e-12)
+    triples = list(forest.triples())
+    for triple, table in zip(triples, forest.margins(fit.effects, fit.coordinates, triples), strict=True):
+        assert table == pytest.approx(marginal_of(cardinalities, fit.effects.scopes, flat, triple), abs=1e-12)
+
+
+@pytest.mark.parametrize(("cardinalities", "scopes"), MODELS)
+def test_pairs_that_are_added_cost_what_was_said_and_leave_a_junction_forest(cardinalities, scopes):
+    rng = np.random.default_rng(1)
+    alone = [(v,) for v in range(len(cardinalities))]
+    forest, model = JunctionForest(cardinalities, [*scopes, *alone]), [*scopes, *alone]
+    for u, v in rng.permutation(list(itertools.combinations(range(len(cardinalities)), 2)))[:6].tolist():
+        before, said = forest.cells, forest.cost(u, v)
+        forest.add(u, v)
+        model.append((u, v))
+        assert forest.cells == before + said
+        assert forest.cells == sum(np.prod([cardinalities[w] for w in c]) for c in forest.cliques)
+        assert all(forest.holds(tuple(sorted(scope))) for scope in model)
+        assert forest.cells >= forecast(cardinalities, model).total_cells  # the bound is one
+        assert forest.cost(u, v) == 0
+        for w in range(len(cardinalities)):  # the cliques of a variable hang together
+            held = [place for place, clique in enumerate(forest.cliques) if w in clique]
+            links = nx.Graph([(a, b) for a in held for b in forest._links[a] if b in held])
+            links.add_nodes_from(held)
+            assert nx.is_connected(links)
+            assert nx.is_forest(links)
+
+
+def test_a_reach_leaves_out_pairs_that_add_more():
+    fit = fitted((2,) * 6, [(v, v + 1) for v in range(5)])
+    forest = JunctionForest((2,) * 6, fit.effects.scopes)
+    near = {pair: cost for pair, cost, _ in forest.near(fit.effects, fit.coordinates, 8)}
+    assert near == {
+        (u, v): forest.cost(u, v) for u, v in itertools.combinations(range(6), 2) if forest.cost(u, v) <= 8
+    }
+    assert 5 < len(near) < 15
+
+
+# what a neighbour can change
+
+
+def neighbours(records, cells, adjacency):
+    if adjacency == "replace-one":
+        return [[*records[:i], cell, *records[i + 1 :]] for i in range(len(records)) for cell in cells]
+    return [[*records, cell] for cell in cells] + [
+        records[:i] + records[i + 1 :] for i in range(len(records))
+    ]
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for(adjacency):
+    shape, steps, rng = (2, 3, 2, 2), rounds_plan.STEPS, np.random.default_rng(2)
+    cells = list(itertools.product(*map(range, shape)))
+    pairs = list(itertools.combinations(range(4), 2))
+    moved = (1 if adjacency == "add-or-remove-one" else 2) * steps
+    ends = np.array(pairs)
+    ends[5] = -1  # this one is within a part
+    largest = 0
+    for _ in range(8):
+        shares = [rng.dirichlet(np.ones(k)) for k in shape]
+        allowance = rng.integers(0, 200, len(pairs))
+        expected = [rounds.expected_counts(np.outer(shares[u], shares[v]), 5.5) for u, v in pairs]
+
+        def scores(records, shares=shares, allowance=allowance, expected=expected):
+            codes, ones = np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
+            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5, steps)[
+                tuple(np.array(pairs).T)
+            ]
+            again = pair_misfits.pair_misfits(codes, ones, shape, pairs, expected, steps)
+            assert np.array_equal(found, again)
+            tables = [
+                np.bincount(codes[:, u] * shape[v] + codes[:, v], minlength=shape[u] * shape[v])
+                for u, v in pairs
+            ]
+            assert found.tolist() == [rounds.misfit(t, e) for t, e in zip(tables, expected, strict=True)]
+            return found - allowance
+
+        here = [cells[k] for k in rng.integers(0, len(cells), 5)]
+        ours = scores(here)
+        for other in neighbours(here, cells, adjacency):
+            theirs = scores(other)
+            assert np.abs(ours - theirs).max() <= moved
+            change = wide_rounds.basis_scores(ours, ends) - wide_rounds.basis_scores(theirs, ends)
+            largest = max(largest, int(np.abs(change).max()))
+            assert np.abs(change).max() <= moved
+    assert largest == moved  # attained, and never exceeded
+
+
+def test_the_basis_is_the_heaviest_one():
+    rng = np.random.default_rng(3)
+    pairs = np.array(list(itertools.combinations(range(5), 2)))
+    for _ in range(20):
+        scores = rng.integers(-50, 50, len(pairs))
+        graph = nx.Graph()
+        graph.add_weighted_edges_from(
+            (u, v, s) for (u, v), s in zip(pairs.tolist(), scores.tolist(), strict=True)
+        )
+        best = sorted(edge["weight"] for *_, edge in nx.maximum_spanning_edges(graph))
+        assert wide_rounds.basis_scores(scores, pairs).tolist() == best
+
+
+def test_weighted_records_count_as_often_as_they_occur():
+    codes = np.array([[0, 1], [1, 1], [0, 0]], dtype=np.uint8)
+    counts = np.array([3, 1, 2])
+    shares = [np.array([0.5, 0.5]), np.array([0.25, 0.75])]
+    repeated = pair_misfits.independent_misfits(
+        np.repeat(codes, counts, axis=0), np.ones(6, dtype=np.int64), shares, 6.0, 64
+    )
+    assert np.array_equal(pair_misfits.independent_misfits(codes, counts, shares, 6.0, 64), repeated)
+
+
+class WideRecorder(Recorder):
+    """Keeps of several choices how many they were."""
+
+    def choose_several(self, scores, scale, count, eligible=None):  # type: ignore[override]
+        found = super().choose_several(scores, scale, count, eligible)
+        self.asked[-1] = ("choice", self.asked[-1][1], (scale, count))
+        return found
+
+
+def cost_of_both(here, there) -> Fraction:
+    """What the answers cost: several choices at once as many as in turn, and their rounding."""
+    sums = [[step for step in asked if step[0] == "sums"] for asked in (here, there)]
+    total = cost(*sums)
+    choices = [[step for step in asked if step[0] == "choice"] for asked in (here, there)]
+    for (_, exact, law), (_, other, same) in zip(*choices, strict=True):
+        assert law == same
+        change = other.astype(np.int64) - exact
+        moved = float(max(change.max() - change.min(), 1))
+        total += Fraction(selection_rho(moved, law[0], law[1], at_once=True))
+    return total
+
+
+def wide_data(records: int) -> pd.DataFrame:
+    return pd.concat(
+        [frame(records, seed)[["a", "b", "c"]].add_suffix(str(seed)) for seed in range(3)], axis=1
+    )
+
+
+STATES = {f"{name}{seed}": range(2 if name == "c" else 3) for seed in range(3) for name in "abc"}
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_a_wide_release_replayed_on_neighbours_is_the_same_file_and_costs_no_more_than_promised(
+    adjacency, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(rounds_plan, "MOST_VARIABLES", 5)
+    monkeypatch.setattr(wide_rounds, "BATCHES", 3)
+    network, data = bpm.declare(states=STATES), wide_data(600)
+    mechanism, source = SelectMeasure(rho=0.7, adjacency=adjacency), WideRecorder(3)
+    monkeypatch.setattr(base, "noise_source", lambda rng: source)
+    outlier = pd.DataFrame([{name: len(states) - 1 for name, states in STATES.items()}])
+    others = [pd.concat([data.iloc[1:], outlier]), pd.concat([data.iloc[:200], outlier, data.iloc[201:]])]
+    if adjacency == "add-or-remove-one":
+        others = [pd.concat([data, outlier]), data.iloc[1:], data.iloc[:-1]]
+    mechanism.release(network, data).save(tmp_path / "here")
+    asked, largest = source.rewind(), Fraction(0)
+    assert any(isinstance(law, tuple) and law[1] > 1 for _, _, law in asked)  # some were chosen at once
+    for place, other in enumerate(others):
+        mechanism.release(network, other).save(tmp_path / str(place))
+        assert (tmp_path / str(place)).read_bytes() == (tmp_path / "here").read_bytes()
+        largest = max(largest, cost_of_both(asked, source.rewind()))
+    assert Fraction(0.7) / 4 < largest <= Fraction(0.7)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adjacency):
+    codes = wide_data(300).to_numpy().astype(np.uint8)
+    for seed, rho in enumerate((1e-4, 0.3, 7.7)):
+        plan = rounds_plan.RoundsPlan(
+            declared=(3, 3, 2) * 3, rho=rho, adjacency=Adjacency(adjacency), inside=None, workload=None,
+            maximum_cells=300, memory=10**8,
+        )  # fmt: skip
+        run = wide_rounds.WideRounds(
+            plan=plan, source=Recorder(seed), codes=codes, counts=np.ones(300, dtype=np.int64)
+        )
+        run.run()
+        assert run.filter.spent <= Fraction(rho)
+        assert forecast(run.merging.cardinalities, run.fit.effects.scopes).total_cells <= 300
+
+
+# what is released, forecast and refused
+
+
+def chain(variables: int, records: int) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    columns = [rng.integers(0, 2, records)]
+    for _ in range(variables - 1):
+        columns.append(np.where(rng.random(records) < 0.8, columns[-1], rng.integers(0, 2, records)))
+    return pd.DataFrame({f"v{i}": column for i, column in enumerate(columns)})
+
+
+def test_a_chain_of_120_variables_is_found():
+    data = chain(120, 4000)
+    found = SelectMeasure(rho=1.0).release(bpm.declare(states={name: [0, 1] for name in data}), data, rng=1)
+    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(119)}
+    assert found.status == "converged"
+    assert right <= {frozenset(edge) for edge in found.graph().edges}
+    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v90")):
+        counts = pd.crosstab(data[pair[0]], data[pair[1]]).to_numpy() / 4000
+        assert 0.5 * np.abs(found.solution.marginal(list(pair)).values - counts).sum() < 0.03, pair
+
+
+def test_a_time_limit_ends_fits_and_loses_nothing(monkeypatch):
+    data, allowed, real = chain(120, 1000), [], rounds.fit_tables
+
+    def fit(*given, seconds=None, **named):
+        allowed.append(seconds)
+        return real(*given, seconds=None if seconds is None else 0.0, **named)
+
+    monkeypatch.setattr(rounds, "fit_tables", fit)
+    found = SelectMeasure(rho=1.0, seconds=20_000).release(
+        bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
+    )
+    assert allowed[0] is None  # before a number of records is known
+    assert all(0 < each <= 20_000 for each in allowed[1:])
+    assert found.status in ("iteration limit", "converged")
+    assert len(found.statistics.measurements) == 120 + sum(found.details["tables_by_round"])
+    assert 0.99 < found.details["rho_spent"] <= 1  # choices for which nothing is left are not paid for
+
+
+def test_a_forecast_grows_with_variables_and_records_and_says_time_memory_and_noise():
+    def shown(variables=150, states=4, total=10_000.0, rho=1.0):
+        network = bpm.declare(states={f"v{i}": range(states) for i in range(variables)})
+        return SelectMeasure(rho=rho).preview(network, total=total)
+
+    least = shown()
+    assert (least["seconds"] > 0).all()
+    assert least["noise_sd"].notna().all()
+    assert least["rho"].sum() == pytest.approx(1.0)
+    for more in ({"variables": 300}, {"total": 100_000.0}):
+        assert shown(**more)["seconds"].sum() > least["seconds"].sum(), more
+        assert shown(**more)["memory_bytes"].max() >= least["memory_bytes"].max(), more
+    assert shown(rho=4.0)["noise_sd"].tolist() == pytest.approx((least["noise_sd"] / 2).tolist(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"), [({"seconds": 0.01}, "`seconds`"), ({"maximum_cells": 10**9}, "GiB")]
+)
+def test_what_does_not_fit_is_refused_before_the_data_are_read(settings, match):
+    network = bpm.declare(states={f"v{i}": range(10) for i in range(150)})
+    with pytest.raises(ModelTooLargeError, match=match):
+        SelectMeasure(rho=1.0, **settings).release(network, "no data at all")
+
+
+def test_a_number_of_records_that_does_not_fit_is_refused_by_the_preview():
+    network = bpm.declare(states={f"v{i}": range(3) for i in range(150)})
+    with pytest.raises(ModelTooLargeError, match="records would need"):
+        SelectMeasure(rho=1.0).preview(network, total=10**8)
