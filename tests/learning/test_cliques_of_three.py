@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations, product
 
 import networkx as nx
@@ -50,11 +51,9 @@ def test_scores_are_those_of_all_sets(cards, order):
         for given in range(3):
             rule = {"given": given, "order": order}
             found = PairScores.of(cells, counts, cards, threshold=0, **rule)
+            score = partial(direct_score, table)
             direct = [
-                least_of_largest(
-                    lambda *pair, table=table: direct_score(table, *pair), i, j, len(cards), given, order
-                )
-                for i, j in found.pairs.tolist()
+                least_of_largest(score, i, j, len(cards), given, order) for i, j in found.pairs.tolist()
             ]
             assert found.scores.tolist() == direct
             cut = PairScores.of(cells, counts, cards, threshold=205, enough=100 * UNIT, **rule)
