@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENTS]
 
 PART is ``trees``, ``graphs`` or ``blocks`` (with p, the couplings' size and, if not as below, numbers of records),
-``others``, ``gap`` (with a kind of graph and the couplings' size), ``threes`` (with a kind), ``halves`` (with the
+``others``, ``gap`` (with the couplings' sizes), ``threes`` (with a kind), ``halves`` (with the
 file of the survey NLTCS, 16 columns of 0 and 1 below a header) or ``wide`` (with how many are given).
 Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new graph, the first of its
 records and new noise. Counted: the right graph, a wrong one, a refusal.
@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +27,7 @@ import pandas as pd
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS
+from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -159,17 +160,39 @@ KINDS: dict[str, Callable[[np.random.Generator], nx.Graph]] = {
 }
 
 
-def gap(kind: str, coupling: str) -> None:
-    """The default threshold beside one that is chosen, on the same graphs and records."""
-    rules: list[dict[str, Any]] = [{}, {"threshold": "gap"}]
-    for rule in rules:
-        mechanism = StableStructure(**PROMISE, structure="graph", **rule)
-
-        def draw(size: int, rng: np.random.Generator) -> Drawn:
-            return potts(KINDS[kind](rng), 2, float(coupling), size, rng)
-
-        name = f"{kind} p=16 coupling={coupling}"
-        shown(name, mechanism, [4_000, 16_000], draw, told=f" {rule}")
+def gap(*couplings: str) -> None:
+    """The chances of a right graph, a wrong one and a refusal, over the noise: the default threshold, and the gap."""
+    model, cards = declared(16, 2), (2,) * 16
+    rules: dict[str, Any] = {"0.1": None, "gap": "gap"}
+    for coupling, kind in product(couplings, KINDS):
+        rng = np.random.default_rng(list(f"{kind} {coupling}".encode()))
+        told: dict[Any, np.ndarray] = {key: np.zeros(3) for key in product((4_000, 16_000), rules)}
+        for _ in range(RUNS):
+            graph, codes = potts(KINDS[kind](rng), 2, float(coupling), 16_000, rng)
+            true = tuple(sorted(tuple(sorted(edge)) for edge in graph.edges))
+            for (size, name), chances in told.items():
+                mechanism = StableStructure(**PROMISE, structure="graph", threshold=rules[name])
+                plan = mechanism._prepare(model)
+                cells, counts = np.unique(codes[:size], axis=0, return_counts=True)
+                records = (cells, counts, cards, mechanism.adjacency)
+                if name == "gap":
+                    clearness, graphs = graphs_to_choose(*records, given=2, order=2, most=10**6)
+                    weights = np.exp((clearness - clearness.max()) / plan.choice)
+                else:
+                    weights, graphs = (
+                        np.ones(1),
+                        [stable_graph(*records, threshold=0.1, given=2, most=10**6)],
+                    )
+                for weight, (edges, distance) in zip(weights / weights.sum(), graphs, strict=True):
+                    noise = np.arange(max(plan.needed - distance + 1, -200), 200)
+                    out = min(float(np.exp(plan.law.log_density(noise)).sum()), 1.0)
+                    chances += weight * np.array([out * (edges == true), out * (edges != true), 1 - out]) / RUNS
+        for (size, name), chances in told.items():
+            shares = " ".join(
+                f"{word} {chance:.2f}"
+                for word, chance in zip(("right", "wrong", "refused"), chances, strict=True)
+            )
+            print(f"{kind} coupling={coupling} n {size:<7,} threshold={name:4} {shares}", flush=True)
 
 
 def forest_of_threes(k: int, chance: float) -> Callable[[int, np.random.Generator], Drawn]:
@@ -214,15 +237,15 @@ def mixed(coupling: float) -> Callable[[int, np.random.Generator], Drawn]:
 def threes(kind: str) -> None:
     """Graphs of threes at order 3, beside order 2."""
     draw, k, sizes = {
-        "forest": (forest_of_threes(2, 0.5), 2, [2_000, 2_800, 4_000, 5_600, 8_000]),
-        "states": (forest_of_threes(3, 0.5), 3, [2_800, 4_000, 5_600, 8_000]),
-        "mixed": (mixed(0.4), 2, [2_800, 4_000, 5_600, 8_000, 16_000]),
-        "blocks": (forest_of_threes(2, 0.5), 2, [32_000, 45_000, 64_000, 90_000]),
+        "forest": (forest_of_threes(2, 0.5), 2, [1_400, 2_000, 2_800, 4_000]),
+        "states": (forest_of_threes(3, 0.5), 3, [2_800, 4_000, 5_600]),
+        "mixed": (mixed(0.4), 2, [4_000, 8_000, 16_000]),
+        "blocks": (forest_of_threes(2, 0.5), 2, [32_000, 64_000]),
     }[kind]
     if kind == "blocks":
         rules: list[dict[str, Any]] = [{"order": 3, "certificate": "blocks"}]
     else:
-        rules = [{"order": 3}, {"order": 3, "given": 1}, {"order": 3, "threshold": "gap"}, {"order": 2}]
+        rules = [{"order": 3}, {"order": 3, "given": 1}, {"order": 2}]
     for rule in rules:
         mechanism = StableStructure(**PROMISE, structure="graph", **rule)
         shown(f"threes, {kind}", mechanism, sizes, draw, k=k, told=f" {rule}")
