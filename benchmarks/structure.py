@@ -177,7 +177,7 @@ def gap(*couplings: str) -> None:
                 records = (cells, counts, cards, mechanism.adjacency)
                 if name == "gap":
                     clearness, graphs = graphs_to_choose(*records, given=2, order=2, most=10**6)
-                    weights = np.exp((clearness - clearness.max()) / plan.choice)
+                    weights = np.exp((clearness - clearness.max()) / (plan.choice or 1.0))
                 else:
                     weights, graphs = (
                         np.ones(1),
@@ -186,7 +186,9 @@ def gap(*couplings: str) -> None:
                 for weight, (edges, distance) in zip(weights / weights.sum(), graphs, strict=True):
                     noise = np.arange(max(plan.needed - distance + 1, -200), 200)
                     out = min(float(np.exp(plan.law.log_density(noise)).sum()), 1.0)
-                    chances += weight * np.array([out * (edges == true), out * (edges != true), 1 - out]) / RUNS
+                    chances += (
+                        weight * np.array([out * (edges == true), out * (edges != true), 1 - out]) / RUNS
+                    )
         for (size, name), chances in told.items():
             shares = " ".join(
                 f"{word} {chance:.2f}"
