@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 uv run python benchmarks/structure.py PART [ARGUMENTS]
 
 PART is ``trees``, ``graphs`` or ``blocks`` (with p, the couplings' size and, if not as below, numbers of records),
-``others``, ``halves`` (with the file of the survey NLTCS, 16 columns of 0 and 1 below a header) or ``wide`` (with how
-many are given). Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new graph, the first of its
+``others``, ``gap`` (with the couplings' sizes), ``threes`` (with a kind), ``halves`` (with the
+file of the survey NLTCS, 16 columns of 0 and 1 below a header) or ``wide`` (with how many are given).
+Epsilon 1, delta 1e-6, add-or-remove-one; ten releases a cell, each of a new graph, the first of its
 records and new noise. Counted: the right graph, a wrong one, a refusal.
 """
 
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import combinations, product
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +27,7 @@ import pandas as pd
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS
+from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -80,7 +83,9 @@ def grid(side: int, coupling: float) -> Callable[[int, np.random.Generator], Dra
     return draw
 
 
-def shown(name: str, mechanism: StableStructure, sizes: list[int], draw: Any, *, k: int = 2) -> None:
+def shown(
+    name: str, mechanism: StableStructure, sizes: list[int], draw: Any, *, k: int = 2, told: str = ""
+) -> None:
     """Print how many releases of the first records of each run were right, wrong and refused, and their time."""
     rng = np.random.default_rng(list(name.encode()))
     rows = {size: {"right": 0, "wrong": 0, "refused": 0, "seconds": 0.0} for size in sizes}
@@ -95,7 +100,7 @@ def shown(name: str, mechanism: StableStructure, sizes: list[int], draw: Any, *,
             row["refused" if found.is_refusal else "right" if is_right else "wrong"] += 1
     for size, row in rows.items():
         print(
-            f"{name:44} n {size:<7,}",
+            f"{name + told:44} n {size:<7,}",
             " ".join(f"{key} {value:<5.3g}" for key, value in row.items()),
             flush=True,
         )
@@ -146,12 +151,116 @@ def blocks(p: str, coupling: str, *sizes: str) -> None:
     shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
 
 
+KINDS: dict[str, Callable[[np.random.Generator], nx.Graph]] = {
+    "tree": lambda rng: nx.random_labeled_tree(16, seed=int(rng.integers(2**31))),
+    "regular": lambda rng: nx.random_regular_graph(3, 16, seed=int(rng.integers(2**31))),
+    "grid": lambda _: nx.convert_node_labels_to_integers(nx.grid_2d_graph(4, 4)),
+    "cliques": lambda _: nx.disjoint_union_all([nx.complete_graph(4)] * 4),
+    "hub": lambda _: nx.star_graph(15),
+}
+
+
+def gap(*couplings: str) -> None:
+    """The chances of a right graph, a wrong one and a refusal, over the noise: the default threshold, and the gap."""
+    model, cards = declared(16, 2), (2,) * 16
+    rules: dict[str, Any] = {"0.1": None, "gap": "gap"}
+    for coupling, kind in product(couplings, KINDS):
+        rng = np.random.default_rng(list(f"{kind} {coupling}".encode()))
+        told: dict[Any, np.ndarray] = {key: np.zeros(3) for key in product((4_000, 16_000), rules)}
+        for _ in range(RUNS):
+            graph, codes = potts(KINDS[kind](rng), 2, float(coupling), 16_000, rng)
+            true = tuple(sorted(tuple(sorted(edge)) for edge in graph.edges))
+            for (size, name), chances in told.items():
+                mechanism = StableStructure(**PROMISE, structure="graph", threshold=rules[name])
+                plan = mechanism._prepare(model)
+                cells, counts = np.unique(codes[:size], axis=0, return_counts=True)
+                records = (cells, counts, cards, mechanism.adjacency)
+                if name == "gap":
+                    clearness, graphs = graphs_to_choose(*records, given=2, order=2, most=10**6)
+                    weights = np.exp((clearness - clearness.max()) / (plan.choice or 1.0))
+                else:
+                    weights, graphs = (
+                        np.ones(1),
+                        [stable_graph(*records, threshold=0.1, given=2, most=10**6)],
+                    )
+                for weight, (edges, distance) in zip(weights / weights.sum(), graphs, strict=True):
+                    noise = np.arange(max(plan.needed - distance + 1, -200), 200)
+                    out = min(float(np.exp(plan.law.log_density(noise)).sum()), 1.0)
+                    chances += (
+                        weight * np.array([out * (edges == true), out * (edges != true), 1 - out]) / RUNS
+                    )
+        for (size, name), chances in told.items():
+            shares = " ".join(
+                f"{word} {chance:.2f}"
+                for word, chance in zip(("right", "wrong", "refused"), chances, strict=True)
+            )
+            print(f"{kind} coupling={coupling} n {size:<7,} threshold={name:4} {shares}", flush=True)
+
+
+def forest_of_threes(k: int, chance: float) -> Callable[[int, np.random.Generator], Drawn]:
+    """Eight threes, each sharing one variable with those before: the sum of each is a multiple of k more often."""
+
+    def draw(size: int, rng: np.random.Generator) -> Drawn:
+        graph, codes = nx.empty_graph(17), rng.integers(0, k, (size, 17))
+        for one in range(1, 17, 2):
+            three = (int(rng.integers(one)), one, one + 1)
+            alike = rng.random(size) < chance
+            codes[:, three[2]] = np.where(alike, -codes[:, three[:2]].sum(axis=1) % k, codes[:, three[2]])
+            graph.add_edges_from(combinations(three, 2))
+        return graph, codes
+
+    return draw
+
+
+def mixed(coupling: float) -> Callable[[int, np.random.Generator], Drawn]:
+    """A ring of 15 variables coupled in pairs, and five threes of neighbours two apart, exp(coupling x x' x'')."""
+
+    def draw(size: int, rng: np.random.Generator) -> Drawn:
+        order = rng.permutation(15)
+        cliques = [(order[v], order[v - 1]) for v in range(15)]
+        cliques += [tuple(order[[v, (v + 1) % 15, (v + 2) % 15]]) for v in range(0, 15, 3)]
+        size_of = {clique: coupling * rng.choice([-1, 1]) for clique in cliques}
+        spins = rng.choice(np.array([-1, 1], dtype=np.int8), (15, size))
+        for _ in range(SWEEPS):
+            for v in range(15):
+                pull = sum(
+                    c * np.prod([spins[u] for u in clique if u != v], axis=0)
+                    for clique, c in size_of.items()
+                    if v in clique
+                )
+                spins[v] = np.where(rng.random(size) < 1 / (1 + np.exp(-2 * pull)), 1, -1)
+        graph = nx.empty_graph(15)
+        graph.add_edges_from(pair for clique in cliques for pair in combinations(map(int, clique), 2))
+        return graph, ((spins + 1) // 2).T
+
+    return draw
+
+
+def threes(kind: str) -> None:
+    """Graphs of threes at order 3, beside order 2."""
+    draw, k, sizes = {
+        "forest": (forest_of_threes(2, 0.5), 2, [1_400, 2_000, 2_800, 4_000]),
+        "states": (forest_of_threes(3, 0.5), 3, [2_800, 4_000, 5_600]),
+        "mixed": (mixed(0.4), 2, [4_000, 8_000, 16_000]),
+        "blocks": (forest_of_threes(2, 0.5), 2, [32_000, 64_000]),
+    }[kind]
+    if kind == "blocks":
+        rules: list[dict[str, Any]] = [{"order": 3, "certificate": "blocks"}]
+    else:
+        rules = [{"order": 3}, {"order": 3, "given": 1}, {"order": 2}]
+    for rule in rules:
+        mechanism = StableStructure(**PROMISE, structure="graph", **rule)
+        shown(f"threes, {kind}", mechanism, sizes, draw, k=k, told=f" {rule}")
+
+
 def halves(path: str) -> None:
     """The graph of one half of a survey, released, against that of the other half, which is looked at as it is."""
     codes = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)
     variables = declared(codes.shape[1], 2)
     rules: list[dict[str, Any]] = [{"structure": "tree"}]
-    rules += [{"structure": "graph", "threshold": size} for size in (0.05, 0.08, 0.1, 0.125, 0.15, 0.18)]
+    rules += [
+        {"structure": "graph", "threshold": size} for size in (0.05, 0.08, 0.1, 0.125, 0.15, 0.18, "gap")
+    ]
     for epsilon in (1.0, 4.0):
         for rule in rules:
             scores, edges, distances = [], [], []
@@ -177,7 +286,8 @@ def wide(given: str) -> None:
     rng = np.random.default_rng(1)
     graph, codes = regular(p, 0.3)(size, rng)
     right = {frozenset((f"v{a}", f"v{b}")) for a, b in graph.edges}
-    for settings in ({"structure": "tree"}, {"structure": "graph", "given": int(given)}):
+    rules: list[dict[str, Any]] = [{"structure": "tree"}, {"structure": "graph", "given": int(given)}]
+    for settings in rules:
         begin, cpu = time.perf_counter(), time.process_time()
         found = StableStructure(**PROMISE, **settings).release(declared(p, 2), frame(codes), rng=1)
         told = "refused" if found.is_refusal else f"right: {set(map(frozenset, found.edges)) == right}"
@@ -193,6 +303,8 @@ if __name__ == "__main__":
         "trees": trees,
         "graphs": graphs,
         "others": others,
+        "gap": gap,
+        "threes": threes,
         "blocks": blocks,
         "halves": halves,
         "wide": wide,

@@ -67,27 +67,40 @@ class Choices:
         The largest minus the smallest change of a candidate's score.
     copies
         How many choices are made.
+    behind
+        How far the first candidate is behind the other, in scales. At 0 neighbours exchange the scores, the worst
+        case of zero-concentrated privacy. With more, the rare choice of the first tells them apart by nearly the
+        whole range over the scale, the worst case of pure privacy.
     """
 
     most: ClassVar[int] = 200
     scale: float
     score_range: float
     copies: int
+    behind: float = 0.0
 
-    @property
-    def _loss(self) -> float:
-        return self.score_range / (2 * self.scale)
+    def _log_chances(self) -> tuple[FloatArray, FloatArray]:
+        """Return the log chances of the two candidates with the record and without it."""
+        half = self.score_range / (2 * self.scale)
+        ahead = np.array([half, -half]) - self.behind
+        first, second = -np.log1p(np.exp(-ahead)), -np.log1p(np.exp(ahead))
+        return np.array([first[0], second[0]]), np.array([first[1], second[1]])
 
     def losses(self) -> Atoms:
-        """Return the law of the privacy loss of one copy: that of randomised response."""
-        first = 1 / (1 + math.exp(-self._loss))
-        return np.array([-self._loss, self._loss]), np.array([1 - first, first])
+        """Return the law of the privacy loss of one copy: with nothing behind, that of randomised response."""
+        present, absent = self._log_chances()
+        order = np.argsort(present - absent)
+        return (present - absent)[order], np.exp(present)[order]
 
     def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
         """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
-        scores = np.tile([_WHOLE, -_WHOLE] if present else [-_WHOLE, _WHOLE], (size, 1))
-        chosen = source.choose(scores, 2 * _WHOLE / self._loss)
-        return np.where(chosen == 0, self._loss, -self._loss)
+        half = self.score_range / (2 * self.scale)
+        ahead = (half if present else -half) - self.behind
+        steps = max(abs(half) + self.behind, 1e-300) / _WHOLE
+        lead = round(ahead / steps)
+        chosen = source.choose(np.tile([lead, -lead], (size, 1)), 2 / steps)
+        ratio = np.subtract(*self._log_chances())
+        return ratio[chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,9 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
         return _Audited(
             guarantee=guarantee,
             statement=guarantee.sentence(),
-            findings=[_of_draws(one.step, one.draws, guarantee, one.rho, options) for one in steps],
+            findings=[
+                _of_draws(one.step, one.draws, guarantee, one.rho or one.epsilon, options) for one in steps
+            ],
             not_audited=tuple(step.step for step in outlays if not step.draws),
         )
     draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.audit import StableAnswers, Sums
+from bayesprivmrf.audit import Choices, StableAnswers, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
-from bayesprivmrf.learning.structure.dependence_graph import stable_graph
+from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 from bayesprivmrf.learning.structure.spanning_tree import stable_tree
-from bayesprivmrf.learning.structure.stability import StableAnswer, largest_distance, release_threshold
+from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -29,6 +29,7 @@ from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, ROUNDING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,16 +38,24 @@ if TYPE_CHECKING:
 __all__ = ["StableStructure"]
 
 _MOST_BLOCKS = 10_000
+_MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
+_CHOOSING = 0.25
+"""The choice of a threshold's share of epsilon."""
+_BEHIND = 5.0  # scales: a choice of one in 150, which tells nearly all that any choice may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan:
-    """What is public about a release: the variables, the noise on the distance, and what it must reach."""
+    """What is public about a release: the variables, the noise on the distance, and what it must reach.
+
+    `choice` is the scale of the noise on the clearness of thresholds, or ``None`` where none is chosen with noise.
+    """
 
     specification: ModelSpecification
     law: DiscreteLaplace
     needed: int
     blocks: int
+    choice: float | None
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
 
@@ -62,12 +71,24 @@ class ExactGraph:
         return "ExactGraph(sensitive)"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExactGraphs:
+    """The exact graphs of all thresholds, and how clear each threshold is: sensitive, and printed as such."""
+
+    clearness: IntArray
+    graphs: tuple[ExactGraph, ...]
+
+    def __repr__(self) -> str:
+        return "ExactGraphs(sensitive)"
+
+
+type Exact = ExactGraph | ExactGraphs | CodedRecords
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class StableStructure(
-    Mechanism[
-        "DiscreteMarkovNetwork | ModelSpecification", StructurePlan, ExactGraph | CodedRecords, ReleasedGraph
-    ]
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, Exact, ReleasedGraph]
 ):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
@@ -89,9 +110,15 @@ class StableStructure(
     threshold
         Of a graph, in (0, 2): how far from independence an edge is, the sum of what the shares of cells differ by, in
         all strata of those held fixed. Used to the nearest 1/1024; 0.1 by default. For two variables of two even
-        states it is the size of their correlation.
+        states it is the size of their correlation. ``"gap"`` spends a quarter of epsilon on choosing, of eight
+        between 0.03 and 0.16, one that is far from all pairs' scores in proportion to itself; blocks choose each its
+        own, at no cost.
     given
         Of a graph: how many others are held fixed at most, 0, 1 or 2; 2 by default.
+    order
+        Of a graph: how many variables a clique has at most, 2, 3 or 4; 2 by default. Of three variables that depend
+        on one another only all together, ``order=3`` finds the edges. Edges and cliques of at most so many variables
+        are declared for a second release.
     certificate
         How the distance is told: by ``"margins"``, the least that a score must move, or by ``"blocks"``, how far the
         most frequent graph of blocks of records is ahead, which needs many times the records.
@@ -123,8 +150,9 @@ class StableStructure(
     epsilon: float
     delta: float
     structure: str = "tree"
-    threshold: float | None = None
+    threshold: float | str | None = None
     given: int | None = None
+    order: int | None = None
     certificate: str = "margins"
     blocks: int | None = None
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
@@ -145,7 +173,8 @@ class StableStructure(
         if self.structure == "graph":
             object.__setattr__(self, "threshold", _threshold(self.threshold))
             object.__setattr__(self, "given", _given(self.given))
-        for name in ("threshold", "given") if self.structure == "tree" else ():
+            object.__setattr__(self, "order", _order(self.order))
+        for name in ("threshold", "given", "order") if self.structure == "tree" else ():
             if getattr(self, name) is not None:
                 raise ArgumentError(
                     f"`{name}` must be left out for a tree, got a value; take structure='graph'."
@@ -164,14 +193,16 @@ class StableStructure(
                 "declare the variables without them."
             )
         # arrays of all pairs of states, of a graph one beside each two states of a pair
-        arrays = 7 * 8 if self.structure == "tree" else 2 * 4 * max(specification.cardinalities) ** 2
+        most = max(specification.cardinalities)
+        arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
         if bytes_ > DEFAULT_MEMORY_LIMIT:
             raise ModelTooLargeError(
                 f"counting all pairs of states would need about {bytes_ / 2**30:.1f} GiB, more than "
                 f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or declare fewer variables."
             )
-        (law,) = discrete_laplace_laws([1.0], self.epsilon, 1)
+        chooses = self.threshold == "gap" and self.certificate == "margins"
+        (law,) = discrete_laplace_laws([1.0 - _CHOOSING * chooses], self.epsilon, 1)
         needed = release_threshold(law, self.delta)
         blocks = self.blocks or enough_blocks(law, needed)
         if self.certificate == "blocks" and blocks > _MOST_BLOCKS:
@@ -184,6 +215,7 @@ class StableStructure(
             law=law,
             needed=needed,
             blocks=blocks,
+            choice=_choice(self.epsilon) if chooses else None,
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )
@@ -209,10 +241,21 @@ class StableStructure(
             As for `preview`.
         """
         plan = self._prepare(network)
+        spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
+        choosing = Outlay(
+            step="choice of a threshold",
+            epsilon=spent,
+            count=1,
+            noise_sd=None if plan.choice is None else plan.choice * GUMBEL_DEVIATION,
+            draws=()
+            if plan.choice is None
+            else (Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
+        )
         return [
+            *([choosing] if choosing.draws else []),
             Outlay(
                 step="noisy distance",
-                epsilon=self.epsilon,
+                epsilon=self.epsilon - spent,
                 count=1,
                 noise_sd=plan.law.standard_deviation,
                 draws=(Sums(law=plan.law, copies=1),),
@@ -223,24 +266,36 @@ class StableStructure(
             ),
         ]
 
-    def _read(self, plan: StructurePlan, data: Any) -> ExactGraph | CodedRecords:
+    def _read(self, plan: StructurePlan, data: Any) -> Exact:
         exact = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
         if self.certificate == "blocks":
             return exact
         most = largest_distance(plan.law, plan.needed)
-        found = guarded("learning", lambda: self._answer(plan, exact.codes, exact.counts, most))
-        return ExactGraph(pairs=found[0], distance=found[1])
+        return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
 
-    def _answer(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> StableAnswer:
+    def _answers(
+        self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int
+    ) -> ExactGraph | ExactGraphs:
         records = (codes, counts, plan.specification.cardinalities, self.adjacency)
-        if self.threshold is None or self.given is None:
-            return stable_tree(*records)
-        return stable_graph(*records, threshold=self.threshold, given=self.given, most=most)
+        if self.threshold is None or self.given is None or self.order is None:
+            pairs, distance = stable_tree(*records)
+            return ExactGraph(pairs=pairs, distance=distance)
+        settings = {"given": self.given, "order": self.order, "most": most}
+        if isinstance(self.threshold, str):
+            clearness, answers = graphs_to_choose(*records, **settings)
+            graphs = tuple(ExactGraph(pairs=pairs, distance=distance) for pairs, distance in answers)
+            return ExactGraphs(clearness=clearness, graphs=graphs)
+        pairs, distance = stable_graph(*records, threshold=self.threshold, **settings)
+        return ExactGraph(pairs=pairs, distance=distance)
 
     def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
         def rule(codes: np.ndarray) -> tuple[tuple[int, int], ...] | None:
-            pairs, distance = self._answer(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
-            return pairs if distance and len(codes) else None  # a tie, and no records, are no graph
+            found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
+            if isinstance(found, ExactGraphs):
+                found = found.graphs[int(found.clearness.argmax())]
+            return (
+                found.pairs if found.distance and len(codes) else None
+            )  # a tie, and no records, are no graph
 
         coins = source.words(exact.records)
         answers = answers_of_blocks(exact.codes, exact.counts, coins, plan.blocks, rule)
@@ -248,29 +303,37 @@ class StableStructure(
         return ExactGraph(pairs=pairs, distance=distance)
 
     def _randomise(
-        self, plan: StructurePlan, exact: ExactGraph | CodedRecords, source: NoiseSource, stamp: Stamp
+        self, plan: StructurePlan, exact: Exact, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
+        threshold = self.threshold
         if isinstance(exact, CodedRecords):
             records = exact
             exact = guarded("learning", lambda: self._in_blocks(plan, records, source))
+        elif isinstance(exact, ExactGraphs):
+            assert plan.choice is not None
+            place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
+            exact, threshold = exact.graphs[place], THRESHOLDS[place] / UNIT
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
         assert stamp.guarantee is not None
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
-            details |= {"threshold": self.threshold, "given": self.given}
+            details |= {"threshold": threshold, "given": self.given}
         if self.certificate == "blocks":
             details["blocks"] = plan.blocks
         return ReleasedGraph(
             domain=plan.specification.domain,
             pairs=exact.pairs if noisy >= plan.needed else None,
+            order=self.order or 2,
             guarantee=stamp.guarantee,
             provenance=stamp.provenance,
             details=details,
         )
 
 
-def _threshold(given: float | None) -> float:
-    threshold = 0.1 if given is None else positive_finite("threshold", given)
+def _threshold(given: float | str | None) -> float | str:
+    if given is None or isinstance(given, str):
+        return 0.1 if given is None else one_of("threshold", given, ("gap",), remedy="or write a number")
+    threshold = positive_finite("threshold", given)
     if not 1 <= round(threshold * UNIT) < 2 * UNIT:
         raise ArgumentError(
             f"`threshold` must be between 1/{UNIT} and 2, which no dependence reaches, got {threshold!r}; take 0.1."
@@ -282,3 +345,17 @@ def _given(given: int | None) -> int:
     return (
         2 if given is None else whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
     )
+
+
+def _order(order: int | None) -> int:
+    return 2 if order is None else whole_number("order", order, 2, 4, remedy="take cliques of four at most")
+
+
+def _choice(epsilon: float) -> float:
+    """Return the scale at which a choice of a threshold costs its share, with the rounding of its noise."""
+    slack = _CHOOSING * epsilon - 2 * ROUNDING
+    if slack <= 0:
+        raise ArgumentError(
+            f"`epsilon` must leave a choice of a threshold some budget, got {epsilon!r}; take more."
+        )
+    return _MOVED / slack

@@ -34,6 +34,7 @@ from bayesprivmrf.errors import (
 )
 
 __all__ = [
+    "CLIQUES_VERSION",
     "FORMAT_VERSION",
     "LARGEST",
     "TIED_VERSION",
@@ -45,12 +46,14 @@ __all__ = [
 ]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
 
-5: models with ties."""
+5: models with ties. 6: graphs of cliques of three and more."""
 TIED_VERSION = 5
 """The first that says which potentials are tied."""
+CLIQUES_VERSION = 6
+"""The first that says how many variables a graph's cliques have."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 

@@ -374,6 +374,18 @@ def only(recipe: Callable[[], Releases], *names: str) -> Callable[[], Releases]:
     return lambda: (each for each in recipe() if each[0] in names)
 
 
+def graphs_of_threes() -> Releases:
+    """A graph of cliques of three, with a threshold that was chosen; and a refusal."""
+    from bayesprivmrf.mechanisms import StableStructure
+    from bayesprivmrf.model import declare
+
+    settings = {"epsilon": 8.0, "delta": 0.01, "structure": "graph", "order": 3}
+    chosen = StableStructure(**settings, threshold="gap", given=1)
+    yield "graph-threes", chosen.release(declare(BINARY), binary_records(6000), rng=87)
+    fixed = StableStructure(**settings | {"order": 4}, threshold=0.2, adjacency="replace-one")
+    yield "graph-fours-refused", fixed.release(declare(BINARY), binary_records(60), rng=88)
+
+
 WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     # name: commit, format version, prefix of the files, recipes
     "1": ("8d61c39", 1, "", (published_tables, more_published_tables, statistics)),
@@ -398,6 +410,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
     "4-graphs": ("65b9fef", 4, "", (graphs,)),
     "4-loops": ("738a2bc", 4, "", (graphs_with_loops,)),
+    "6": ("c68df34", 6, "", (graphs_of_threes,)),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import Any, Self
 
 import numpy as np
@@ -183,6 +184,28 @@ def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> i
     return best
 
 
+@njit(nogil=True, cache=True)
+def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found: Any) -> None:
+    """Raise the entries below `top` to the scores of a pair given one or two variables, strata of others added up.
+
+    `joints` has one array as for `_lowest` for each of these strata. The entry of two variables is at one place more
+    than each of theirs, place 0 standing for none.
+    """
+    p = len(states)
+    table = np.zeros((states[i], states[j]), dtype=np.int64)
+    for k in range(-1, p if joints.shape[3] > 1 else 0):
+        if k in (i, j):
+            continue
+        one = (0, 1) if k < 0 else (first[k], states[k])
+        for m in range(k + 1, p):
+            if m in (i, j) or found[k + 1, m + 1] >= top:
+                continue
+            score = 0
+            for stratum in range(len(joints)):
+                score += _given(joints[stratum], one, (first[m], states[m]), table)
+            found[k + 1, m + 1] = found[m + 1, k + 1] = max(score, found[k + 1, m + 1])
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PackedRecords:
     """Records as bits, one row a state but the first of each variable: sensitive.
@@ -234,6 +257,55 @@ class PackedRecords:
         shape = (int(self.states[i]), int(self.states[j]))
         joint = np.stack([self._counts((i, a), (j, b), rows) for a, b in np.ndindex(shape)])
         return int(_lowest(joint.reshape(*shape, *joint.shape[1:]), self.first, self.states, i, j, stop))
+
+    def least_of_largest(self, i: int, j: int, given: int, more: int, top: int) -> int:
+        """Return the least, over sets of `given` others, of a pair's largest score given these and at most `more`.
+
+        Where it is at least `top`, any number of at least `top` may be returned; so it is where there is no such set.
+
+        The counts of a pair's states beside two variables hold two of all these; the others' strata are gone through.
+        """
+        within = min(2 - given, more)
+        others = np.delete(np.arange(len(self.states)), [i, j])
+        if len(others) < given:
+            return top
+        places = np.r_[0, others + 1]
+        found = np.zeros((len(self.states) + 1,) * 2, dtype=np.int64)
+        apart = ~np.eye(len(others), dtype=bool)
+        # a set with fewer is met as one that holds some of those given
+        for some in combinations(others.tolist(), min(more - within, len(others))):
+            strata = product(*(range(self.states[v]) for v in some))
+            joints = [self._beside(i, j, self._all_of(some, states), given + within) for states in strata]
+            _raise(np.stack(joints), self.first, self.states, i, j, top, found)
+            if given == 2 and found[np.ix_(places, places)][1:, 1:][apart].min() >= top:
+                break
+        held = found[np.ix_(places, places)]
+        if given == 2:
+            return int(held[1:, 1:][apart].min())
+        return int(held[1:].max(axis=1).min() if given else held.max())
+
+    def _all_of(self, variables: Sequence[int], states: Sequence[int]) -> np.ndarray:
+        """Return which records have these states, state 0 being the one that has no row."""
+        mask = self.bits[0]
+        for v, state in zip(variables, states, strict=True):
+            rows = self.bits[self.first[v] + 1 : self.first[v] + self.states[v]]
+            mask = mask & (rows[state - 1] if state else ~np.bitwise_or.reduce(rows, axis=0))
+        return mask
+
+    def _beside(self, i: int, j: int, mask: np.ndarray, given: int) -> np.ndarray:
+        """Return the masked counts of a pair's states, 0 standing for any, beside one bit or two."""
+        rows = 1 if given == 1 else len(self.bits)
+        shape = (int(self.states[i]), int(self.states[j]))
+        joint = [
+            _joint(
+                self.bits,
+                self.planes,
+                mask & self.bits[self.first[i] + a if a else 0] & self.bits[self.first[j] + b if b else 0],
+                rows,
+            )
+            for a, b in np.ndindex(shape)
+        ]
+        return np.stack(joint).reshape(*shape, *joint[0].shape)
 
     def _counts(self, one: tuple[int, int], other: tuple[int, int], rows: int) -> np.ndarray:
         """Return the counts beside two states, state 0 standing for any; those of one state alone are kept."""

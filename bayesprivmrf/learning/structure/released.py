@@ -13,6 +13,7 @@ from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import Fields, details_content, domain_content, positions, restored_domain
+from bayesprivmrf.release.file import CLIQUES_VERSION
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -39,6 +40,8 @@ class ReleasedGraph(Released):
         What else was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many records
         (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it out; and
         the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
+    order
+        How many variables a clique has at most.
     guarantee
         What is promised.
     provenance
@@ -50,6 +53,7 @@ class ReleasedGraph(Released):
     guarantee: PrivacyGuarantee
     provenance: Provenance
     details: Mapping[str, Any] = field(default_factory=dict)
+    order: int = 2
 
     kind = "released-graph"
 
@@ -76,11 +80,35 @@ class ReleasedGraph(Released):
         return tuple((names[i], names[j]) for i, j in self.pairs)
 
     @property
+    def cliques(self) -> tuple[tuple[Any, ...], ...]:
+        """Sets of variables that are all joined, the largest first: of at most `order`, and in no other such set.
+
+        For an order of 2 these are the edges, and variables without one.
+
+        Raises
+        ------
+        ModelError
+            No graph was released.
+        """
+        names = self.domain.variables
+        joined: list[set[int]] = [set() for _ in names]
+        place = {name: v for v, name in enumerate(names)}
+        for a, b in self.edges:
+            joined[place[a]].add(place[b])
+            joined[place[b]].add(place[a])
+        found, grown = [], [(v,) for v in range(len(names))]
+        for size in range(1, self.order + 1):
+            common = [set.intersection(*(joined[v] for v in clique)) for clique in grown]
+            kept = zip(grown, common, strict=True)
+            found = [clique for clique, more in kept if size == self.order or not more] + found
+            kept = zip(grown, common, strict=True)
+            grown = [(*clique, v) for clique, more in kept for v in sorted(more) if v > clique[-1]]
+        return tuple(tuple(names[v] for v in clique) for clique in found)
+
+    @property
     def specification(self) -> ModelSpecification:
-        """The declaration with edges as cliques, and variables without an edge, ready for another release."""
-        joined = {variable for edge in self.edges for variable in edge}
-        alone = tuple((variable,) for variable in self.domain.variables if variable not in joined)
-        return ModelSpecification(domain=self.domain, cliques=self.edges + alone)
+        """The declaration with these cliques, ready for another release."""
+        return ModelSpecification(domain=self.domain, cliques=self.cliques)
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -113,7 +141,17 @@ class ReleasedGraph(Released):
 
     def _content(self) -> dict[str, Any]:
         pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]
-        return {"pairs": pairs, "details": details_content(self.details), **domain_content(self.domain)}
+        order = {"order": self.order} if self.order > 2 else {}
+        return {
+            "pairs": pairs,
+            "details": details_content(self.details),
+            **order,
+            **domain_content(self.domain),
+        }
+
+    @property
+    def _version(self) -> int:
+        return CLIQUES_VERSION if self.order > 2 else self.format_version
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
@@ -123,4 +161,5 @@ class ReleasedGraph(Released):
         if content["pairs"] is not None:
             read = [positions(pair, size) for pair in content.items("pairs")]
             pairs = tuple((i, j) for i, j in read)
-        return cls(domain=domain, pairs=pairs, details=content.mapping("details"), **stamp)
+        order = content.whole("order", 3, 4) if "order" in content else 2
+        return cls(domain=domain, pairs=pairs, details=content.mapping("details"), order=order, **stamp)
