@@ -31,15 +31,21 @@ def _number_or_text(text: str) -> float | str:
         return text
 
 
-def command_parser() -> argparse.ArgumentParser:
-    """Parser of all commands."""
+def _whole() -> argparse.ArgumentParser:
+    """The parser before it has commands."""
     from importlib.metadata import version
 
-    parser: argparse.ArgumentParser = _Parser(
+    parser = _Parser(
         prog="bayesprivmrf",
         description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
+    return parser
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """Parser of all commands."""
+    parser = _whole()
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_compare(commands)
     _add_plan(commands)

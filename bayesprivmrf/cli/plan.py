@@ -109,7 +109,7 @@ def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, a
         return
     print(_table(preview, "step"))
     if "seconds" in preview:
-        seconds, most = preview["seconds"].sum(), int(preview["memory_bytes"].max())
+        seconds, most = preview["seconds"].sum(), max(preview["memory_bytes"].tolist())
         print(
             f"\nAbout {seconds:,.0f} seconds of one processor core, and at most {memory(most)} beside the data."
         )

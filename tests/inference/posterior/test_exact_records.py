@@ -135,7 +135,7 @@ def test_derivatives_of_the_shapes_are_exact(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # R-hat of 1.01 is near enough here
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # 1.01 is near enough
 def test_relaxed_counts_have_the_posterior_of_whole_records_where_tables_are_cut_in_steps():
     """Means within .15 posterior deviations, deviations within 12 %: several hundred effective draws."""
     rng = np.random.default_rng(8)
