@@ -92,13 +92,13 @@ class PairScores:
     scores
         In steps, shape (pairs,). Those that were not worth the search are too high, and no higher than `level` or
         another score that is not.
-    records
-        n.
+    number
+        n, the number of records.
     """
 
     pairs: IntArray
     scores: IntArray
-    records: int
+    number: int
 
     @classmethod
     def of(
@@ -140,23 +140,23 @@ class PairScores:
             if score <= level:
                 stop = max(stop, score)
         return cls(
-            pairs=np.array(pairs).reshape(-1, 2), scores=np.array(found, dtype=np.int64), records=records
+            pairs=np.array(pairs).reshape(-1, 2), scores=np.array(found, dtype=np.int64), number=records
         )
 
     def graph(self, steps: int, adjacency: Adjacency, most: int) -> StableAnswer:
         """Return the edges at a threshold, ascending, and their distance from others, at most `most`."""
-        excess = self.scores - steps * self.records
+        excess = self.scores - steps * self.number
         nearest = int(np.where(excess > 0, excess, 1 - excess).min())
         edges = sorted((int(i), int(j)) for i, j in self.pairs[excess > 0])
-        return tuple(edges), min(-(-nearest // excess_range(steps, adjacency)), most, LARGEST - self.records)
+        return tuple(edges), min(-(-nearest // excess_range(steps, adjacency)), most, LARGEST - self.number)
 
     def clearness(self, adjacency: Adjacency) -> IntArray:
         """Return how far each of `THRESHOLDS` is from all scores; see the module."""
         steps = np.array(THRESHOLDS)
-        level = steps * self.records
+        level = steps * self.number
         nearest = np.minimum(np.abs(self.scores - level[:, None]).min(axis=1), level)
         clear = nearest * steps[0] // (steps * excess_range(int(steps[0]), adjacency))
-        return np.minimum(clear, LARGEST - self.records)
+        return np.minimum(clear, LARGEST - self.number)
 
     def __repr__(self) -> str:
         return "PairScores(sensitive)"

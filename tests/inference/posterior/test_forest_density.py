@@ -160,8 +160,10 @@ def test_the_density_of_the_positions_is_that_of_dirichlet_rows_and_gamma_sums()
     r, sums = parts(v)
     expected = np.linalg.slogdet(jacobian)[1]
     expected += ((SHAPES - 1) * np.log(r) - gammaln(SHAPES)).sum()
-    expected += gammaln(np.add.reduceat(SHAPES, starts[:-1])).sum()
-    expected += gamma.logpdf(sums, freedom, scale=1 / freedom).sum()
+    masses = np.add.reduceat(SHAPES, starts[:-1])
+    kappa = freedom + masses
+    expected += gammaln(masses).sum()
+    expected += gamma.logpdf(sums, kappa, scale=1 / kappa).sum()
     assert rows_at(v)[0][1] == pytest.approx(expected, abs=1e-4)
 
 
