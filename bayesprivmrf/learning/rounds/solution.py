@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
@@ -92,6 +93,7 @@ class RoundsSolution(LearnedSolution):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
+        given: None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the probabilities of the joint states of some variables.
 
@@ -103,6 +105,8 @@ class RoundsSolution(LearnedSolution):
             Probability that each interval should hold, between 0 and 1.
         of
             ``"population"``, from which the records are a sample, or ``"records"``: their own shares.
+        given
+            Nothing: these are intervals of joint probabilities. The error says who has those of conditional ones.
 
         Returns
         -------
@@ -129,6 +133,12 @@ class RoundsSolution(LearnedSolution):
         import pandas as pd
         from scipy.special import ndtri
 
+        if given is not None:
+            raise ArgumentError(
+                "`given` must be left out: intervals of a model learned in rounds are of joint probabilities; for a "
+                "conditional one take NoiseAwareMAP().fit(learned.statistics).interval(variables, given=...), or "
+                "`marginal(variables, given=...)` for the estimate alone."
+            )
         one_of("of", of, ("population", "records"))
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         names, query = self.specification.positions_of(variables)
