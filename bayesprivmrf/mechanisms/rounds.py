@@ -143,6 +143,8 @@ class Rounds:
             return
         number = max(number, 1)
         chosen = self._choose(scopes, misfits, cells, number, spent)
+        if not chosen:  # none fits: what it would have cost to measure them is left
+            return
         self._measure(chosen, spent.measuring)
         self._refit()
         self.tables_by_round.append(len(chosen))

@@ -240,6 +240,22 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
         assert forecast(run.merging.cardinalities, run.fit.effects.scopes).total_cells <= 300
 
 
+def test_a_round_whose_tables_do_not_fit_pays_for_no_measurement():
+    """Tables are found not to fit once they are chosen: the choices are paid for, and nothing else is."""
+    plan = rounds_plan.RoundsPlan(
+        declared=(3, 3, 2) * 3, rho=1.0, adjacency=Adjacency("add-or-remove-one"), inside=None, workload=None,
+        maximum_cells=300, memory=1,
+    )  # fmt: skip
+    codes = wide_data(300).to_numpy().astype(np.uint8)
+    run = wide_rounds.WideRounds(
+        plan=plan, source=Recorder(1), codes=codes, counts=np.ones(300, dtype=np.int64)
+    )
+    run.run()
+    assert not run.measured
+    assert not run.tables_by_round
+    assert 0.08 < run.filter.spent < 0.5
+
+
 # what is released, forecast and refused
 
 

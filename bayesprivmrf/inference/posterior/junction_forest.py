@@ -231,11 +231,14 @@ class JunctionForest:
         return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
-        """The steps by which a clique's cells at flat positions are drawn, given its separator."""
+        """The steps by which a clique's cells at flat positions are drawn, given its separator.
+
+        Variables come in the order of declaration, so that the law is the same however the clique is written.
+        """
         scope, given = self.scopes[clique], list(self.separators[clique])
         state = {v: self.separator_states(clique, (v,))[flat - self.offsets[clique]] for v in scope}
         plain, steps = [], []
-        for v in (v for v in scope if v not in self.separators[clique]):
+        for v in sorted(set(scope) - set(self.separators[clique])):
             alike = [u for u in given if self._are_alike(u, v)]
             if alike:
                 u = min(alike, key=lambda u: (abs(u - v), u))
@@ -243,10 +246,11 @@ class JunctionForest:
                 steps += [_Step((u, v), "stay", [(2, stay)])]
                 steps += [_Step((u, v), "move", [(self.cardinalities[v], state[v])])]
             else:
-                plain.append((self.cardinalities[v], state[v]))
+                plain.append(v)
             given.append(v)
         if plain or not steps:
-            steps.insert(0, _Step(scope, "start" if steps else "", plain))
+            margins = [(self.cardinalities[v], state[v]) for v in scope if v in plain]
+            steps.insert(0, _Step(scope, "start" if steps else "", margins))
         return steps
 
     def _are_alike(self, u: int, v: int) -> bool:

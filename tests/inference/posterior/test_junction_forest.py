@@ -144,6 +144,26 @@ def test_steps_cut_a_table_into_staying_and_going_and_lose_nothing(name):
             assert given[own][states == state].sum(axis=0) == pytest.approx(np.ones(50))
 
 
+@pytest.mark.parametrize(
+    ("written", "turned"),
+    [
+        ([("a", "b"), ("b", "c")], [("b", "a"), ("c", "b")]),
+        ([("a", "b", "c"), ("c", "d")], [("c", "a", "b"), ("d", "c")]),
+    ],
+)
+def test_the_steps_are_the_same_however_a_clique_is_written(written, turned):
+    """The order of a clique's variables says how its table is laid out; it is no part of what is believed."""
+    steps = []
+    for cliques in (written, turned):
+        model = specification({v: ["x", "y", "z"] for v in sorted(set().union(*cliques))}, cliques)
+        forest = junction_forest(model.cardinalities, model.scopes, None, model.domain.states)
+        steps.append([(table.clique, table.step, set(table.scope)) for table in forest.tables])
+        assert [t.scope for t in forest.tables if t.step == "stay"] == [
+            (v - 1, v) for v in range(1, len(model.cardinalities))
+        ]
+    assert steps[0] == steps[1]
+
+
 def test_tables_of_two_states_or_of_other_ones_are_not_cut():
     for states in ({v: [0, 1] for v in "abc"}, {"a": [0, 1, 2], "b": [0, 1, 3], "c": [2, 1, 0]}):
         model = specification(states, [("a", "b"), ("b", "c")])
