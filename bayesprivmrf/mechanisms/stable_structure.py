@@ -331,8 +331,12 @@ class StableStructure(
 
 
 def _threshold(given: float | str | None) -> float | str:
-    if given is None or isinstance(given, str):
-        return 0.1 if given is None else one_of("threshold", given, ("gap",), remedy="or write a number")
+    if given is None or given == "gap":
+        return 0.1 if given is None else "gap"
+    if isinstance(given, str):
+        raise ArgumentError(
+            f"`threshold` must be a number from 1/{UNIT} to 2, or 'gap', got {given!r}; take 0.1, or 'gap'."
+        )
     threshold = positive_finite("threshold", given)
     if not 1 <= round(threshold * UNIT) < 2 * UNIT:
         raise ArgumentError(

@@ -32,3 +32,23 @@ def test_tables_of_any_variables_are_those_of_all_configurations(scopes, monkeyp
     by_elimination = engine.engine_of(fit.effects).tables(fit.coordinates, asked)
     for one, other in zip(all_at_once, by_elimination, strict=True):
         assert one == pytest.approx(other, abs=1e-12)
+
+
+def test_a_fit_of_rounds_runs_on_one_blas_thread(monkeypatch):
+    """With two a release of Adult took six times the processor time, and thirty times on a busy machine."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from bayesprivmrf.learning.rounds import fit
+
+    seen, minimize = [], fit.minimize
+
+    def watched(*given, **settings):
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return minimize(*given, **settings)
+
+    monkeypatch.setattr(fit, "minimize", watched)
+    with threadpool_limits(2, user_api="blas"):
+        fit_tables(
+            (2, 2), [NoisyTable(scope=(0, 1), values=np.array([[30.0, 20.0], [10.0, 40.0]]), variance=4.0)]
+        )
+    assert seen == [{1}]

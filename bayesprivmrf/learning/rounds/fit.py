@@ -30,6 +30,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = [
     "PRIOR_DEVIATIONS",
@@ -126,6 +127,7 @@ def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     return tuple(found)
 
 
+@one_blas_thread()
 def fit_tables(
     cardinalities: tuple[int, ...],
     measured: Sequence[NoisyTable],

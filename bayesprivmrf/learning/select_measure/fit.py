@@ -34,6 +34,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast, marginal_engine
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["NOTHING_FIXED", "Fixed", "PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
 
@@ -165,6 +166,7 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
     return effects.coordinates(flat)
 
 
+@one_blas_thread()
 def _exactly(
     effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray, fixed: Fixed
 ) -> PairFit:
