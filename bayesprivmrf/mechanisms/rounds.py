@@ -175,7 +175,11 @@ class Rounds:
         """Return how many tables stand out, by noisy order statistics."""
         numbers = numbers_of_tables(len(scopes))
         allowances = [allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
-        exact = [np.sort(misfits - a)[-k] for k, a in zip(numbers, allowances, strict=True)]
+        exact = [int(np.sort(misfits - a)[-k]) for k, a in zip(numbers, allowances, strict=True)]
+        return self._standing(numbers, exact, spent)
+
+    def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
+        """Return the largest number whose order statistic is above zero with noise, each of sensitivity D."""
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)

@@ -38,7 +38,7 @@ from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import JunctionForest
 from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
 from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
-from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, counting_law, numbers_of_tables
+from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
@@ -106,12 +106,8 @@ class WideRounds(Rounds):
         exact = []
         for k in numbers:
             scores = basis_scores(misfits - allowance(cells, self._law(spent.measuring, k), 1.5), ends)
-            exact.append(scores[-k])
-        law = counting_law(self.plan, spent.counting, len(numbers))
-        self.filter.charge(spent.counting)
-        noisy = self.source.add(np.array(exact, dtype=np.int64), law)
-        standing = [k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0]
-        return max(standing, default=0)
+            exact.append(int(scores[-k]))
+        return self._standing(numbers, exact, spent)
 
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
