@@ -26,7 +26,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     spread_of,
 )
 
-__all__ = ["move_shapes"]
+__all__ = ["growth", "move_shapes"]
 
 _FEW = 8
 
@@ -43,7 +43,7 @@ def _log_rising(shape, count):
 
 
 @njit(nogil=True)
-def _factors(clique, group, place, change, position, tape):
+def growth(clique, group, place, change, position, tape):
     """By how much A m grows as one position does: in cells of its own state, and in all others of the clique."""
     if group < 0:
         level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
@@ -126,7 +126,7 @@ def _move_group(clique, group, position, state, tape, prior, rng):
         place = start + own_state
         for step in (0.25, 1.0):
             change = step * rng.standard_normal()
-            own, others = _factors(clique, group, place, change, position, prior)
+            own, others = growth(clique, group, place, change, position, prior)
             new = _log_evidence(own, others, own_state, of_rows, of_cells, grown)
             by_prior = 0.5 * change * (2.0 * position[place] + change)
             if math.log(rng.random()) < new - current - by_prior:

@@ -15,6 +15,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.inference.posterior.shape_moves import growth
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -132,6 +133,24 @@ def test_derivatives_of_the_shapes_are_exact(model):
         step[k] = 1e-6
         change = (prior.shapes(position + step) - prior.shapes(position - step)) @ weights / 2e-6
         assert found[k] == pytest.approx(change, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("model", [UNEQUAL, PANEL])
+def test_a_move_of_one_position_multiplies_shapes_by_what_its_ratio_is_made_of(model):
+    forest = ExactRecords(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
+    prior = ShapePrior(forest=forest)
+    tape, before = prior.tape, np.random.default_rng(3).standard_normal(prior.size)
+    for k, table in enumerate(forest.tables):
+        levels = [(-1, 1 + k, np.zeros(table.stop - table.start, int))]
+        for group, (states, of_cell) in enumerate(table.margins, start=int(tape.clique_groups[k])):
+            levels += [(group, int(tape.group_starts[group]) + s, of_cell != s) for s in range(states)]
+        for group, place, is_other in levels:
+            after = before.copy()
+            after[place] += 0.7
+            own, others = growth(k, group, place, 0.7, before, tape)
+            ratio = (prior.shapes(after) - tape.fixed) / (prior.shapes(before) - tape.fixed)
+            expected = np.where(is_other, others, own)
+            assert ratio[table.start : table.stop] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.slow
