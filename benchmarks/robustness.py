@@ -55,7 +55,7 @@ PRIORS = {
     "learned": LatentCounts(),
 }
 REPLICATIONS, QUICK, TRIANGULATED = 25, 2, 2
-FIT_SECONDS = 8.0
+FIT_SECONDS = 20.0
 LEVEL = 0.9
 CELL = ["study", "graph", "law", "records", "epsilon"]
 _NOTHING = 1e7

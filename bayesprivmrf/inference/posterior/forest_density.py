@@ -1,7 +1,7 @@
 """The compiled density of the hyper-Dirichlet formulation: see `density`.
 
-Positions: the rows' v (`row_weights`), then ξ of a private N, then those of the shapes' prior (`shape_prior`). Latent
-numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same cells.
+Positions: the rows' v (`row_weights`), then ξ of a private N, then those of the shapes' prior (`shape_prior`), turned.
+Latent numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same cells.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ from bayesprivmrf.inference.posterior.row_weights import (
     row_coordinates_pullback,
     row_weights,
 )
-from bayesprivmrf.inference.posterior.shape_prior import ShapeTape, row_shapes, row_shapes_pullback
+from bayesprivmrf.inference.posterior.shape_prior import (
+    ShapeTape,
+    row_shapes,
+    row_shapes_pullback,
+    turned,
+)
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
@@ -97,7 +102,8 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
             given[2] + given[3] * position[cells], given[0], given[1]
         )
         total, prior = math.exp(log_total), prior + math.log(given[3])
-    shapes, shapes_density = row_shapes(position[first:], prior_tape)
+    of_shapes = turned(position[first:], prior_tape)
+    shapes, shapes_density = row_shapes(of_shapes, prior_tape)
     shift, scale, log_scale, freedom, centre = rows[5:10]
     floor = prior_tape.fixed
     origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, centre)
@@ -132,7 +138,8 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     if given.size > 1:
         by_log_total = (by_total + by_latent[cells]) * total
         gradient[cells] = given[3] * (by_log_total * by_place + by_prior * prior_by_place)
-    put(gradient[first:], row_shapes_pullback(position[first:], prior_tape, shapes, by_shapes, by_prior))
+    by_their_own = row_shapes_pullback(of_shapes, prior_tape, shapes, by_shapes, by_prior)
+    put(gradient[first:], turned(by_their_own, prior_tape))
     return latent, prior, likelihood, gradient
 
 

@@ -57,7 +57,15 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, Row
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["ShapePrior", "ShapeTape", "clique_shapes", "log_whole", "row_shapes", "row_shapes_pullback"]
+__all__ = [
+    "ShapePrior",
+    "ShapeTape",
+    "clique_shapes",
+    "log_whole",
+    "row_shapes",
+    "row_shapes_pullback",
+    "turned",
+]
 
 FLOOR = 0.1
 """α_0 of a short row, prior counts a cell."""
@@ -238,6 +246,28 @@ def clique_shapes(clique, position, tape, shapes):
         for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
             log_part += spread_of(first + k - tape.factor_starts[cell], tape) * position[tape.factors[k]]
         shapes[cell] = tape.fixed[cell] + math.exp(log_part)
+
+
+@njit(nogil=True, error_model="numpy")
+def turned(position, tape):
+    """Each margin's positions reflected so that what leaves m as it is, their mean, is one of them: its own inverse.
+
+    With K states the reflection takes the first axis to (1, ..., 1) / √K, and so keeps the standard normal law.
+    """
+    result = position.copy()
+    for group in range(tape.group_starts.size - 1):
+        start, stop = tape.group_starts[group], tape.group_starts[group + 1]
+        if stop - start < 2:
+            continue
+        root = math.sqrt(stop - start)
+        along = position[start]  # the product with the difference of the two axes
+        for k in range(start, stop):
+            along -= position[k] / root
+        along *= root / (root - 1.0)  # twice over its squared length, 2 - 2 / √K
+        result[start] -= along
+        for k in range(start, stop):
+            result[k] += along / root
+    return result
 
 
 @njit(nogil=True, error_model="numpy")
