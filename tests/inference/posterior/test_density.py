@@ -76,6 +76,24 @@ def test_derivatives_of_the_rows_density_are_exact(name, concentration, total):
     require_exact(engine.density)
 
 
+@pytest.mark.parametrize("model", [TREE, PANEL], ids=["tree", "panel"])
+def test_one_position_of_each_margin_is_free_and_standard_normal(model):
+    """What softmax does not see is an axis of its own: no two positions are known by their difference alone."""
+    engine = formulation(HyperDirichlet, model, LAWS["laplace"], total=80)
+    density, margins = engine.density, sum(len(table.margins) for table in engine.forest.tables)
+    position = np.random.default_rng(4).normal(size=density.size)
+    latent, prior = density.forward(position)
+    free = []
+    for i in range(density.shapes["shapes"][0], density.size):  # the rows' own come first
+        moved = position.copy()
+        moved[i] += 1.5
+        found, changed = density.forward(moved)
+        if np.allclose(found, latent, rtol=1e-12, atol=1e-12):
+            free.append(i)
+            assert changed - prior == pytest.approx(0.5 * (position[i] ** 2 - moved[i] ** 2), rel=1e-9)
+    assert len(free) == margins
+
+
 @pytest.mark.parametrize("total", [None, 80])
 @pytest.mark.parametrize("scale", [None, 0.6])
 @pytest.mark.parametrize("name", list(MODELS))
