@@ -1,7 +1,8 @@
 """The compiled density of the hyper-Dirichlet formulation: see `density`.
 
 Positions: the rows' v (`row_weights`), then ξ of a private N, then those of the shapes' prior (`shape_prior`),
-turned. Latent numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same cells.
+turned. Latent numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same
+cells.
 """
 
 from __future__ import annotations
