@@ -1137,4 +1137,27 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     assert json.loads(out)["method"] == "naive-mle"
     code, _, err = run(capsys, *release, "--set", "mesure=tables", "--out", "third.release")
     assert code == 1
-    assert "got 'mesure'" in err
+    assert "got 'mesure'; did you mean 'measure'?" in err
+
+
+def test_a_comparison_without_cliques_is_refused_before_anything_is_built(toy, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "build_engines", lambda *_: pytest.fail("engines were built"))
+    (toy / "model.toml").write_text(MODEL.replace('cliques = [["a", "b"], ["b", "c"]]', ""))
+    code, _, err = run(capsys, "compare", "data.csv", "--model", "model.toml")
+    assert code == 1
+    assert "cliques = [" in err
+    assert "--mechanism select-measure" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cliqes = []", "did you mean 'cliques'?"),
+        ("queries = []", "'queries', which a model file does not use"),
+    ],
+)
+def test_a_wrong_key_of_a_model_file_is_told_what_may_be_meant(toy, capsys, line, said):
+    (toy / "model.toml").write_text(f"{line}\n{MODEL}")
+    code, _, err = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1")
+    assert code == 1
+    assert said in err
