@@ -229,9 +229,9 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -
     """
     if not (isinstance(value, str) and value in choices):
         *others, last = map(repr, choices)
-        raise ArgumentError(
-            f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{remedy and f'; {remedy}'}."
-        )
+        hint = nearest(value, choices) if isinstance(value, str) else ""
+        end = f"; {hint}" if hint else f"{remedy and f'; {remedy}'}."
+        raise ArgumentError(f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{end}")
     return value
 
 
