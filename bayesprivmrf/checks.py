@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Number, Real
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ __all__ = [
     "finite",
     "finite_pair",
     "generator",
+    "nearest",
     "number_array",
     "one_of",
     "positive_finite",
@@ -227,10 +229,22 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -
     """
     if not (isinstance(value, str) and value in choices):
         *others, last = map(repr, choices)
-        raise ArgumentError(
-            f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{remedy and f'; {remedy}'}."
-        )
+        hint = nearest(value, choices) if isinstance(value, str) else ""
+        end = f"; {hint}" if hint else f"{remedy and f'; {remedy}'}."
+        raise ArgumentError(f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{end}")
     return value
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question that offers the known word most like a misspelt one; empty where none is near.
+
+    Examples
+    --------
+    >>> nearest("degre", ["rho", "degree"])
+    "did you mean 'degree'?"
+    """
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def truth(name: str, value: Any) -> bool:

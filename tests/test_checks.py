@@ -11,6 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms as m
+from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -151,3 +152,8 @@ def test_numbers_and_labels_of_numpy_are_taken():
     assert bpm.CGM(steps=np.inf).steps == np.inf
     assert bpm.declare({"a": np.array([3, 1])}).get_cardinality() == {"a": 2}
     assert bpm.LatentCounts(total_range=np.array([1.0, 10.0])) is not None
+
+
+def test_a_misspelt_choice_is_told_the_nearest():
+    with pytest.raises(ArgumentError, match="did you mean 'records'"):
+        one_of("of", "record", ("population", "records"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -1105,12 +1106,24 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "pairs.release")
     assert code == 0
     shown = out[out.index("Largest couplings, nats:") :].splitlines()
+    assert "Measured: 3 pairs" in out
+    assert "load_release('pairs.release').interval()" in out
     assert shown[3].split()[:2] == ["a", "b"]
     assert float(shown[3].split()[2]) == pytest.approx(math.atanh(0.8), abs=0.1)
     code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "other.release", "--json")
     assert code == 0
     assert json.loads(out)["couplings"][0]["variables"] == ["a", "b"]
-    assert run(capsys, *release, "--out", "rounds.release")[0] == 0
+    code, out, _ = run(capsys, *release, "--out", "rounds.release")
+    assert code == 0
+    told = json.loads(run(capsys, *release, "--out", "again.release", "--json")[1])
+    assert told["status"] == "converged"
+    assert told["details"]["tables_measured"] >= 1
+    assert "Status: converged." in out
+    assert re.search(r"Measured: \d+ tables? of several variables", out)
+    shown = out[out.index("with standard errors:") :].splitlines()
+    assert shown[3].split()[:2] == ["a", "b"]
+    for row in (line.split() for line in shown[3:] if len(line.split()) == 4):
+        assert abs(float(row[2])) > 3 * float(row[3]) - 0.002  # what is not clear of noise is counted alone
     code, out, _ = run(capsys, "fit", "rounds.release", "--prob", "0.8", "--json")
     assert code == 0
     told = json.loads(out)
@@ -1124,4 +1137,27 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     assert json.loads(out)["method"] == "naive-mle"
     code, _, err = run(capsys, *release, "--set", "mesure=tables", "--out", "third.release")
     assert code == 1
-    assert "got 'mesure'" in err
+    assert "got 'mesure'; did you mean 'measure'?" in err
+
+
+def test_a_comparison_without_cliques_is_refused_before_anything_is_built(toy, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "build_engines", lambda *_: pytest.fail("engines were built"))
+    (toy / "model.toml").write_text(MODEL.replace('cliques = [["a", "b"], ["b", "c"]]', ""))
+    code, _, err = run(capsys, "compare", "data.csv", "--model", "model.toml")
+    assert code == 1
+    assert "cliques = [" in err
+    assert "--mechanism select-measure" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cliqes = []", "did you mean 'cliques'?"),
+        ("queries = []", "'queries', which a model file does not use"),
+    ],
+)
+def test_a_wrong_key_of_a_model_file_is_told_what_may_be_meant(toy, capsys, line, said):
+    (toy / "model.toml").write_text(f"{line}\n{MODEL}")
+    code, _, err = run(capsys, "plan", "--model", "model.toml", "--epsilon", "1")
+    assert code == 1
+    assert said in err

@@ -22,6 +22,7 @@ from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
     ForecastWarning,
+    ModelError,
     ModelTooLargeError,
     NoiseWarning,
     SamplingWarning,
@@ -94,6 +95,12 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
+    if not specification.cliques_declared:  # before engines are built
+        raise ModelError(
+            "`compare` is of models whose tables are known, but the model file declares no cliques; add a line such "
+            "as cliques = [['a', 'b'], ['b', 'c']], or learn the couplings: "
+            "`bayesprivmrf release --mechanism select-measure`."
+        )
     has_posterior = "posterior" in in_order(options.methods, options.inference)
     build_engines([engine_of(specification)] if has_posterior else [])
     comparison = evaluate(

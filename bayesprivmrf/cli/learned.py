@@ -1,19 +1,79 @@
-"""Couplings of a learned model, as the command line prints them."""
+"""A learned model, as the command line prints it: how the fit ended, what was measured, and couplings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.output import aligned
+from bayesprivmrf.inference import Status
 
-__all__ = ["strongest"]
+__all__ = ["told"]
 
 _SHOWN = 10
+_CLEAR = 3.0
+"""Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
+_ADVICE = {
+    Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
+    Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
+    Status.ITERATION_LIMIT: "the fit had not settled; take a smaller model, or more time",
+}
 
 
-def strongest(couplings: list[dict[str, Any]], heading: str) -> str:
-    """Return a table of the ten largest couplings of a release's `summary`."""
+def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
+    """Return status, what was measured, and couplings: the ten largest of those that stand clear of their noise.
+
+    Parameters
+    ----------
+    summary
+        Of a release of learned couplings.
+    heading
+        What the couplings are.
+    path
+        The release's file, which has what is not shown.
+    """
+    status = summary["status"]
+    advice = f": {_ADVICE[status]}" if status in _ADVICE else ""
+    lines = [f"Status: {status.value}{advice}.", *_measured(summary["details"]), ""]
+    return "\n".join([*lines, _strongest(summary["couplings"], heading, path)])
+
+
+def _measured(details: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on what was measured together, where the details know it."""
+    if "tables_measured" in details:
+        tables, rounds = details["tables_measured"], details["tables_by_round"]
+        by_round = f", in {len(rounds)} rounds of {', '.join(map(str, rounds))}" if len(rounds) > 1 else ""
+        return [f"Measured: {_number(tables, 'table')} of several variables{by_round}."]
+    if "pairs_measured" in details:
+        pairs, kept = details["pairs_measured"], details["pairs_kept"]
+        return [f"Measured: {_number(pairs, 'pair')}, of which {kept} stood out from the noise."]
+    return []
+
+
+def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str:
     if not couplings:
         return "No pair is coupled."
-    rows = [[*map(str, each["variables"]), f"{each['coupling']:.3f}"] for each in couplings[:_SHOWN]]
-    return f"{heading}, nats:\n{aligned(['variable', 'other', 'coupling'], rows, left=2)}"
+    has_errors = all(each["error"] is not None for each in couplings)
+    if not has_errors:
+        table = _table(couplings[:_SHOWN], ["coupling"])
+        remedy = f"bayesprivmrf.load_release({str(path)!r}).interval()"
+        return (
+            f"{heading}, nats:\n{table}\nTheir noise is not shown: intervals are had in Python from {remedy}."
+        )
+    clear = [each for each in couplings if abs(each["coupling"]) > _CLEAR * each["error"]]
+    hidden = len(couplings) - len(clear)
+    also = f"Of {_number(hidden, 'pair')} the effect is not clear of noise: less than three times its error."
+    if not clear:
+        return also
+    table = _table(clear[:_SHOWN], ["coupling", "error"])
+    return f"{heading}, nats, with standard errors:\n{table}" + (f"\n{also}" if hidden else "")
+
+
+def _table(couplings: list[dict[str, Any]], numbers: list[str]) -> str:
+    rows = [[*map(str, each["variables"]), *(f"{each[name]:.3f}" for name in numbers)] for each in couplings]
+    return aligned(["variable", "other", *numbers], rows, left=2)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

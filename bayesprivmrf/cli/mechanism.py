@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import json
 from typing import Any
 
+from bayesprivmrf.checks import nearest
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.release import RELEASE_KINDS
 
@@ -27,13 +27,11 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
     available: dict[str, Any] = available_mechanisms()
     fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
     if name not in fit:
-        close = difflib.get_close_matches(name, fit, n=1)
         remedy = (
             "call it from Python."
             if name in available
-            else f"did you mean {close[0]!r}?"
-            if close
-            else "what is not listed is called from Python, or brought by another package."
+            else nearest(name, fit)
+            or "what is not listed is called from Python, or brought by another package."
         )
         raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
     kind = available[name]
@@ -71,7 +69,12 @@ def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
                 f"`{key}` must be given by its own option, got `--set {text}`; use `--{key} {value or '...'}`."
             )
         if equals and key not in free:
-            raise ArgumentError(f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}.")
+            remedy = (
+                nearest(key, free) or "see `bayesprivmrf release --help` for what has an option of its own."
+            )
+            raise ArgumentError(
+                f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}; {remedy}"
+            )
         if not equals or key in found:
             raise ArgumentError(f"`--set` must be NAME=VALUE, each name once, got {text!r}.")
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.cli.learned import strongest
+from bayesprivmrf.cli.learned import told
 from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
         return
     print(release)
     if "couplings" in summary:
-        print(f"\n{strongest(summary['couplings'], release.graph_heading)}")
+        print(f"\n{told(summary, release.graph_heading, target)}")
 
 
 def _largest_file(mechanism: Any, model: ModelSpecification) -> int:

@@ -35,7 +35,7 @@ from numba import njit
 
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
-from bayesprivmrf.learning.rounds.junction import JunctionForest
+from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
 from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables
@@ -55,7 +55,7 @@ BATCHES = 64
 class WideRounds(Rounds):
     """One run over many variables; see the module."""
 
-    forest: JunctionForest = field(init=False)
+    forest: GrowingForest = field(init=False)
     _across: IntArray | None = field(init=False, default=None)
     _costs: IntArray = field(init=False)
     _expected: dict[Scope, IntArray] = field(init=False, default_factory=dict)
@@ -64,7 +64,7 @@ class WideRounds(Rounds):
         """Return pairs across parts, then pairs within them, then triples."""
         effects, beta = self.fit.effects, self.fit.coordinates
         cards, plan = self.merging.cardinalities, self.plan
-        self.forest = forest = JunctionForest(cards, effects.scopes)
+        self.forest = forest = GrowingForest(cards, effects.scopes)
         self._expected.clear()
         room = plan.maximum_cells - forest.cells
         free = [v for v, k in enumerate(cards) if k > 1]

@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.checks import nearest
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, label_key
 from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
@@ -28,6 +29,7 @@ __all__ = ["Declaration", "RecodingRule", "read_declaration"]
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
 _BIN_KEYS = {"from", "to", "number"}
+_OF_A_MECHANISM = {"queries", "weights"}
 _MOST_BINS = 100_000
 _LARGEST_END = 1e300
 
@@ -258,4 +260,12 @@ def _is_scalar(value: Any) -> bool:
 def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise ModelError(f"{where} has the unknown key {key!r}; the known ones are {sorted(known)}.")
+            if key in _OF_A_MECHANISM:
+                raise ModelError(
+                    f"{where} has the key {key!r}, which a model file does not use: it is an argument of a "
+                    "mechanism in Python; take it out, and call the mechanism from there."
+                )
+            hint = nearest(key, sorted(known))
+            raise ModelError(
+                f"{where} has the unknown key {key!r}; {hint and f'{hint} '}the known ones are {sorted(known)}."
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import chi2
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
@@ -175,3 +176,17 @@ def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
     frame = learned.solution.interval(["a", "b"])
     assert frame.attrs["status"] == "not trusted"
     assert "not trusted" in frame.to_string()
+
+
+def test_errors_of_effects_are_their_spread_over_records_and_noise():
+    """Chi-square limits of a standard deviation of 30 releases, level 1e-4, a tenth wider for the first order."""
+    network, rng = bpm.declare(states={"a": [0, 1], "b": [0, 1, 2]}), np.random.default_rng(8)
+    couplings, errors = [], []
+    for seed in range(30):
+        b = rng.integers(0, 3, 4000)
+        data = pd.DataFrame({"a": (rng.random(4000) < 0.3 + 0.2 * b).astype(int), "b": b})
+        (pair,) = SelectMeasure(rho=0.002).release(network, data, rng=seed).summary()["couplings"]
+        couplings.append(pair["coupling"])
+        errors.append(pair["error"])
+    low, high = np.sqrt(chi2.ppf([5e-5, 1 - 5e-5], 29) / 29)
+    assert low / 1.1 < np.std(couplings, ddof=1) / np.median(errors) < high * 1.1

@@ -99,6 +99,8 @@ def test_unstable_data_are_refused_by_a_release_that_can_be_saved(rows, tmp_path
     model = bpm.declare(states={v: [0, 1] for v in data})
     graph = StableStructure(epsilon=1.0, delta=1e-6).release(model, data, rng=1)
     assert graph.is_refusal
+    with pytest.raises(ModelError, match="structure='graph'"):
+        graph.edges  # noqa: B018
     with pytest.raises(ModelError, match="refusal"):
         _ = graph.network
     graph.save(tmp_path / "graph.release")
@@ -226,3 +228,13 @@ def test_memory_that_runs_out_says_nothing_of_the_number_of_records(step, monkey
     assert "1000003" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+def test_a_refused_graph_names_another_threshold():
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1]})
+    data = pd.DataFrame({"a": [0, 1] * 5, "b": [0, 1] * 5})
+    graph = StableStructure(epsilon=0.1, delta=1e-9, structure="graph", threshold=0.25).release(
+        network, data, rng=1
+    )
+    with pytest.raises(ModelError, match=r"`threshold` than 0\.25, or threshold='gap'"):
+        graph.edges  # noqa: B018

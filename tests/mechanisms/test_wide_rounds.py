@@ -13,7 +13,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
-from bayesprivmrf.learning.rounds.junction import JunctionForest
+from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure, base, pair_misfits, rounds, rounds_plan, wide_rounds
 from bayesprivmrf.privacy import Adjacency, selection_rho
@@ -52,7 +52,7 @@ MODELS = [
 @pytest.mark.parametrize(("cardinalities", "scopes"), MODELS)
 def test_tables_of_near_pairs_are_those_of_the_model(cardinalities, scopes):
     fit = fitted(cardinalities, scopes)
-    forest = JunctionForest(cardinalities, fit.effects.scopes)
+    forest = GrowingForest(cardinalities, fit.effects.scopes)
     flat = fit.effects.potentials(fit.coordinates)
     found = {pair: table for pair, _, table in forest.near(fit.effects, fit.coordinates, 10**6)}
     graph = nx.Graph(pair for scope in scopes for pair in itertools.combinations(scope, 2))
@@ -69,7 +69,7 @@ def test_tables_of_near_pairs_are_those_of_the_model(cardinalities, scopes):
 def test_pairs_that_are_added_cost_what_was_said_and_leave_a_junction_forest(cardinalities, scopes):
     rng = np.random.default_rng(1)
     alone = [(v,) for v in range(len(cardinalities))]
-    forest, model = JunctionForest(cardinalities, [*scopes, *alone]), [*scopes, *alone]
+    forest, model = GrowingForest(cardinalities, [*scopes, *alone]), [*scopes, *alone]
     for u, v in rng.permutation(list(itertools.combinations(range(len(cardinalities)), 2)))[:6].tolist():
         before, said = forest.cells, forest.cost(u, v)
         forest.add(u, v)
@@ -89,7 +89,7 @@ def test_pairs_that_are_added_cost_what_was_said_and_leave_a_junction_forest(car
 
 def test_a_reach_leaves_out_pairs_that_add_more():
     fit = fitted((2,) * 6, [(v, v + 1) for v in range(5)])
-    forest = JunctionForest((2,) * 6, fit.effects.scopes)
+    forest = GrowingForest((2,) * 6, fit.effects.scopes)
     near = {pair: cost for pair, cost, _ in forest.near(fit.effects, fit.coordinates, 8)}
     assert near == {
         (u, v): forest.cost(u, v) for u, v in itertools.combinations(range(6), 2) if forest.cost(u, v) <= 8

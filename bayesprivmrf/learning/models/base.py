@@ -169,11 +169,23 @@ class LearnedNetwork(Released, LearnedParameters):
 
         return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
 
+    def _pair_errors(self) -> Mapping[tuple[int, int], float]:
+        """Return standard deviations of what `_weighted_pairs` yields, where they cost nothing to know."""
+        return {}
+
     def summary(self) -> dict[str, Any]:
-        """Return status and couplings, the largest in size first; of tables, their largest entry in size."""
-        edges = sorted(self.graph().edges(data="weight"), key=lambda edge: -abs(edge[2]))
-        couplings = [{"variables": [a, b], "coupling": weight} for a, b, weight in edges]
-        return {"status": self.status, "couplings": couplings}
+        """Return status, details, and couplings, the largest in size first; of tables, their largest entry in size.
+
+        ``"error"`` of a coupling is the standard deviation of noise and sampling, nats, to first order; ``None``
+        where `interval` has to simulate to know it.
+        """
+        names, errors = self.domain.variables, self._pair_errors()
+        couplings = [
+            {"variables": [names[i], names[j]], "coupling": weight, "error": errors.get((i, j))}
+            for i, j, weight in sorted(self._weighted_pairs(), key=lambda pair: -abs(pair[2]))
+            if weight
+        ]
+        return {"status": self.status, "details": dict(self.details), "couplings": couplings}
 
     @property
     def network(self) -> DiscreteMarkovNetwork:

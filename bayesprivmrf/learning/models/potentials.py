@@ -154,15 +154,34 @@ class LearnedPotentials(LearnedNetwork):
 
         Impossible cells are filled with the mean of their table.
         """
+        return ((i, j, size) for (i, j), (size, _, _) in self._largest_entries.items())
+
+    def _pair_errors(self) -> Mapping[tuple[int, int], float]:
+        solution = self.solution
+        if not isinstance(solution, RoundsSolution):
+            return {}
+        return {
+            pair: solution.effect_error(scope, states)
+            for pair, (_, scope, states) in self._largest_entries.items()
+        }
+
+    @cached_property
+    def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
+        """The largest entry in size of all effects of two variables, the variables of its table, and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.concatenate(
             [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
         )
-        found: dict[tuple[int, int], float] = {}
+        found: dict[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
         for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
+            if len(subset) < 2:
+                continue
+            states = np.unravel_index(int(np.abs(table).argmax()), table.shape)
+            entry = (float(np.abs(table[states])), subset, tuple(map(int, states)))
             for pair in combinations(subset, 2):
-                found[pair] = max(found.get(pair, 0.0), float(np.abs(table).max()))
-        return ((i, j, weight) for (i, j), weight in found.items())
+                if pair not in found or entry[0] > found[pair][0]:
+                    found[pair] = entry
+        return found
 
     def _content(self) -> dict[str, Any]:
         measured = statistics_content(self.statistics)

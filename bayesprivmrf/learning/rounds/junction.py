@@ -30,10 +30,10 @@ from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["JunctionForest"]
+__all__ = ["GrowingForest"]
 
 
-class JunctionForest:
+class GrowingForest:
     """Cliques of a model, and the links between them; pairs may be added.
 
     Parameters

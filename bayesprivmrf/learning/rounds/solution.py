@@ -181,6 +181,37 @@ class RoundsSolution(LearnedSolution):
         ]
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
 
+    def effect_error(self, scope: Scope, states: Sequence[int]) -> float:
+        r"""Return the standard deviation of an entry of an effect's table, to first order, from its own table alone.
+
+        The entry is :math:`\sum_x w_x \log p(x)` with the weights of centring along each axis. Its variance is
+        :math:`\sum_x w_x^2 \, (v_S / (N p_x)^2 + 1 / (N p_x))`, noise and sampling, over the merged states x. The
+        shrinkage of the fit is not counted, nor what other tables tell of the effect.
+
+        Parameters
+        ----------
+        scope
+            Positions of variables, ascending.
+        states
+            Position of a declared state of each.
+
+        Returns
+        -------
+        float
+            Nats; infinite where no measured table holds the variables.
+        """
+        merging = self._merging
+        precision = effect_precision(merging.cardinalities, self._tables, scope)
+        if precision is None:
+            return math.inf
+        expected = np.maximum(self.total * self._merged._marginal_table(scope, {}), _LEAST_SPREAD)
+        variance = 1 / (precision * expected**2) + 1 / expected
+        for v, state in zip(scope, states, strict=True):  # each contraction moves the first axis to the end
+            group = merging.groups[v]
+            weights = np.bincount(group, weights=(np.arange(group.size) == state) - 1 / group.size)
+            variance = np.tensordot(variance, weights**2, axes=(0, 0))
+        return math.sqrt(float(variance))
+
     def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
         groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}
         return self._expanded(query, self._merged._marginal_table(query, groups))

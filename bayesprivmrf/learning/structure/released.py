@@ -73,11 +73,21 @@ class ReleasedGraph(Released):
         """
         if self.pairs is None:
             raise ModelError(
-                "a graph must have been released, got a refusal; take more records or a larger budget, or declare "
-                "fewer variables."
+                f"a graph must have been released, got a refusal; take more records or a larger budget, "
+                f"{self._other_graph}, or declare fewer variables."
             )
         names = self.domain.variables
         return tuple((names[i], names[j]) for i, j in self.pairs)
+
+    @property
+    def _other_graph(self) -> str:
+        """What to ask for instead: a pair near the threshold makes a graph unstable, and so do ties in a tree."""
+        threshold = self.details.get("threshold")
+        if threshold is None:
+            return "ask for structure='graph', which has no ties"
+        if threshold == "gap" or self.provenance.settings.get("threshold") == "gap":
+            return "a `threshold` far from all scores, by public knowledge"
+        return f"another `threshold` than {threshold:g}, or threshold='gap', which looks for a clear one"
 
     @property
     def cliques(self) -> tuple[tuple[Any, ...], ...]:
