@@ -57,7 +57,9 @@ class PrivacyLoss:
         .. math:: \epsilon(\delta) = \max\Bigl(0, \max_l \log \frac{P(L \ge l) - \delta}{Q(L \ge l)}\Bigr)
         """
         delta = probability("delta", delta, zero=True)
-        first = np.searchsorted(self.losses, 0.0, side="right")  # those of 0 or less tell of no epsilon above 0
+        first = np.searchsorted(
+            self.losses, 0.0, side="right"
+        )  # those of 0 or less tell of no epsilon above 0
         losses, weights = self.losses[first:][::-1], self.probabilities[first:][::-1]
         within = np.cumsum(weights) > delta
         if not within.any():

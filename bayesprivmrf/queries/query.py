@@ -142,7 +142,9 @@ class BoundQuery:
             home = model.parent(scope)
             column = begin + cells_within(model.cardinalities, scope, model.scopes[home]).ravel()
             entries = np.diff(matrix.indptr)[column]
-            place = np.arange(entries.sum()) + np.repeat(matrix.indptr[column] - np.cumsum(entries) + entries, entries)
+            place = np.arange(entries.sum()) + np.repeat(
+                matrix.indptr[column] - np.cumsum(entries) + entries, entries
+            )
             cells = model.offsets[home] + np.repeat(np.arange(column.size), entries)
             parts.append(np.stack([matrix.indices[place], cells, matrix.data[place]]))
         rows, cells, weights = np.concatenate(parts, axis=1)
