@@ -104,7 +104,10 @@ def answers_of_each(stack, kind):
     """What `release` itself answers of each record alone, with noise that adds nothing."""
     network, queries = STACKS[stack]
     return [
-        [each.values for each in released(make(kind, queries), network, frame(network, [one]), Silent()).measurements]
+        [
+            each.values
+            for each in released(make(kind, queries), network, frame(network, [one]), Silent()).measurements
+        ]
         for one in all_records(network)
     ]
 
@@ -124,7 +127,9 @@ def test_the_joint_loss_over_all_neighbours_attains_the_budget_and_never_exceeds
     columns = answers_of_each(stack, kind)
     together = released(mechanism, network, frame(network, all_records(network)), Silent())
     for one, parts in zip(together.measurements, zip(*columns, strict=True), strict=True):
-        np.testing.assert_array_equal(one.values, np.sum(parts, axis=0))  # of these weights and this relation too
+        np.testing.assert_array_equal(
+            one.values, np.sum(parts, axis=0)
+        )  # of these weights and this relation too
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         differences = columns
     else:

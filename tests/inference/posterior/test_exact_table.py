@@ -105,7 +105,12 @@ def _entry_point(version):
         assert version >= 0
         found = np.empty_like(starts)
         for r in range(len(starts)):
-            state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = starts[r], residuals[r], -1, 0
+            state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = (
+                starts[r],
+                residuals[r],
+                -1,
+                0,
+            )
             for cell in range(starts.shape[1]):
                 if starts[r, cell] > 0:
                     state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
@@ -149,8 +154,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
+    prior = ExactTable(evidence=gather(blank), **known)
     for _ in range(200):
-        drawn = ExactTable(evidence=gather(blank), **known).prior_draws(1, rng)
+        drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

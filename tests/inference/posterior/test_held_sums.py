@@ -73,7 +73,9 @@ def exchanged(model, held):
     found = np.full((len(sides), size, size, 2), -1)
     for side, (moved, _, separator) in enumerate(sides):
         is_moved = np.isin(np.arange(variables), list(moved))
-        mixed = np.where(is_moved, states[np.newaxis], states[:, np.newaxis])  # of the first, some of the second
+        mixed = np.where(
+            is_moved, states[np.newaxis], states[:, np.newaxis]
+        )  # of the first, some of the second
         number = np.ravel_multi_index(tuple(np.moveaxis(mixed, -1, 0)), model.cardinalities)
         shared = states[:, np.array(separator, int)]
         may = (shared[:, np.newaxis] == shared).all(axis=-1)
