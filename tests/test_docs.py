@@ -16,6 +16,7 @@ import pytest
 from bayesprivmrf.cli import _parser, main
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
+from bayesprivmrf.learning.models.base import LearnedNetwork
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -62,7 +63,16 @@ def shorter_chains(monkeypatch):
     monkeypatch.setitem(defaults, "tune", 250)
 
 
-@pytest.mark.usefixtures("shorter_chains")
+@pytest.fixture
+def fewer_replicates(monkeypatch):
+    """Intervals by simulated releases take ten of them where a guide names no number."""
+    for function in (LearnedNetwork.interval, LearnedNetwork.interval_forecast):
+        *others, replicates = function.__defaults__
+        assert replicates == 100
+        monkeypatch.setattr(function, "__defaults__", (*others, 10))
+
+
+@pytest.mark.usefixtures("shorter_chains", "fewer_replicates")
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
     """No block warns: chains that have not mixed would."""

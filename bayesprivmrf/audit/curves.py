@@ -32,7 +32,7 @@ class PrivacyLoss:
     Parameters
     ----------
     losses
-        Support, nats.
+        Support, nats, in ascending order.
     probabilities
         Probability of each.
     excess
@@ -50,17 +50,23 @@ class PrivacyLoss:
         return float(self.probabilities[above] @ -np.expm1(epsilon - self.losses[above]))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0 at delta; infinite where no finite one has it."""
+        r"""Return the smallest epsilon >= 0 at delta; infinite where no finite one has it.
+
+        The event that tells P from Q best is a loss of at least some l, so that
+
+        .. math:: \epsilon(\delta) = \max\Bigl(0, \max_l \log \frac{P(L \ge l) - \delta}{Q(L \ge l)}\Bigr)
+        """
         delta = probability("delta", delta, zero=True)
-        low, high = 0.0, max(float(self.losses[np.isfinite(self.losses)].max(initial=0.0)), 0.0)
-        if self.delta(low) <= delta:
+        first = np.searchsorted(
+            self.losses, 0.0, side="right"
+        )  # those of 0 or less tell of no epsilon above 0
+        losses, weights = self.losses[first:][::-1], self.probabilities[first:][::-1]
+        within = np.cumsum(weights) > delta
+        if not within.any():
             return 0.0
-        if self.delta(high) > delta:
-            return math.inf
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
+        rest = np.log(np.cumsum(weights)[within] - delta)
+        log_others = np.logaddexp.accumulate(np.log(weights) - losses)[within]
+        return max(0.0, float(np.max(rest - log_others)))
 
 
 def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss:

@@ -334,14 +334,20 @@ def _measured(
     if not any(isinstance(release, NoisyMeasurements) for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
         return tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques), None
-    queries = tuple(
-        replace(each.query.bind(release.specification), model=model, asked_of=release.specification)
-        for release in releases
-        for each in release.measurements
-    )
+    queries = tuple(query for release in releases for query in _bound(release, model))
     scopes = tuple(query.positions[0] for query in queries if query.is_table)
     covered = {frozenset(scope) for scope in scopes}.issuperset(map(frozenset, model.scopes))
     return (scopes, None) if covered and len(scopes) == len(queries) else ((), queries)
+
+
+def _bound(release: NoisyStatistics, model: ModelSpecification) -> Sequence[BoundQuery]:
+    """What one release measured, on the model of all."""
+    own = release.specification
+    if isinstance(release, NoisyMeasurements):
+        bound = release.bound
+    else:
+        bound = tuple(each.query.bind(own) for each in release.measurements)
+    return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
 
 
 def require_inference(inference: str) -> None:

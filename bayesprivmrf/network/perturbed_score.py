@@ -7,6 +7,7 @@ nobody by itself.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -20,7 +21,6 @@ from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_co
 __all__ = ["PerturbedEstimator", "PerturbedScore"]
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
-_BEYOND = 2**62  # beyond any noise
 _FARTHEST = 2**52  # up to here the midpoints of the grid are exact in double precision
 
 
@@ -121,17 +121,23 @@ class PerturbedScore:
             Steps, whole numbers, any shape.
         """
         noise = np.asarray(noise, dtype=np.int64)
-        low = np.full(noise.shape, self.estimator.low, dtype=np.int64)
-        high = np.full(noise.shape, self._last(int(noise.min())) if noise.size else 0, dtype=np.int64)
-        while (low < high).any():  # the first position whose upper midpoint is below the noise
+        different, index = np.unique(noise, return_inverse=True)
+        values, found = different.tolist(), np.empty(different.size, dtype=np.int64)
+        parts = [(self.estimator.low, self._last(values[0]), 0, len(values))] if values else []
+        while (
+            parts
+        ):  # all noises of a part have their positions from low to high; larger ones have smaller positions
+            low, high, start, stop = parts.pop()
+            if low >= high:
+                found[start:stop] = low
+                continue
             middle = (low + high) // 2
-            places, index = np.unique(middle, return_inverse=True)
-            scores = np.array([_held(self.at(int(k) + 1)) for k in places], dtype=np.int64)
-            below = scores[index].reshape(noise.shape) < noise
-            active = low < high
-            high = np.where(active & below, middle, high)
-            low = np.where(active & ~below, middle + 1, low)
-        return low
+            cut = bisect_right(values, self.at(middle + 1), start, stop)
+            if start < cut:
+                parts.append((middle + 1, high, start, cut))
+            if cut < stop:
+                parts.append((low, middle, cut, stop))
+        return found[index].reshape(noise.shape)
 
     def _last(self, noise: int) -> int:
         """Return a position beyond that of the least noise: the upper bound, where there is one."""
@@ -148,13 +154,8 @@ class PerturbedScore:
         return np.asarray(self.positions(noise) * self.estimator.constants.grid, dtype=np.float64)
 
 
-def _held(score: int) -> int:
-    """Score as 64 bits hold it; beyond any noise it makes no difference how far."""
-    return max(-_BEYOND, min(score, _BEYOND))
-
-
 def _exact_sum(terms: IntArray) -> int:
     """Sum of whole numbers, in Python's where 64 bits might not hold it."""
-    if not terms.size:
-        return 0
+    if terms.size <= _CHUNK:
+        return int(terms.sum())
     return sum(np.add.reduceat(terms, np.arange(0, terms.size, _CHUNK)).tolist())

@@ -136,14 +136,19 @@ class BoundQuery:
         """
         from scipy.sparse import csr_array
 
-        model, parts = self.model, [np.zeros((3, 0), dtype=np.int64)]
-        for scope, block in zip(self.positions, self.blocks, strict=True):
+        model, matrix, parts = self.model, self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
+        begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
+        for scope, begin in zip(self.positions, begins, strict=True):
             home = model.parent(scope)
-            cells = block[:, cells_within(model.cardinalities, scope, model.scopes[home])].tocoo()
-            rows, columns = cells.coords
-            parts.append(np.stack([rows, columns + model.offsets[home], cells.data]))
-        rows, columns, weights = np.concatenate(parts, axis=1)
-        return csr_array((weights, (rows, columns)), (len(self), model.size))
+            column = begin + cells_within(model.cardinalities, scope, model.scopes[home]).ravel()
+            entries = np.diff(matrix.indptr)[column]
+            place = np.arange(entries.sum()) + np.repeat(
+                matrix.indptr[column] - np.cumsum(entries) + entries, entries
+            )
+            cells = model.offsets[home] + np.repeat(np.arange(column.size), entries)
+            parts.append(np.stack([matrix.indices[place], cells, matrix.data[place]]))
+        rows, cells, weights = np.concatenate(parts, axis=1)
+        return csr_array((weights, (rows, cells)), (len(self), model.size))
 
     @cached_property
     def is_table(self) -> bool:

@@ -228,8 +228,8 @@ def stacked(bound: Sequence[BoundQuery], size: int) -> Any:
     """Return the matrices of queries on the cells of all the model's tables, one below the other."""
     from scipy.sparse import csr_array, vstack
 
-    blocks = [query.in_cliques.astype(float) for query in bound]
-    return vstack(blocks, format="csr") if blocks else csr_array((0, size))
+    blocks = [query.in_cliques for query in bound]
+    return vstack(blocks, format="csr").astype(float) if blocks else csr_array((0, size))
 
 
 def _checked(measurements: Any) -> list[Measurement]:

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
+from inference.posterior.test_exact_effects import populations
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
@@ -172,25 +173,26 @@ def _indicators(model):
 
 @functools.cache
 def _drawn_before(formulation, size=40_000):
-    """Draws of the prior of 100 records of the square; no answer has a part in them."""
+    """Populations of the square by its prior, and 100 records of each; no answer has a part in them."""
     total = NoisyStatistics.from_measurements(
         SQUARE, [Measurement(q.table("a", "b"), np.zeros(6), Laplace(1.0))], total=100
     )
     estimator = LatentCounts(formulation=formulation, **FIXED[formulation])
-    return estimator._formulation(gather(total), 4000).prior_draws(size, np.random.default_rng(11))
+    shares = populations(estimator._formulation(gather(total), 4000), size, 11).marginals[0]
+    return shares, np.random.default_rng(12).multinomial(100, shares / shares.sum(axis=1, keepdims=True))
 
 
 def by_importance(formulation, made):
     """Posterior means of marginals and counts: draws of the prior, weighted by the noise's density at each answer."""
-    drawn = _drawn_before(formulation)
-    log_weights = np.zeros(len(drawn.counts[0]))
+    shares, counts = _drawn_before(formulation)
+    log_weights = np.zeros(len(counts))
     for each in made.measurements:
-        answers = each.query.bind(made.specification).answers(drawn.counts[0])
+        answers = each.query.bind(made.specification).answers(counts)
         log_weights += each.noise.log_density(each.values - answers).sum(axis=-1)
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
     assert 1 / (weights**2).sum() > 400
-    return weights @ drawn.marginals[0], weights @ drawn.counts[0]
+    return weights @ shares, weights @ counts
 
 
 FIXED = {"hyper-dirichlet": {"concentration": 1.0}, "log-linear": {"scale": 1.0}}

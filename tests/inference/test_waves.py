@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.enumeration import compositions
+from inference.posterior.test_exact_effects import populations
 from scipy.special import gammaln
 
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -72,7 +73,7 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     values, law = [np.array([3.0, 0.0, 0.5, -1.0]), np.array([0.5, 1.0, -0.5, 2.0])], Laplace(1.0)
     waves = [NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law) for v in values]
     formulation = ExactEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
-    prior = formulation.prior_draws(8000, np.random.default_rng(3)).marginals[0].reshape(-1, 2, 4)
+    prior = populations(formulation, 8000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     assert prior == pytest.approx(share[:, :, np.newaxis] * p[:, np.newaxis], abs=1e-12)
     parts = np.zeros((2, total + 1, len(p)))
@@ -109,7 +110,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
     ]
     formulation = LatentCounts(scale=1.0)._formulation(gather(waves, population="waves"), 10)
     assert isinstance(formulation, HeldEffects)
-    prior = formulation.prior_draws(20_000, np.random.default_rng(3)).marginals[0].reshape(-1, 2, 4)
+    prior = populations(formulation, 20_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     parts, firsts = [], []
     for size, noisy in zip(sizes, values, strict=True):

@@ -132,7 +132,7 @@ def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(
 
 
 def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
-    data = ring(5, 11, (0.1, 0.5)).sample(10_000, rng=12)
+    data = ring(5, 11, (0.1, 0.5)).sample(3_000, rng=12)
     variables = bpm.declare(
         states={name: [0, 1] for name in data}, cliques=[("v0", "v1", "v2"), ("v3", "v4")]
     )

@@ -148,13 +148,12 @@ class TablesContract:
         return np.split(counted, MODEL.offsets[1:-1])
 
     def neighbours(self, adjacency: Adjacency):
-        """Every pair of neighbouring data sets of at most three records, as multisets."""
-        for size in range(3):
-            for common in itertools.combinations_with_replacement(CELLS, size):
-                if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-                    yield from ((common, (*common, one)) for one in CELLS)
-                elif size < 2:
-                    yield from (((*common, a), (*common, b)) for a, b in itertools.permutations(CELLS, 2))
+        """Every pair of neighbouring data sets of at most two records, as multisets."""
+        for common in [(), *((cell,) for cell in CELLS)]:
+            if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+                yield from ((common, (*common, one)) for one in CELLS)
+            else:
+                yield from (((*common, a), (*common, b)) for a, b in itertools.permutations(CELLS, 2))
 
     @pytest.mark.parametrize("adjacency", ADJACENCIES)
     def test_sensitivity_and_joint_loss_match_brute_force_over_all_neighbours(self, adjacency):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import pickle
@@ -98,6 +99,19 @@ def sample(network, size, seed=0):
     return frame(network, [records[i] for i in np.random.default_rng(seed).integers(0, len(records), size)])
 
 
+@functools.cache
+def answers_of_each(stack, kind):
+    """What `release` itself answers of each record alone, with noise that adds nothing."""
+    network, queries = STACKS[stack]
+    return [
+        [
+            each.values
+            for each in released(make(kind, queries), network, frame(network, [one]), Silent()).measurements
+        ]
+        for one in all_records(network)
+    ]
+
+
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @EVERY
 @KINDS
@@ -106,19 +120,20 @@ def sample(network, size, seed=0):
 def test_the_joint_loss_over_all_neighbours_attains_the_budget_and_never_exceeds_it(
     stack, kind, adjacency, is_weighted
 ):
-    # the answers come from `release` itself, with noise that adds nothing
     network, queries = STACKS[stack]
     weights = [1.0 + 2 * position for position in range(len(queries))] if is_weighted else None
     mechanism = make(kind, queries, adjacency=adjacency, weights=weights)
     laws = mechanism.release(network, sample(network, 50)).noise
-    alone = {
-        one: released(mechanism, network, frame(network, [one]), Silent()) for one in all_records(network)
-    }
-    columns = {one: [each.values for each in release.measurements] for one, release in alone.items()}
+    columns = answers_of_each(stack, kind)
+    together = released(mechanism, network, frame(network, all_records(network)), Silent())
+    for one, parts in zip(together.measurements, zip(*columns, strict=True), strict=True):
+        np.testing.assert_array_equal(
+            one.values, np.sum(parts, axis=0)
+        )  # of these weights and this relation too
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        differences = list(columns.values())
+        differences = columns
     else:
-        pairs = itertools.combinations(columns.values(), 2)
+        pairs = itertools.combinations(columns, 2)
         differences = [[x - y for x, y in zip(*pair, strict=True)] for pair in pairs]
 
     def loss(difference):

@@ -46,6 +46,30 @@ def test_the_table_is_the_law_that_enumeration_gives(name):
             assert abs(found - p) <= 5 * np.sqrt(p * (1 - p) / size) + 5 / size
 
 
+@pytest.mark.parametrize("bounds", [(-0.5, 0.5), None], ids=["bounds", "none"])
+def test_an_estimate_is_the_first_position_whose_upper_midpoint_is_below_the_noise(bounds):
+    """Looked up one position after another; noises that equal a score among them, and far beyond all."""
+    network = small_networks()["cycle"]
+    constants = perturbation_constants(network.coupling, 3.0)
+    constants = dataclasses.replace(
+        constants, grid=2**5 * constants.grid
+    )  # few positions, all of which are tried
+    estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+    for spins in configurations(len(network))[::5]:
+        score = estimator.score(spins)
+        last = estimator.low + 300 if estimator.high is None else estimator.high
+        steps = np.array([score.at(k + 1) for k in range(estimator.low, last + 1)])
+        noise = np.concatenate([steps[::7], steps[::7] + 1, steps[::7] - 1, steps[3:5], [steps[0] + 10**12]])
+        if bounds is not None:
+            noise = np.append(noise, steps[-1] - 10**12)
+        noise = np.random.default_rng(1).permutation(noise[noise > steps[-1]] if bounds is None else noise)
+        first = [
+            next((k for k, step in enumerate(steps[:-1]) if step < one), len(steps) - 1) for one in noise
+        ]
+        found = score.estimates(noise.reshape(1, -1))
+        assert found.tolist() == [((estimator.low + np.array(first)) * constants.grid).tolist()]
+
+
 def test_one_seed_gives_one_table_and_another_seed_another():
     network = small_networks()["cycle"]
     constants = perturbation_constants(network.coupling, 3.0)

@@ -35,7 +35,7 @@ def fitted(release, **settings):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = LatentCounts(formulation="exact", **settings).fit(
-            release, rng=1, draws=200, tune=200, chains=2, time_limit=1e-9
+            release, rng=1, draws=100, tune=100, chains=2, time_limit=1e-9
         )
     told = " ".join(str(each.message) for each in caught if each.category is SamplingWarning)
     return posterior, told

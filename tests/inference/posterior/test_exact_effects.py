@@ -56,14 +56,17 @@ def release_of(model, records, law, seed, *, total=True):
     return noisy_release(model, counts, law, rng, total=records if total else None)
 
 
+def populations(formulation, size, seed):
+    """Draws of the prior without tables: to draw those takes longer than all else, and none is read here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_linear, "draw_tables", lambda *_: 0)
+        return formulation.prior_draws(size, np.random.default_rng(seed))
+
+
 def summed(formulation, totals, size=30_000, potentials=None):
     """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
     evidence, model = formulation.evidence, formulation.evidence.specification
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # drawing tables takes longer than all else, and none is read here
-        patch.setattr(log_linear, "draw_tables", lambda *_: 0)
-        prior = formulation.prior_draws(size, np.random.default_rng(9))
+    prior = populations(formulation, size, 9)
     states = len(joint_states(model))
     unit = np.array([tables_of(model, row) for row in np.eye(states)])
     supported = np.ones(model.size, bool) if evidence.supported is None else evidence.supported

@@ -88,11 +88,11 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
     """
     model = specification({v: [0, 1, 2] for v in "ab"} | {"c": [0, 1]}, [("a", "b"), ("b", "c")])
     rng, first, last = np.random.default_rng(3), [], []
+    blank = NoisyStatistics.from_tables(
+        model, {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))}, noise=DiscreteLaplace(2.0)
+    )
+    prior = ExactRecords(evidence=gather(blank), total_range=(5, 60))
     for _ in range(400):
-        blank = NoisyStatistics.from_tables(
-            model, {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))}, noise=DiscreteLaplace(2.0)
-        )
-        prior = ExactRecords(evidence=gather(blank), total_range=(5, 60))
         drawn = prior.prior_draws(1, rng)
         noise = DiscreteLaplace(2.0)
         tables = {

@@ -1,5 +1,6 @@
 """Moves of one table of whole counts: against sums over all tables, and by the law that a right chain keeps."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -12,34 +13,36 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf import queries as q
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.posterior import table_moves
 from bayesprivmrf.inference.posterior.exact_table import ExactTable
 from bayesprivmrf.inference.posterior.table_moves import move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
+from bayesprivmrf.source_checksum import checksum
 
 PAIR = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
 ZERO = specification({"b": ["z", "a"], 0: [0, 1]}, [("b", 0)], [(("b", "a"), (0, 1))])
 WIDE = specification({v: [0, 1, 2] for v in "ab"}, [("a", "b")])
 
 
+@functools.cache
 def queries_of(model):
-    """Each kind of query on a model of one clique of two variables, with its noise."""
+    """Each kind of query, bound to a model of one clique of two variables, with its noise."""
     first, second = model.domain.variables
-    return [
+    given = [
         (q.table(first, second), DiscreteLaplace(3.0)),
         (q.coarsened(first, groups={first: {"all": list(model.domain.states[0])}}), Gaussian(1.5)),
         (q.weighted(second, matrix=[[2, -1, 1][: len(model.domain.states[1])]]), Laplace(2.0)),
         (q.parities(2), Gaussian(4.0)),
     ]
+    return [(query.bind(model), law) for query, law in given]
 
 
 def released(model, counts, rng, *, total=None):
     tables = model.tables(counts)
     measurements = [
-        Measurement(
-            query, query.bind(model).answers(tables) + law.draw(len(query.bind(model).labels), rng), law
-        )
-        for query, law in queries_of(model)
+        Measurement(bound.query, bound.answers(tables) + law.draw(len(bound), rng), law)
+        for bound, law in queries_of(model)
     ]
     return NoisyStatistics.from_measurements(model, measurements, total=total)
 
@@ -94,20 +97,34 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
-@njit
-def moved(starts, residuals, turn, moves, state, tape, rng):
-    """Tables some moves of one way after they started, one after another."""
-    found = np.empty_like(starts)
-    for r in range(len(starts)):
-        state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = starts[r], residuals[r], -1, 0
-        for cell in range(starts.shape[1]):
-            if starts[r, cell] > 0:
-                state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
-                state.sizes[0] += 1
-        for _ in range(moves):
-            move_between(turn, state, tape, rng)
-        found[r] = state.counts
-    return found
+def _entry_point(version):
+    """As the engines are kept: compiled anew where their sources change, and not by every run."""
+
+    @njit(cache=True)
+    def moved(starts, residuals, turn, moves, state, tape, rng):
+        assert version >= 0
+        found = np.empty_like(starts)
+        for r in range(len(starts)):
+            state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = (
+                starts[r],
+                residuals[r],
+                -1,
+                0,
+            )
+            for cell in range(starts.shape[1]):
+                if starts[r, cell] > 0:
+                    state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
+                    state.sizes[0] += 1
+            for _ in range(moves):
+                move_between(turn, state, tape, rng)
+            found[r] = state.counts
+        return found
+
+    return moved
+
+
+moved = _entry_point(checksum(__file__, table_moves.__file__))
+"""Tables some moves of one way after they started, one after another."""
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2, 3], ids=["any cell", "occupied", "of one number", "parted"])
@@ -137,8 +154,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
+    prior = ExactTable(evidence=gather(blank), **known)
     for _ in range(200):
-        drawn = ExactTable(evidence=gather(blank), **known).prior_draws(1, rng)
+        drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -118,6 +118,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     rng, first, last = np.random.default_rng(3), [], []
     blank = ExactTransitions(evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60))
     sums, supported = blank._pooled, np.sort(blank.forest.cells)
+    bound = [query.bind(model) for query in queries]
     for _ in range(300):
         position = rng.standard_normal(blank.prior.size)
         log_rows = draw_log_rows(blank.prior.forest, blank.prior.shapes(position)[:, np.newaxis], rng)
@@ -126,9 +127,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
         counts, whole = own[np.argsort(blank.forest.cells)], np.zeros(model.size, np.int64)
         whole[supported] = counts
         given = []
-        for query in queries:
-            exact = query.bind(model).answers(whole)
-            given.append(Measurement(query, exact + law.draw(exact.shape, rng), law))
+        for each in bound:
+            exact = each.answers(whole)
+            given.append(Measurement(each.query, exact + law.draw(exact.shape, rng), law))
         evidence = gather(NoisyStatistics.from_measurements(model, given))
         formulation = ExactTransitions(evidence=evidence, total_range=(10, 60))
         state = formulation.chain(rng)

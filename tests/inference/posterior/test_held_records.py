@@ -41,6 +41,11 @@ def release(model, records, *, noisy, law, exact=(), within=(), after=(), total=
     return NoisyStatistics.from_measurements(model, given, total=records if total else None)
 
 
+def near(formulation, totals, **given):
+    """As `agrees`: 5,000 draws are worth 2,000 and more here, of which .12 deviations are five standard errors."""
+    agrees(formulation, totals, draws=2500, **given)
+
+
 def held(made):
     return gather(made, takes_bounds=True)
 
@@ -63,14 +68,14 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(case
     model, known, records = RECORDS[case]
     noisy = [q.parities(2), q.pooled([("a", "b"), ("b", "c")])]
     evidence = held(release(model, records, noisy=noisy, law=DiscreteLaplace(3.0), **known))
-    agrees(HeldRecords(evidence=evidence, concentration=0.7, total=records), [records])
+    near(HeldRecords(evidence=evidence, concentration=0.7, total=records), [records])
 
 
 def test_bounds_with_an_unknown_number_of_records_too():
     known = {"within": [q.table("a"), q.table("c")], "after": [q.table("b")]}
     made = release(TREE, 4, noisy=[q.table("b", "a")], law=DiscreteGaussian(1.5), total=False, **known)
     evidence = held(made)
-    agrees(HeldRecords(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
+    near(HeldRecords(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
 
 
 def test_tables_that_cross_in_one_clique_too():
@@ -80,7 +85,7 @@ def test_tables_that_cross_in_one_clique_too():
     )
     formulation = LatentCounts(concentration=0.6)._formulation(held(made), 10)
     assert isinstance(formulation, HeldRecords)
-    agrees(formulation, [6])
+    near(formulation, [6])
 
 
 EFFECTS = {
@@ -115,7 +120,7 @@ def test_records_of_other_models_too(case):
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
     formulation = LatentCounts(scale=1.0)._formulation(held(made), 10)
     assert isinstance(formulation, HeldEffects)
-    agrees(formulation, [records], size=16_000)
+    near(formulation, [records], size=16_000)
 
 
 def test_records_of_a_chain_of_shared_transitions_too():
@@ -130,7 +135,7 @@ def test_records_of_a_chain_of_shared_transitions_too():
     formulation = LatentCounts(concentration=0.8)._formulation(held(made), 10)
     assert isinstance(formulation, HeldTransitions)
 
-    agrees(formulation, [4], size=16_000, potentials=conditionals(chain))
+    near(formulation, [4], size=16_000, potentials=conditionals(chain))
     window = release(chain, 4, noisy=[pooled], law=Laplace(1.5), exact=[q.table(first, middle)])
     with pytest.raises(ModelError, match="of the states of one time"):
         LatentCounts().fit(window, rng=1)

@@ -1,6 +1,6 @@
 """Sums without noise: the moves that are taken for enough link all data sets within them, and others are refused."""
 
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -66,10 +66,26 @@ def fulfils(model, held, records):
     return True
 
 
+def exchanged(model, held):
+    """For each exchange: what two records of given joint states become, shape (states, states, 2), or -1."""
+    states, sides = joint_states(model), list(held.sides())
+    size, variables = states.shape
+    found = np.full((len(sides), size, size, 2), -1)
+    for side, (moved, _, separator) in enumerate(sides):
+        is_moved = np.isin(np.arange(variables), list(moved))
+        mixed = np.where(
+            is_moved, states[np.newaxis], states[:, np.newaxis]
+        )  # of the first, some of the second
+        number = np.ravel_multi_index(tuple(np.moveaxis(mixed, -1, 0)), model.cardinalities)
+        shared = states[:, np.array(separator, int)]
+        may = (shared[:, np.newaxis] == shared).all(axis=-1)
+        found[side][may] = np.stack([number, number.T], axis=-1)[may]
+    return found.tolist()
+
+
 def linked(model, held, fiber, totals):
     """How many parts the data sets fall into by one record's change, births and deaths, and the exchanges."""
-    states = joint_states(model)
-    number = {tuple(row): k for k, row in enumerate(states.tolist())}
+    size, pairs = len(joint_states(model)), exchanged(model, held)
     place, part = {records: k for k, records in enumerate(fiber)}, list(range(len(fiber)))
 
     def top(k):
@@ -78,21 +94,18 @@ def linked(model, held, fiber, totals):
             k = part[k]
         return k
 
-    for records in fiber:
-        others = set()
-        for k, new in product(range(len(records)), range(len(states))):
-            others.add(tuple(sorted((*records[:k], new, *records[k + 1 :]))))
+    for records in fiber:  # each link from one of its ends
+        others = {
+            tuple(sorted((*records[:k], new, *records[k + 1 :])))
+            for k in range(len(records))
+            for new in range(records[k] + 1, size)
+        }
         if len(totals) > 1:
-            others |= {tuple(sorted((*records, new))) for new in range(len(states))}
-        for variables, _, separator in held.sides():
-            for k, m in product(range(len(records)), repeat=2):
-                one, two = states[records[k]].copy(), states[records[m]].copy()
-                if all(one[v] == two[v] for v in separator):
-                    for v in variables:
-                        one[v], two[v] = two[v], one[v]
-                    rest = [r for place_, r in enumerate(records) if place_ not in (k, m)]
-                    if k != m:
-                        others.add(tuple(sorted((*rest, number[tuple(one)], number[tuple(two)]))))
+            others |= {tuple(sorted((*records, new))) for new in range(size)}
+        for k, m in combinations(range(len(records)), 2):
+            rest = (*records[:k], *records[k + 1 : m], *records[m + 1 :])
+            found = (side[records[k]][records[m]] for side in pairs)
+            others |= {tuple(sorted((*rest, *pair))) for pair in found if pair[0] >= 0}
         for other in others & place.keys():
             part[top(place[records])] = top(place[other])
     return len({top(k) for k in range(len(fiber))})
