@@ -18,7 +18,10 @@ normal score passes it once in a thousand, or in two thousand for one sign.
   is Hausman's test of an efficient estimate against an unbiased one.
 - Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
   deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
-  noise that is above zero is mistaken for people, and T is far below zero.
+  noise that is above zero is mistaken for people, and T is far below zero. A relaxed count that ends at l above -1/2
+  gives zero, which owns [-1/2, 1/2), no more than [l, 1/2): it would lie above the truth in every cell that is
+  empty, under the right prior too, by up to 1/2 + l records. So whole numbers are judged, and draws below 1/2
+  weigh as much as the whole of zero's share would, :math:`1 / (1/2 - l)` to 1, cell by cell.
 - The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less
   its mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of
   the three against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm
@@ -137,6 +140,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
     if not (evidence.total_standard_error == 0 or _is_told(evidence)):
         return []
     surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
+    least = None if finished.least is None else evidence.answers(finished.least)
     for position, latent in enumerate(evidence.answers(finished.counts)):
         if not is_noisy(evidence, position):
             continue
@@ -144,7 +148,8 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         deviation = evidence.noise[position].standard_deviation
         counts = latent.reshape(*cells.shape, stop - start)
         is_small = (counts < _PRESSED * deviation) & (evidence.possible & evidence.is_count)[start:stop]
-        residuals = (evidence.noisy_counts[start:stop] - counts) / deviation
+        whole, weight = (counts, 1.0) if least is None else _whole(counts, least[position].ravel())
+        residuals = weight * (evidence.noisy_counts[start:stop] - whole) / deviation
         surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
         cells += is_small.sum(axis=-1)
     if cells.mean() < _FEWEST_CELLS:
@@ -159,6 +164,13 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         "taken for people, as a prior does that expects some in every cell; leave a `concentration` to be learned or "
         "lower it, take another formulation, or merge states"
     ]
+
+
+def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Whole numbers that relaxed counts stand for, and weights of mean 1 by which zero has the whole of its share."""
+    share = np.minimum(0.5 - least, 1.0)
+    weight = np.where(counts < 0.5, 1.0 / share, 1.0)
+    return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
 
 
 def _margins(evidence: Evidence, numbers: dict[str, float]) -> list[str]:

@@ -49,6 +49,8 @@ class Finished:
     prior_fit
         Sum of all parts' log prior densities, standardised: given the learned numbers, of mean 0 and variance 1
         under the prior. Below 0 where the population is more uneven than the prior would have it.
+    least
+        Least value of each relaxed count, records, shape (cells,); None where whole numbers have their own shares.
     """
 
     marginals: FloatArray
@@ -61,6 +63,7 @@ class Finished:
     log_prior: Mapping[str, FloatArray] = field(default_factory=dict)
     learned: Mapping[str, FloatArray] = field(default_factory=dict)
     prior_fit: FloatArray | None = None
+    least: FloatArray | None = None
 
 
 class Formulation(Protocol):

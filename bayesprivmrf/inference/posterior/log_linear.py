@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -222,9 +222,10 @@ class LogLinear:
             excess=latent.excess,
             information=self._information,
         )
-        return self._finished(
+        finished = self._finished(
             effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
         )
+        return replace(finished, least=-latent.excess * latent.uniform)
 
     @property
     def _information(self) -> FloatArray | None:

@@ -12,6 +12,7 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
+from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
 
@@ -205,3 +206,48 @@ def test_few_draws_raise_no_alarm():
             chain_release(STICKY), rng=1, draws=4, tune=5, time_limit=1e-9
         )
     assert "total_score" not in posterior.stats
+
+
+FLAT_FIT = Finished(
+    marginals=np.full((2, 100, 64), 1 / 16),
+    counts=np.zeros((2, 100, 64)),
+    effects=np.zeros((2, 100, 0)),
+    total=np.full((2, 100), 64.0),
+)
+
+
+def relaxed_score(rng, *, share, guess, least):
+    """Score of small cells that are whole numbers with a geometric law, fitted by relaxed ones on [least, ...).
+
+    The law has the ratio `share`, the fit's prior the ratio `guess`; of independent cells the draws are exact.
+    """
+    scale, origin = 1.0, -0.1
+    law, grid = DiscreteLaplace(scale), np.arange(origin, 12.0, 0.05)
+    truth = rng.geometric(1 - share, size=(4, 4, 4)) - 1
+    noisy = truth + law.draw(truth.shape, rng)
+    density = np.exp(-np.abs(noisy.reshape(-1, 1) - grid) / scale) * guess**grid
+    below = density.cumsum(axis=1) / density.sum(axis=1, keepdims=True)
+    draws = np.array([np.searchsorted(row, rng.random((2, 100))) for row in below])
+    counts = grid[np.minimum(np.moveaxis(draws, 0, -1), grid.size - 1)]
+    tables = dict(zip(CHAIN.cliques, noisy, strict=True))
+    release = NoisyStatistics.from_tables(CHAIN, tables, noise=law, total=64)
+    fit = replace(FLAT_FIT, counts=counts, least=np.full(64, origin) if least else None)
+    return raise_alarms(gather(release), fit).numbers["pressed_score"]
+
+
+def test_relaxed_counts_that_end_short_of_the_share_of_zero_raise_no_alarm_under_the_right_prior():
+    """Means of 200 scores, with standard errors of .09 and .07; zero's share is whole, though not its place."""
+    rng, size = np.random.default_rng(7), 200
+    scores = {
+        least: np.array([relaxed_score(rng, share=0.5, guess=0.5, least=least) for _ in range(size)])
+        for least in (True, False)
+    }
+    assert scores[True].mean() == pytest.approx(0, abs=0.55)
+    assert scores[False].mean() < -0.65  # as they are, they lie above the truth
+    assert np.mean(scores[True] < -3.3) <= 0.02
+
+
+def test_relaxed_counts_of_people_where_nobody_is_raise_the_alarm():
+    rng = np.random.default_rng(8)
+    scores = [relaxed_score(rng, share=1e-9, guess=1.0, least=True) for _ in range(20)]
+    assert np.mean(np.array(scores) < -3.3) >= 0.9
