@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HyperDirichlet"]
 
-_ACCEPTANCE = 0.8
-"""Mean acceptance probability with learned shapes: by a longer step some trajectories are lost where A is large."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HyperDirichlet:
@@ -130,7 +127,7 @@ class HyperDirichlet:
     @property
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned."""
-        return _ACCEPTANCE if self.prior.size else target_acceptance(self.evidence, self.smoothing)
+        return target_acceptance(self.evidence, self.smoothing)
 
     @property
     def is_whole(self) -> bool:
