@@ -32,7 +32,7 @@ class PrivacyLoss:
     Parameters
     ----------
     losses
-        Support, nats, in ascending order.
+        Support, nats.
     probabilities
         Probability of each.
     excess
@@ -57,10 +57,9 @@ class PrivacyLoss:
         .. math:: \epsilon(\delta) = \max\Bigl(0, \max_l \log \frac{P(L \ge l) - \delta}{Q(L \ge l)}\Bigr)
         """
         delta = probability("delta", delta, zero=True)
-        first = np.searchsorted(
-            self.losses, 0.0, side="right"
-        )  # those of 0 or less tell of no epsilon above 0
-        losses, weights = self.losses[first:][::-1], self.probabilities[first:][::-1]
+        order = np.argsort(self.losses)[::-1]
+        order = order[self.losses[order] > 0]  # the others tell of no epsilon above 0
+        losses, weights = self.losses[order], self.probabilities[order]
         within = np.cumsum(weights) > delta
         if not within.any():
             return 0.0

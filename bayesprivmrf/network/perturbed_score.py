@@ -124,9 +124,7 @@ class PerturbedScore:
         different, index = np.unique(noise, return_inverse=True)
         values, found = different.tolist(), np.empty(different.size, dtype=np.int64)
         parts = [(self.estimator.low, self._last(values[0]), 0, len(values))] if values else []
-        while (
-            parts
-        ):  # all noises of a part have their positions from low to high; larger ones have smaller positions
+        while parts:  # the noises of a part have positions from low to high, the larger noise the smaller one
             low, high, start, stop = parts.pop()
             if low >= high:
                 found[start:stop] = low
