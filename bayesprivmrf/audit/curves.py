@@ -58,7 +58,7 @@ class PrivacyLoss:
         """
         delta = probability("delta", delta, zero=True)
         order = np.argsort(self.losses)[::-1]
-        order = order[self.losses[order] > 0]  # the others tell of no epsilon above 0
+        order = order[(self.losses[order] > 0) & (self.probabilities[order] > 0)]  # the others tell of none
         losses, weights = self.losses[order], self.probabilities[order]
         within = np.cumsum(weights) > delta
         if not within.any():

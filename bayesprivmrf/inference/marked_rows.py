@@ -19,7 +19,7 @@ def mark_rows(intervals: pd.DataFrame, is_marked: np.ndarray, attribute: str, te
     marked = tuple(intervals.index[is_marked.ravel()])
     intervals.attrs[attribute] = marked
     if marked and intervals.columns.name is None:
-        intervals.columns.name = f"{text} {len(marked)} of {len(intervals)}: attrs"
+        intervals.columns.name = f"{text} {len(marked)} of {len(intervals)}, attrs['{attribute}']"
     return intervals
 
 

@@ -536,7 +536,7 @@ def test_rows_without_signal_are_named_as_doubtful_and_no_others():
     assert clear.columns.name is None
     frame = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(20_000.0), rng)).interval(["a", "b"])
     assert frame.attrs["doubtful"] == tuple(frame.index)
-    assert frame.columns.name == f"doubtful in {len(frame)} of {len(frame)}: attrs"
+    assert frame.columns.name == f"doubtful in {len(frame)} of {len(frame)}, attrs['doubtful']"
 
 
 @pytest.mark.slow

@@ -435,7 +435,8 @@ def test_a_summary_has_what_decides_whether_a_posterior_is_used():
         assert text in shown
     assert len(shown.splitlines()) < 20
     assert json.loads(json.dumps(summary)) == summary
-    known = drawn_posterior(release_of(model), 10).summary()
+    known = drawn_posterior(release_of(model), 10).summary(prob=0.5)
+    assert known["prob"] == 0.5
     assert known["records"] == 200
     assert known["problems"] == []
     assert "none" in repr(known)

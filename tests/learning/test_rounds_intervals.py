@@ -178,15 +178,25 @@ def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
     assert "not trusted" in frame.to_string()
 
 
-def test_errors_of_effects_are_their_spread_over_records_and_noise():
-    """Chi-square limits of a standard deviation of 30 releases, level 1e-4, a tenth wider for the first order."""
-    network, rng = bpm.declare(states={"a": [0, 1], "b": [0, 1, 2]}), np.random.default_rng(8)
+@pytest.mark.parametrize(
+    ("records", "rho", "rare"), [(4_000, 0.002, None), (4_000, 2.0, None), (20_000, 0.05, 0.02)]
+)
+def test_errors_of_effects_are_their_spread_over_records_and_noise(records, rho, rare):
+    """Chi-square limits of a standard deviation of 40 releases, level 1e-4, a tenth wider for the first order.
+
+    Noise and sampling; sampling alone; and both beside a third variable of which one state is rare.
+    """
+    states = {"a": [0, 1], "b": [0, 1, 2]} | ({} if rare is None else {"c": [0, 1]})
+    network, rng = bpm.declare(states=states), np.random.default_rng(8)
     couplings, errors = [], []
-    for seed in range(30):
-        b = rng.integers(0, 3, 4000)
-        data = pd.DataFrame({"a": (rng.random(4000) < 0.3 + 0.2 * b).astype(int), "b": b})
-        (pair,) = SelectMeasure(rho=0.002).release(network, data, rng=seed).summary()["couplings"]
+    for seed in range(40):
+        b = rng.integers(0, 3, records)
+        data = pd.DataFrame({"a": (rng.random(records) < 0.3 + 0.2 * b).astype(int), "b": b})
+        if rare is not None:
+            data["c"] = (rng.random(records) < rare).astype(int)
+        found = SelectMeasure(rho=rho).release(network, data, rng=seed).summary()["couplings"]
+        (pair,) = [each for each in found if each["variables"] == ["a", "b"]]
         couplings.append(pair["coupling"])
         errors.append(pair["error"])
-    low, high = np.sqrt(chi2.ppf([5e-5, 1 - 5e-5], 29) / 29)
+    low, high = np.sqrt(chi2.ppf([5e-5, 1 - 5e-5], 39) / 39)
     assert low / 1.1 < np.std(couplings, ddof=1) / np.median(errors) < high * 1.1

@@ -168,7 +168,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Whole numbers that relaxed counts stand for, and weights of mean 1 by which zero has the whole of its share."""
-    share = np.minimum(0.5 - least, 1.0)
+    share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
 

@@ -48,7 +48,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
     target_acceptance,
 )
 from bayesprivmrf.inference.posterior.row_weights import inverse_softened, row_coordinates, row_weights_data
-from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, turned
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class HyperDirichlet:
         """Draws of the prior in the sampler's coordinates, shape (size, positions)."""
         forest, data = self.forest, self._rows
         shape_positions = rng.standard_normal((size, self.prior.size))
-        shapes = self.prior.shapes(shape_positions)
+        shapes = self.prior.shapes(np.array([turned(own, data.shapes) for own in shape_positions]))
         log_rows = draw_log_rows(forest, shapes.T, rng).T
         kappa = data.freedom + np.add.reduceat(shapes, forest.row_starts[:-1], axis=1)
         log_sums = np.log(rng.gamma(kappa, data.centre / kappa))

@@ -305,10 +305,10 @@ class Posterior(Card):
         Returns
         -------
         dict
-            Shown as a card. `status`; `problems`, each with its remedy; `records`, the number N, with `estimate`,
-            `lower` and `upper` where it is private; `formulation` and its settings; the prior's own numbers that
-            were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and
-            `ess_tail` of all that the sampler moved; `seconds`.
+            Shown as a card. `status`; `problems`, each with its remedy; `prob`; `records`, the number N, with
+            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; the prior's own
+            numbers that were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`,
+            `ess_bulk` and `ess_tail` of all that the sampler moved; `seconds`.
         """
         return summary_of(self, probability("prob", prob, zero=False, remedy="0.9 is for 90 %"))
 

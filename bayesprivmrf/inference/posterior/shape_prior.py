@@ -248,7 +248,7 @@ def clique_shapes(clique, position, tape, shapes):
         shapes[cell] = tape.fixed[cell] + math.exp(log_part)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def turned(position, tape):
     """Each margin's positions reflected so that what leaves m as it is, their mean, is one of them: its own inverse.
 

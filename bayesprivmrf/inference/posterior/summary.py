@@ -36,6 +36,7 @@ def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
             **({"simulated": "the noise was seeded and protects nobody"} if posterior.is_simulated else {}),
             "status": posterior.status.value,
             "problems": list(stats.get("problems", ())),
+            "prob": prob,
             "records": found.pop("total", None) or float(posterior._draws.finished.total.mean()),
             "formulation": posterior._formulation.name,
             **found,

@@ -182,11 +182,13 @@ class RoundsSolution(LearnedSolution):
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
 
     def effect_error(self, scope: Scope, states: Sequence[int]) -> float:
-        r"""Return the standard deviation of an entry of an effect's table, to first order, from its own table alone.
+        r"""Return the standard deviation of an entry of an effect's table, to first order.
 
-        The entry is :math:`\sum_x w_x \log p(x)` with the weights of centring along each axis. Its variance is
-        :math:`\sum_x w_x^2 \, (v_S / (N p_x)^2 + 1 / (N p_x))`, noise and sampling, over the merged states x. The
-        shrinkage of the fit is not counted, nor what other tables tell of the effect.
+        In a measured table C that holds the effect the entry is :math:`\sum_x w_x \log p_C(x)`, with weights of
+        centring along the effect's own axes and of the mean along the others: a state of another variable that is
+        rare counts as much as any. Its variance is :math:`\sum_x w_x^2 \, (v_C / (N p_x)^2 + 1 / (N p_x))`, noise
+        and sampling, over the merged states x; of several such tables the largest. The shrinkage of the fit is not
+        counted, nor what other tables tell of the effect.
 
         Parameters
         ----------
@@ -200,15 +202,20 @@ class RoundsSolution(LearnedSolution):
         float
             Nats; infinite where no measured table holds the variables.
         """
+        own = dict(zip(scope, states, strict=True))
+        cliques = {table.scope for table in self._tables if own.keys() <= set(table.scope)}
+        return max((self._error_within(clique, own) for clique in cliques), default=math.inf)
+
+    def _error_within(self, clique: Scope, states: Mapping[int, int]) -> float:
+        """The same within one table; `states` are those of the effect, by variable."""
         merging = self._merging
-        precision = effect_precision(merging.cardinalities, self._tables, scope)
-        if precision is None:
-            return math.inf
-        expected = np.maximum(self.total * self._merged._marginal_table(scope, {}), _LEAST_SPREAD)
+        precision = effect_precision(merging.cardinalities, self._tables, clique)
+        expected = np.maximum(self.total * self._merged._marginal_table(clique, {}), _LEAST_SPREAD)
         variance = 1 / (precision * expected**2) + 1 / expected
-        for v, state in zip(scope, states, strict=True):  # each contraction moves the first axis to the end
+        for v in clique:  # each contraction takes the first axis that is left
             group = merging.groups[v]
-            weights = np.bincount(group, weights=(np.arange(group.size) == state) - 1 / group.size)
+            centred = np.arange(group.size) == states[v] if v in states else np.zeros(group.size)
+            weights = np.bincount(group, weights=centred - (1 if v in states else -1) / group.size)
             variance = np.tensordot(variance, weights**2, axes=(0, 0))
         return math.sqrt(float(variance))
 

@@ -125,6 +125,18 @@ def test_a_model_that_is_not_decomposable_is_refused_with_the_alternative():
         HyperDirichlet(evidence=evidence_of(model, 50, DiscreteLaplace(1.0), 1), total=50)
 
 
+def test_positions_drawn_from_the_prior_have_its_law_where_shapes_are_learned():
+    """The mean over draws of how uneven a table is, against the prior's own draws: five standard errors."""
+    model = specification({"a": [0, 1, 2], "b": ["x", "y", "z"]}, [("a", "b")])
+    formulation = HyperDirichlet(evidence=evidence_of(model, 90, DiscreteLaplace(2.0), 1), total=90)
+    rng, size = np.random.default_rng(6), 8_000
+    positions = formulation._draw_positions(rng, size)
+    relaxed = np.array([formulation.density.forward(own)[0][:9] for own in positions])
+    drawn = formulation.prior_draws(size, rng).counts.reshape(size, 9)
+    one, other = (((counts / 90) ** 2).sum(axis=1) for counts in (relaxed, drawn))
+    assert abs(one.mean() - other.mean()) < 5 * np.hypot(one.std(), other.std()) / size**0.5
+
+
 # The PyMC model.
 
 
