@@ -120,7 +120,7 @@ def test_records_of_other_models_too(case):
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
     formulation = LatentCounts(scale=1.0)._formulation(held(made), 10)
     assert isinstance(formulation, HeldEffects)
-    near(formulation, [records], size=16_000)
+    agrees(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
 
 
 def test_records_of_a_chain_of_shared_transitions_too():
