@@ -267,7 +267,7 @@ class Rounds:
             "refits_that_failed": self.failures,
             "distance_from_optimum": self.fit.off,
             "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
-            "one_way_noise": self.singles[0].law.scale if self.singles else 0.0,
+            "one_way_noise": singles_law(self.plan).scale,
             "rho_spent": float(self.filter.spent),
         }
 
