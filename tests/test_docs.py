@@ -17,7 +17,7 @@ import pytest
 from bayesprivmrf.cli import _parser, main
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning import LearnedNetwork
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
