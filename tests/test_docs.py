@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bayesprivmrf.cli import _parser, main
+from bayesprivmrf.cli import main
+from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
 from bayesprivmrf.learning import LearnedNetwork
@@ -88,7 +89,7 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
             Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
         elif block.kind in {"shell", "bash", "console"}:
             for command in commands(block):
-                _parser().parse_args(command)
+                command_parser().parse_args(command)
                 if path.name in RUN_SHELL:
                     assert main(command) == 0
 

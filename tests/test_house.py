@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -36,6 +36,9 @@ LATER = {
     ),  # a constructor of the base gives what holds queries of any kind
 }
 """Cycles of modules that are left when imports inside functions count: each is one arrow back within one folder."""
+
+MOST_INSIDE, MOST_PRIVATE = 142, 28
+"""Names that tests take from inside rooms, and private names that they touch: as reached; they may only fall."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +180,37 @@ def test_laws_releases_and_learned_models_are_not_asked_for_their_type_elsewhere
             }
             asked.update((name, kind) for kind in taken & own.keys() if own[kind] != module.room)
     assert asked == ARGUMENTS
+
+
+def listed_names() -> dict[str, set[str]]:
+    """What each package of the house lists for others."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in (*MODULES.values(), *STUBS.values()):
+        for node in module.tree.body if module.is_package else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[module.name].update(ast.literal_eval(node.value))
+    return found
+
+
+def test_tests_take_names_from_the_packages_that_list_them_and_little_from_inside():
+    """From inside: by a path below a room, and not listed there; that a package on the way lists it is an error."""
+    listed, inside, private, passed_by = listed_names(), 0, 0, []
+    for test in modules_below(ROOT / "tests").values():
+        for node in ast.walk(test.tree):
+            if isinstance(node, ast.Attribute):
+                is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                private += node.attr.startswith("_") and not node.attr.startswith("__") and not is_own
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(HOUSE):
+                continue
+            private += sum(alias.name.startswith("_") for alias in node.names)
+            parts = (node.module or "").split(".")[1:]
+            above = [".".join(parts[:end]) for end in range(len(parts) + 1)]
+            for name in (alias.name for alias in node.names if len(parts) > 1):
+                if name not in listed[above[-1]]:
+                    inside += 1
+                    passed_by += [
+                        f"{test.name}: {name} of {at or HOUSE}" for at in above if name in listed[at]
+                    ]
+    assert passed_by == []
+    assert inside <= MOST_INSIDE
+    assert private <= MOST_PRIVATE

@@ -85,7 +85,7 @@ def posterior(
         )
     after = _normalised(grid, before * likelihoods)
     sampled = {
-        name: _sampled(grid, density, shape, random)
+        name: sampled_of(grid, density, shape, random)
         for name, density in (("posterior", after), ("prior", before))
     }
     counted = np.interp(sampled["posterior"], grid, simulations)
@@ -130,7 +130,7 @@ def _normalised(grid: FloatArray, density: FloatArray) -> FloatArray:
     return density / np.trapezoid(density / density.max(), grid) / density.max()
 
 
-def _sampled(
+def sampled_of(
     grid: FloatArray, density: FloatArray, shape: tuple[int, int], rng: np.random.Generator
 ) -> FloatArray:
     """Draws from a density that is a straight line between grid points."""

@@ -162,13 +162,13 @@ def test_a_true_promise_is_refuted_no_oftener_than_the_confidence_allows():
 
 def test_the_runs_that_choose_the_event_are_not_those_that_test_it(monkeypatch):
     seen = []
-    true_counts = empirical._tail_counts
+    true_counts = empirical.tail_counts
 
     def spy(samples, thresholds):
         seen.append([set(sample.tolist()) for sample in samples])
         return true_counts(samples, thresholds)
 
-    monkeypatch.setattr(empirical, "_tail_counts", spy)
+    monkeypatch.setattr(empirical, "tail_counts", spy)
     rng = np.random.default_rng(0)
     audit(rng.permutation, lambda runs: -rng.permutation(runs), lambda delta: 1.0, runs=1001)
     chosen, tested = seen

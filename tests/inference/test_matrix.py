@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts, specification
+from inference.posterior.drawn import finished_of
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -71,7 +72,7 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
     if "Latent" in name and isinstance(
         law, NoNoise
     ):  # the records' own; of the population no answer is exact
-        tables = fitted._draws.finished.counts.reshape(-1, CHAIN.size)
+        tables = finished_of(fitted).counts.reshape(-1, CHAIN.size)
     answers = QUERIES[kind].bind(CHAIN).answers(tables)
     near = 1e-3 if isinstance(law, NoNoise) else 60
     assert np.abs(answers - given[0].values).max() < near

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
+from inference.posterior.drawn import finished_of
 from inference.posterior.test_exact_effects import populations
 
 from bayesprivmrf import queries as q
@@ -207,7 +208,7 @@ def test_the_posterior_of_a_coarsened_table_and_parities_is_that_of_brute_force(
     posterior = LatentCounts(formulation=formulation, **FIXED[formulation]).fit(made, rng=3, draws=1000)
     marginals, latent = by_importance(formulation, made)
     assert np.abs(posterior.marginals.flat - marginals).max() < 0.015
-    assert np.abs(posterior._draws.finished.counts.mean(axis=(0, 1)) - latent).max() < 1.8
+    assert np.abs(finished_of(posterior).counts.mean(axis=(0, 1)) - latent).max() < 1.8
     assert posterior.status in ("converged", "approximate")
 
 

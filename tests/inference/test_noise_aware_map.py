@@ -24,8 +24,8 @@ from bayesprivmrf.inference.noise_aware import (
 )
 from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware import objective as objective_module
-from bayesprivmrf.inference.noise_aware.interval import _noise_variances
-from bayesprivmrf.inference.noise_aware.mode import _Search
+from bayesprivmrf.inference.noise_aware.interval import noise_variances
+from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
@@ -67,8 +67,8 @@ def test_the_forecast_counts_what_a_search_with_sampled_curvature_does(monkeypat
     table = specification({"a": range(45), "b": range(45)}, [("a", "b")])
     rng = np.random.default_rng(1)
     release = noisy_release(table, simulated_counts(table, 2_000, rng)[0], DiscreteLaplace(1.0), rng)
-    products, times = [], SampledCurvature._times
-    monkeypatch.setattr(SampledCurvature, "_times", lambda *given: products.append(1) or times(*given))
+    products, times = [], SampledCurvature.times
+    monkeypatch.setattr(SampledCurvature, "times", lambda *given: products.append(1) or times(*given))
     solution = NoiseAwareMAP().fit(release)
     assert forecast.EVALUATIONS / 5 < solution.stats["evaluations"] < 5 * forecast.EVALUATIONS
     assert forecast.PRODUCTS / 5 < len(products) < 5 * forecast.PRODUCTS
@@ -393,9 +393,9 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
     release = noisy_release(CYCLE, counts, DiscreteLaplace(20.0), rng)
     evidence = gather(release)
     whole = noise_aware_mode(evidence)
-    search = _Search(evidence, Settings())
+    search = Search(evidence, Settings())
     start = np.append(search.means.effects.coordinates(potentials), np.log(evidence.total))
-    informed = search._settle(start, whole.log_scales, is_learning=False)
+    informed = search.settle(start, whole.log_scales, is_learning=False)
     assert whole.log_evidence > informed.log_evidence - 10
 
 
@@ -518,17 +518,17 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
         prior=np.append(mode.prior.precision(mode.log_scales), 1.0),
     )
     rows = rng.normal(size=(6, mode.means.effects.size))
-    by_matrices, large = _noise_variances(mode, rows), replace(mode, curvature=by_products)
+    by_matrices, large = noise_variances(mode, rows), replace(mode, curvature=by_products)
     np.testing.assert_allclose(
-        _noise_variances(large, rows), by_matrices, rtol=1e-8
+        noise_variances(large, rows), by_matrices, rtol=1e-8
     )  # formed for so many rows
     monkeypatch.setattr(interval_module, "_FORMED", 0)
-    np.testing.assert_allclose(_noise_variances(large, rows), by_matrices, rtol=0.01)
+    np.testing.assert_allclose(noise_variances(large, rows), by_matrices, rtol=0.01)
     monkeypatch.setattr(interval_module, "PATIENCE", 0.0)
     with pytest.warns(
         ForecastWarning, match="intervals of 6 cells .* minutes here; wait for them, ask for fewer"
     ):
-        _noise_variances(large, rows)
+        noise_variances(large, rows)
 
 
 def test_rows_without_signal_are_named_as_doubtful_and_no_others():

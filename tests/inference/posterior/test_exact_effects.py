@@ -12,6 +12,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from inference.posterior.drawn import finished_of
 from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
 
@@ -215,7 +216,7 @@ def test_many_records_have_the_posterior_of_the_relaxed_counts():
     for kind in (ExactEffects, LogLinear):
         name = "exact" if kind is ExactEffects else "log-linear"
         posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1500)
-        drawn = posterior._draws.finished.marginals.reshape(6000, -1)
+        drawn = finished_of(posterior).marginals.reshape(6000, -1)
         found.append((drawn.mean(axis=0), drawn.std(axis=0)))
     (mean, deviation), (expected, spread) = found
     assert np.abs((mean - expected) / spread).max() < 0.25
