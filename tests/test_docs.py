@@ -8,12 +8,14 @@ import inspect
 import re
 import shlex
 import sys
+import tomllib
 import types
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from bayesprivmrf import mechanisms
 from bayesprivmrf.cli import main
 from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
@@ -121,6 +123,44 @@ def test_a_reader_of_select_measure_opens_eight_files_from_data_to_interval():
             assert defines(modules[place], name), f"{modules[place].__name__} only passes {name} on"
         assert hasattr(modules[0], "SelectMeasure")
     assert len(found) == 16
+
+
+def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder():
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    section = page.partition("## What a privacy reviewer reads")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    told = set()
+    for names, files, folders, proof in rows:
+        told.update(re.findall(r"`(\w+)`", names))
+        own = re.findall(r"`([\w.]+)`", files)
+        assert own
+        assert all((ROOT / "bayesprivmrf" / "mechanisms" / file).is_file() for file in own), files
+        assert all((ROOT / "bayesprivmrf" / at).is_dir() for at in re.findall(r"`([\w/]+)`", folders)), (
+            folders
+        )
+        assert "](../" in proof
+    public = {name for name in mechanisms.__all__ if issubclass_of_mechanism(getattr(mechanisms, name))}
+    assert told == public - {
+        "Mechanism",
+        "StatisticsMechanism",
+        "ExactStatistics",
+    }  # bases; one that protects nobody
+
+
+def issubclass_of_mechanism(held) -> bool:
+    return isinstance(held, type) and issubclass(held, mechanisms.Mechanism)
+
+
+def test_the_layers_are_those_of_the_import_contract():
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    told = re.search(r"Imports point one way: (.*?)\.\s", page, re.DOTALL)
+    assert told is not None
+    layers = [set(re.findall(r"`(\w+)`", layer)) for layer in told[1].split("→")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (held,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert layers == [
+        {name.strip().removeprefix("bayesprivmrf.") for name in layer.split(":")} for layer in held
+    ]
 
 
 def defines(module, name: str) -> bool:
