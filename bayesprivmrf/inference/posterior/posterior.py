@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
-from bayesprivmrf.inference.posterior.diagnostics import is_mixed
+from bayesprivmrf.inference.posterior.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.quantities import (
@@ -213,7 +213,7 @@ class Posterior(Card):
             drawn = self._draws.joint(query, THINNED, condition)
         else:
             drawn = self._draws.records(query, condition)
-            if model.shares_transitions and not is_mixed([drawn]):
+            if model.shares_transitions and not is_mixed(mixing_of([drawn]), len(drawn)):
                 warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=2)
         is_whole = of == "records" and not condition
         frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
