@@ -180,6 +180,7 @@ def _newton(log_value):
 def _inverse_nodes() -> FloatArray:
     """U and its derivative at the logarithms of S from which its inverse is interpolated; S = φ (1 + u Φ / φ)."""
     at = _FIRST_NODE + _STEP * np.arange(_NODES)
+    slope = np.ones(_NODES)
     u = np.where(at > 0.0, np.exp(at), -np.sqrt(2.0 * np.abs(at)))
     for _ in range(30):
         mills = math.sqrt(math.pi / 2.0) * erfcx(-u / math.sqrt(2.0))
