@@ -112,7 +112,7 @@ def interrupted(monkeypatch):
 
 def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted, interrupted):
     with pytest.warns(SamplingWarning, match="stopped early"):
-        posterior = NUTS.fit(release, rng=1, draws=500_000, tune=200, chains=2)
+        posterior = NUTS.fit(release, rng=1, draws=500_000, tune=50, chains=2)
     assert posterior.status is Status.STOPPED_EARLY
     drawn = posterior.tree["posterior"]["marginal[a]"]
     assert 100 < drawn.sizes["draw"] < 500_000
