@@ -591,7 +591,7 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
 
 def test_a_model_is_named_the_engine_that_its_posterior_takes():
     from bayesprivmrf.cli.engines import engine_of
-    from bayesprivmrf.inference.evidence import gather
+    from bayesprivmrf.inference import gather
     from bayesprivmrf.noise import Laplace
     from bayesprivmrf.release import NoisyStatistics
     from bayesprivmrf.survey import fair_survey_declaration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -16,7 +17,7 @@ import pytest
 from bayesprivmrf.cli import _parser, main
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning import LearnedNetwork
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -97,6 +98,34 @@ def test_links_between_guides_lead_somewhere():
     for path in [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for found in link.finditer(path.read_text(encoding="utf-8")):
             assert (path.parent / found["target"]).exists(), f"{path.name} links to {found['target']}"
+
+
+def test_a_reader_of_select_measure_opens_eight_files_from_data_to_interval():
+    """Each file of the two lists exists, and the file before it, or the one said, imports what it is reached by."""
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    section = page.partition("## One method, from data to interval")[2].partition("\n## ")[0]
+    step = re.compile(r"^(\d+)\. `([\w/]+)\.py`(?:, by `(\w+)`(?: \((\d+)\))?)?: \S", re.MULTILINE)
+    found = [
+        (int(number), "bayesprivmrf." + path.replace("/", "."), *how)
+        for number, path, *how in step.findall(section)
+    ]
+    routes = [found[start : start + 8] for start in (0, 8)]
+    for route in routes:
+        assert [number for number, *_ in route] == list(range(1, 9))
+        modules = [importlib.import_module(module) for _, module, *_ in route]
+        assert len(set(modules)) == 8
+        for place, (number, _, name, origin) in enumerate(route[1:], start=1):
+            before = modules[int(origin or number - 1) - 1]
+            assert vars(before)[name] is vars(modules[place])[name]
+            assert defines(modules[place], name), f"{modules[place].__name__} only passes {name} on"
+        assert hasattr(modules[0], "SelectMeasure")
+    assert len(found) == 16
+
+
+def defines(module, name: str) -> bool:
+    tree = ast.parse(inspect.getsource(module))
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return name in {getattr(node, "name", getattr(node, "id", None)) for node in (*tree.body, *targets)}
 
 
 def test_the_reference_shows_at_most_sixty_names_and_each_exists():

@@ -6,8 +6,7 @@ from inference.conftest import simulated_counts, specification
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise

@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import NoiseAwareMAP, Status
-from bayesprivmrf.inference.noise_aware.interval import standard_errors
+from bayesprivmrf.inference.noise_aware import standard_errors
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model.independences import declared_independences

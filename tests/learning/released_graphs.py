@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms import Stamp
 from bayesprivmrf.mechanisms.stable_structure import ExactGraph
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency

@@ -12,7 +12,7 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import gradient_ascent
-from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
+from bayesprivmrf.learning.gradient_ascent import (
     LARGEST_POTENTIAL,
     LARGEST_SUM,
     MARGINAL_BITS,

@@ -14,10 +14,14 @@ from learning.test_dependence_graph import direct_score, made_up, table_of
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import dependence_graph
-from bayesprivmrf.learning.structure.dependence_graph import PairScores, excess_range, stable_graph
-from bayesprivmrf.learning.structure.packed_records import UNIT
-from bayesprivmrf.learning.structure.released import ReleasedGraph
+from bayesprivmrf.learning.structure import (
+    UNIT,
+    PairScores,
+    ReleasedGraph,
+    dependence_graph,
+    excess_range,
+    stable_graph,
+)
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
 

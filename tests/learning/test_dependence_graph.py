@@ -13,10 +13,14 @@ from mechanisms.contract import Silent, released
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import dependence_graph
-from bayesprivmrf.learning.structure.dependence_graph import excess_range, stable_graph
-from bayesprivmrf.learning.structure.packed_records import UNIT, PackedRecords
-from bayesprivmrf.learning.structure.stability import LARGEST
+from bayesprivmrf.learning.structure import (
+    LARGEST,
+    UNIT,
+    PackedRecords,
+    dependence_graph,
+    excess_range,
+    stable_graph,
+)
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
 

@@ -13,9 +13,9 @@ from scipy.special import logsumexp
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe import UNIT
 from bayesprivmrf.learning.frank_wolfe import atoms as atoms_module
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe as search
+from bayesprivmrf.learning.frank_wolfe import frank_wolfe as search
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 

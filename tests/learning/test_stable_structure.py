@@ -12,13 +12,14 @@ from learning.released_graphs import largest_excess, neighbours
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.structure.spanning_tree import (
+from bayesprivmrf.learning.structure import (
+    LARGEST,
     gap_range,
+    release_threshold,
     scaled_scores,
     stable_tree,
     tree_and_distance,
 )
-from bayesprivmrf.learning.structure.stability import LARGEST, release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency

@@ -15,14 +15,14 @@ from learning.test_dependence_graph import made_up
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure.dependence_graph import (
+from bayesprivmrf.learning.structure import (
+    LARGEST,
     THRESHOLDS,
+    UNIT,
     PairScores,
     graphs_to_choose,
     stable_graph,
 )
-from bayesprivmrf.learning.structure.packed_records import UNIT
-from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency

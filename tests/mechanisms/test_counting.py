@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
 from bayesprivmrf.mechanisms import ExactStatistics
-from bayesprivmrf.mechanisms.reading import counting
-from bayesprivmrf.mechanisms.reading.counting import count_tables
+from bayesprivmrf.mechanisms.reading import count_tables, counting
 from bayesprivmrf.model import Domain, ModelSpecification
 
 STATES = {

@@ -17,9 +17,7 @@ from scipy.optimize import minimize
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.audit import audit_noise, exact_cost
-from bayesprivmrf.audit.whole import audit_releases, table_draws
-from bayesprivmrf.audit.worst_case import exceeds
+from bayesprivmrf.audit import audit_noise, audit_releases, exact_cost, whole, worst_case
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import (
     ArgumentError,
@@ -29,8 +27,7 @@ from bayesprivmrf.errors import (
     PrivacyError,
     ReleaseFileError,
 )
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.inference import gather, least_squares
 from bayesprivmrf.mechanisms import (
     ExactStatistics,
     GaussianStatistics,
@@ -38,7 +35,7 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
     query_noise,
 )
-from bayesprivmrf.mechanisms.reading.counting import ExactCounts
+from bayesprivmrf.mechanisms.reading import ExactCounts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
@@ -349,7 +346,7 @@ def test_the_forecast_is_the_variance_of_least_squares(stack):
     network, queries = STACKS[stack]
     release = make(GaussianStatistics, queries, adjacency="replace-one").release(network, sample(network, 50))
     preview = make(GaussianStatistics, queries, adjacency="replace-one").preview(network)
-    fitted = least_squares(gather(release))
+    fitted = least_squares.least_squares(gather(release))
     assert preview.attrs["forecast_variance"] == pytest.approx(fitted.variances.sum(), rel=1e-6)
 
 
@@ -633,13 +630,13 @@ def test_the_exact_cost_of_the_worst_neighbours_is_the_promise_and_a_thinner_twi
     release = make(kind, queries, adjacency=adjacency, weights=[1] * len(queries)).release(
         network, sample(network, 50)
     )
-    draws = table_draws(release, adjacency)
+    draws = whole.table_draws(release, adjacency)
     cost = exact_cost(draws, release.guarantee)
-    assert not exceeds(draws, cost, 0.7)
+    assert not worst_case.exceeds(draws, cost, 0.7)
     assert cost == pytest.approx(0.7, rel=2e-2)
     twin = thinner(release, 0.9)
-    draws = table_draws(twin, adjacency)
-    assert exceeds(draws, exact_cost(draws, twin.guarantee), 0.7)
+    draws = whole.table_draws(twin, adjacency)
+    assert worst_case.exceeds(draws, exact_cost(draws, twin.guarantee), 0.7)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

@@ -12,8 +12,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
-from bayesprivmrf.learning.rounds.junction import GrowingForest
+from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure, base, pair_misfits, rounds, rounds_plan, wide_rounds
 from bayesprivmrf.privacy import Adjacency, selection_rho

@@ -16,14 +16,11 @@ from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior import log_linear
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import cells_within
+from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
 SQUARE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])

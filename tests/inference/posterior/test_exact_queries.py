@@ -6,8 +6,7 @@ from inference.conftest import simulated_counts, specification
 from inference.posterior.test_exact_effects import summed
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

@@ -11,8 +11,7 @@ from inference.posterior.test_exact_transitions import conditionals
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within
