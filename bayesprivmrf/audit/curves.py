@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,7 @@ def support_of(law: NoiseLaw) -> IntArray:
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
     """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's."""
     apart: list[Atoms] = []
-    even: list[tuple[float, float, FloatArray]] = []  # the least loss, the step, and probabilities
+    even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities
     for losses, weights in cells:
         step = float(losses[-1] - losses[0]) / max(losses.size - 1, 1)
         if (
