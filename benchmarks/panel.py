@@ -4,8 +4,8 @@
 
 Data: ../shared/data/biofam beside the repository (or its path by --data): 2,000 people, the first eight of their
 years, eight states. A chain of seven tables of two years each, discrete Laplace noise for epsilon = 1 (add or remove
-one person), N private, everything at its default; seeds 1, 2, ... of release and sampler. "Held" counts 90 % intervals
-of the records' transitions, summed over the years, that hold the data's own number. Markdown to stdout.
+one person), N private, everything at its default; seeds 1, 2, ... of release and sampler. "Held" counts 90 %
+intervals of the records' transitions, summed over the years, that hold the number in the data. Markdown to stdout.
 """
 
 from __future__ import annotations
