@@ -80,7 +80,6 @@ def posterior_of(
             chains=2,
             tune=300,
             draws=400,
-            cores=1,
             time_limit=FIT_SECONDS,
         )
 

@@ -27,7 +27,16 @@ from bayesprivmrf.inference.posterior.sampled import Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["LONGEST", "SMALLEST_ESS", "Diagnosis", "diagnose", "is_mixed", "mixing_of", "warn_of"]
+__all__ = [
+    "LONGEST",
+    "SMALLEST_ESS",
+    "Diagnosis",
+    "diagnose",
+    "is_mixed",
+    "mixing_of",
+    "times_longer",
+    "warn_of",
+]
 
 LARGEST_R_HAT = 1.01
 SMALLEST_ESS = 100
@@ -113,7 +122,7 @@ def diagnose(
     is_known = not numbers.shape[-1] or _is_determined(evidence)
     acceptance = None if finished is None else _mean(finished.acceptance)
     unmoved = None if finished is None else _mean(finished.unmoved)
-    r_hat, bulk, tail = _mixing(varying) if sampled.mixing is None else sampled.mixing
+    r_hat, bulk, tail, _ = mixing = _mixing(varying) if sampled.mixing is None else sampled.mixing
     told = sampled.statistics  # a sampler without trajectories tells no more than the log density
     diverging = float(np.mean(told.get("diverging", 0.0)))
     saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
@@ -134,8 +143,7 @@ def diagnose(
         slow = True
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
-            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise `draws` and `tune`, "
-            "or `time_limit`"
+            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {_longer(sampled, mixing)}"
             f"{_STEPS if evidence.specification.shares_transitions else ''}"
         )
     if not saturated <= LARGEST_SATURATED:
@@ -173,15 +181,34 @@ def diagnose(
     )
 
 
-def mixing_of(draws: Sequence[np.ndarray]) -> Mixing:
+def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
     """How chains have mixed; arrays of shape (chain, draw, ...). Of many numbers those that vary most are judged."""
-    return _mixing(_varying(_together(draws)))
+    bfmi = math.nan if energy is None else _bfmi(energy)
+    return _mixing(_varying(_together(draws)))._replace(bfmi=bfmi)
 
 
-def is_mixed(draws: Sequence[np.ndarray], mixing: Mixing | None = None) -> bool:
-    """Whether chains are as well mixed as a sampling called converged must be; `mixing` is theirs, if known."""
-    r_hat, bulk, tail = mixing_of(draws) if mixing is None else mixing
-    return math.isnan(r_hat) or (r_hat < LARGEST_R_HAT and min(bulk, tail) >= SMALLEST_ESS * len(draws[0]))
+def is_mixed(mixing: Mixing, chains: int) -> bool:
+    """Whether chains are as well mixed as a sampling called converged must be."""
+    if math.isnan(mixing.r_hat):
+        return True
+    is_long = mixing.r_hat < LARGEST_R_HAT and min(mixing.bulk, mixing.tail) >= SMALLEST_ESS * chains
+    return is_long and not mixing.bfmi < SMALLEST_BFMI
+
+
+def times_longer(mixing: Mixing, chains: int) -> float:
+    r"""How many times as long a sampling should be to have mixed.
+
+    Effective draws grow as the length, and :math:`\hat R^2 - 1` falls as it, once chains have met.
+    """
+    needed = SMALLEST_ESS * chains / max(min(mixing.bulk, mixing.tail), 1.0)
+    return max(needed, (mixing.r_hat**2 - 1.0) / (LARGEST_R_HAT**2 - 1.0), 1.0)
+
+
+def _longer(sampled: Sampled, mixing: Mixing) -> str:
+    """What makes a sampling long enough, with a forecast where one can be made."""
+    seconds = sampled.stats.get("sampling_seconds", 0.0) * times_longer(mixing, len(sampled.statistics["lp"]))
+    forecast = f" (about {max(seconds, 1):,.0f} seconds should do)" if math.isfinite(seconds) else ""
+    return f"`draws` and `tune`, or `time_limit`{forecast}"
 
 
 def warn_of(diagnosis: Diagnosis) -> None:

@@ -114,11 +114,6 @@ class Formulation(Protocol):
         ...
 
     @property
-    def steps_between_draws(self) -> int:
-        """Steps of the sampler a draw that is kept, to begin with: more than one where what follows costs as much."""
-        ...
-
-    @property
     def density(self) -> Density:
         """The compiled density, whose groups of latent numbers have the names of the variables."""
         ...

@@ -135,11 +135,6 @@ class HyperDirichlet:
         return False
 
     @property
-    def steps_between_draws(self) -> int:
-        """Each step is kept."""
-        return 1
-
-    @property
     def density(self) -> Density:
         """The compiled density of this release."""
         cells, own = self.forest.cells.size, self.forest.places.size

@@ -147,8 +147,9 @@ class LatentCounts:
         draws, tune, chains
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit
-            Seconds. Chains that have not mixed are sampled twice as long, and again, while that is forecast to end
-            within the limit; as many draws are kept. The first round always ends, and is the only one of PyMC's.
+            Seconds. Chains that have not mixed go on, to 2, 3, 4, 6, 8, 12 and 16 times their length, and end where
+            they are when the limit comes; as many draws are kept, evenly spaced. The first length always ends, and
+            is the only one of PyMC's, and of `cores` fewer than `chains`.
         **settings
             Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
             and others.

@@ -122,11 +122,6 @@ class LogLinear:
         """Whether counts and N are whole numbers all along."""
         return False
 
-    @property
-    def steps_between_draws(self) -> int:
-        """Two: a draw's population and diagnostics cost as much as a step, and single steps seldom mix."""
-        return 2
-
     @cached_property
     def latent(self) -> LatentPrior:
         """The prior of the latent tables."""

@@ -7,8 +7,10 @@ call the density as a C function, without Python.
 from __future__ import annotations
 
 import inspect
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -18,7 +20,8 @@ from numba import cfunc, types
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.sampled import Sampled, is_watched
+from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_progress
 
 __all__ = ["refuse_unknown_of_nutpie", "sample_with_nutpie"]
 
@@ -33,6 +36,8 @@ _NAMES = {
     "step_size": "step_size",
 }
 """nutpie's names of what both samplers report, and the names that ArviZ and PyMC use."""
+_RATE = 50
+"""Milliseconds between two reports of nutpie."""
 
 
 def sample_with_nutpie(
@@ -43,52 +48,164 @@ def sample_with_nutpie(
     chains: int,
     seed: int,
     settings: dict[str, Any],
-    every: int = 1,
+    lengths: Sequence[int],
+    judge: Callable[[Sampled], Sampled],
+    may_stop: Callable[[Sampled], bool],
+    time_limit: float = math.inf,
 ) -> Sampled:
-    """Draw with nutpie and keep every so-manieth draw; the other arguments are those of `draw_posterior`."""
+    """Draw with nutpie until the draws may stop; the other arguments are those of `draw_posterior`.
+
+    The chains are one sampling: they are tuned once, and wait where they are while their draws are judged. So what is
+    drawn depends on the seed and on the length alone.
+
+    Parameters
+    ----------
+    lengths
+        Steps after tuning at which the chains are looked at, in order. Of each length `draws` are kept, evenly
+        spaced.
+    judge, may_stop
+        Add to draws how they have mixed; and tell whether that is enough.
+    time_limit
+        Seconds after which a sampling ends where it is, once the first length is reached.
+    """
+    begin = time.perf_counter()
+    model = _nutpie_model(formulation.density)
+    compile_seconds = time.perf_counter() - begin
+    is_shown = settings.pop("progress_bar", None)
+    settings.setdefault("cores", chains)
+    if settings["cores"] < chains:  # chains follow each other, and the first would not wait for the last
+        lengths = lengths[:1]
+    begin, found = time.perf_counter(), None
+
+    def read(drawn: _Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
+        seconds = {"compile_seconds": compile_seconds, "sampling_seconds": time.perf_counter() - begin}
+        return judge(_sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds))
+
+    with step_progress(tune + lengths[0], is_shown=is_shown) as bar:
+        run = _Run(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
+        try:
+            for length in lengths:
+                if found is not None:
+                    bar.aim(tune + length, f"going on: {_reason(found, chains)}")
+                until = math.inf if found is None else begin + time_limit
+                if not run.goes_to(tune + length, until, bar):
+                    return read(run.end())
+                found = read(run.look(), length)
+                if may_stop(found) or length == lengths[-1] or time.perf_counter() - begin > time_limit:
+                    break
+            return found  # pyright: ignore[reportReturnType]
+        except KeyboardInterrupt:
+            return read(run.end(), is_stopped=True)
+        finally:
+            run.end()
+
+
+class _Run:
+    """A sampling in nutpie's threads, which can be stopped, looked at and let go on.
+
+    Parameters
+    ----------
+    model, settings
+        The density, and settings of nutpie.
+    draws, tune, chains, seed
+        Those of the longest sampling that may become of it.
+    """
+
+    def __init__(
+        self, model: Any, settings: Mapping[str, Any], *, draws: int, tune: int, chains: int, seed: int
+    ) -> None:
+        import nutpie
+
+        self._steps = 0
+        self._trace: _Chains | None = None
+        try:
+            self._handle = nutpie.sample(
+                model,
+                draws=draws,
+                tune=tune,
+                chains=chains,
+                seed=seed,
+                blocking=False,
+                return_raw_trace=True,
+                progress_bar=False,
+                progress_callback=self._hear,
+                progress_rate=_RATE,
+                **settings,
+            )
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(
+                f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
+                "see nutpie.sample for those that it takes."
+            ) from error
+
+    def _hear(self, progress: Sequence[Any]) -> None:
+        """What a thread of nutpie calls."""
+        self._steps = min(chain.finished_draws for chain in progress)
+
+    def goes_to(self, steps: int, until: float, bar: StepProgress) -> bool:
+        """Go on until every chain has made so many steps, tuning among them; False where the time came first."""
+        if self._trace is None:
+            self._handle.resume()
+        while self._trace is None and self._steps < steps:
+            if time.perf_counter() > until:
+                return False
+            with suppress(TimeoutError):
+                self._trace = _batches(self._handle.wait(timeout=_RATE / 1000))
+            bar.reach(min(self._steps, steps))
+        return True
+
+    def look(self) -> _Chains:
+        """What was drawn so far; the chains wait."""
+        if self._trace is not None:
+            return self._trace
+        self._handle.pause()
+        return _batches(self._handle.inspect())
+
+    def end(self) -> _Chains:
+        """What was drawn; the chains are gone."""
+        if self._trace is None:
+            self._trace = _batches(self._handle.abort())
+        return self._trace
+
+
+def _sampled(
+    formulation: Formulation,
+    chains: _Chains,
+    draws: int,
+    steps: int | None,
+    *,
+    is_stopped: bool,
+    stats: Mapping[str, Any],
+) -> Sampled:
+    """So many draws, evenly spaced among the steps after tuning."""
     import nutpie
 
-    begin = time.perf_counter()
     density = formulation.density
-    model = _nutpie_model(density)
-    compile_seconds = time.perf_counter() - begin
-    settings.setdefault("progress_bar", is_watched())
-    begin = time.perf_counter()
-    try:
-        handle = nutpie.sample(
-            model,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            seed=seed,
-            blocking=False,
-            return_raw_trace=True,
-            **settings,
-        )
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise ArgumentError(
-            f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
-            "see nutpie.sample for those that it takes."
-        ) from error
-    try:
-        trace = handle.wait()
-    except KeyboardInterrupt:
-        trace = handle.abort()
-    positions, statistics, is_short = _read_arrow(trace, draws, density.size)
-    if positions.size and every > 1:  # what follows from a position takes ten times its room
-        kept = slice(every - 1, None, every)
+    positions, statistics, is_short = _read_arrow(chains, draws, steps, density.size)
+    made = positions.shape[1]
+    if made > draws:  # what follows from a position takes ten times its room
+        kept = np.arange(1, draws + 1) * made // draws - 1
         positions = positions[:, kept]
         statistics = {name: told[:, kept] for name, told in statistics.items()}
     return Sampled(
         draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
         statistics=statistics,
-        is_interrupted=is_short,
+        is_interrupted=is_short or is_stopped,
         stats={
             "sampler": f"nutpie {nutpie.__version__}",
-            "compile_seconds": compile_seconds,
-            "sampling_seconds": time.perf_counter() - begin,
+            **stats,
+            "steps_between_draws": max(made / draws, 1.0),
         },
     )
+
+
+def _reason(sampled: Sampled, chains: int) -> str:
+    """Why a sampling goes on, in some words."""
+    mixing = sampled.mixing
+    if mixing is None or math.isnan(mixing.r_hat):
+        return "the chains have not mixed"
+    draws = min(mixing.bulk, mixing.tail) / chains
+    return f"R-hat is {mixing.r_hat:.3f}, and effective draws a chain are {draws:.0f}"
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
@@ -150,25 +267,35 @@ def _copy() -> Any:
     return copy
 
 
-def _read_arrow(trace: Any, draws: int, size: int) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
-    """Positions and statistics after tuning, of the chains that got so far, cut to the shortest of them.
+type _Chains = list[tuple[Any, Any]]
+"""Record batches of each chain: its draws, and nutpie's statistics."""
 
-    A chain that was stopped before half of the longest one's draws is left out, so that one late chain does
-    not cost the others theirs.
+
+def _batches(trace: Any) -> _Chains:
+    """What a trace of nutpie holds, which it gives once."""
+    return list(zip(*trace.get_arrow_trace(), strict=True))
+
+
+def _read_arrow(
+    chains: _Chains, draws: int, length: int | None, size: int
+) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
+    """Positions and statistics after tuning, of so many steps, or of those that all chains have made.
+
+    Where some chain has not made `draws` steps, one that was stopped before half of the longest one's is left out,
+    so that one late chain does not cost the others theirs.
     """
-    chains = list(zip(*trace.get_arrow_trace(), strict=True))
     warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
-    lengths = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
-    longest = max(lengths, default=0)
-    kept = [c for c, length in enumerate(lengths) if longest and 2 * length >= longest]
-    length = min((lengths[c] for c in kept), default=0)
-    positions = [_column(chains[c][0], "position", warm[c], length) for c in kept]
+    steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
+    longest, is_short = max(steps, default=0), min(steps, default=0) < draws
+    kept = [c for c, made in enumerate(steps) if longest and (not is_short or 2 * made >= longest)]
+    shortest = min((steps[c] for c in kept), default=0)
+    many = shortest if length is None else min(length, shortest)
+    positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
     statistics = {
-        ours: np.array([_column(chains[c][1], theirs, warm[c], length) for c in kept])
+        ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
         for theirs, ours in _NAMES.items()
     }
-    is_short = length < draws or len(kept) < len(chains)
-    return np.reshape(positions, (len(kept), length, size)), statistics, is_short
+    return np.reshape(positions, (len(kept), many, size)), statistics, is_short
 
 
 def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,27 +12,32 @@ import numpy as np
 
 from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
+from bayesprivmrf.inference.marked_rows import mark_status
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
-from bayesprivmrf.inference.posterior.diagnostics import is_mixed
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.intervals import (
+    THINNED,
+    interval_of_query,
+    interval_of_variables,
+    refuse_given,
+    refuse_sums_alone,
+)
 from bayesprivmrf.inference.posterior.quantities import (
     Quantity,
-    interval_frame,
     quantity_from,
     quantity_of,
 )
-from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, mark_rests_on, rests_on_text
+from bayesprivmrf.model.independences import assumptions, rests_on_text
 from bayesprivmrf.model.tables import labelled
+from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +46,6 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 __all__ = ["Posterior"]
-
-THINNED = 1000
-"""Draws, over all chains, at which a question that takes inference in each draw is answered."""
-
-_SLOW_COUNTS = (
-    "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; "
-    "raise `draws`, `tune` and `time_limit`, or measure the step's table."
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -159,68 +155,59 @@ class Posterior(Card):
 
     def interval(
         self,
-        variables: Variable | Sequence[Variable],
+        variables: Variable | Sequence[Variable] | Query,
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Equal-tailed intervals of a joint marginal, or of a conditional.
+        """Equal-tailed intervals of a joint marginal, of a conditional, or of a query's answers.
 
         Parameters
         ----------
         variables
-            One or more declared variables.
+            One or more declared variables; or a query (`bayesprivmrf.queries`), measured or not, such as
+            ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
         prob
             Posterior probability of each interval.
         of
             ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
             it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
-            variables that share a clique.
+            variables that share a clique. Of a query: its answers on the records, or what one record of the
+            population adds to them on average.
         given
             States of other variables, ``{variable: state}``. Of the population: the probability of each joint
-            state is conditional on them. Of the records: its share among the records that had those states.
+            state is conditional on them. Of the records: its share among the records that had those states. Not for
+            a query.
 
         Returns
         -------
         pandas.DataFrame
             `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
-            as given. ``attrs["rests_on"]`` is empty where one clique holds all variables, those given among them.
-            Otherwise it names the declared independences that the intervals rest on, such as ``"age ⟂ income | job
-            (declared, not measured)"``, and the printed table says so too: no noise and no number of records would
-            show them to be wrong. ``attrs["status"]`` is the posterior's. ``attrs["prior_decides"]`` names the rows
-            whose estimate is the prior's more than the release's: making the prior stronger would move it by a
-            standard deviation (`sensitivity`).
+            as given, or for each answer of a query, by its label. ``attrs["rests_on"]`` is empty where one clique
+            holds all variables, those given among them. Otherwise it names the declared independences that the
+            intervals rest on, such as ``"age ⟂ income | job (declared, not measured)"``, and the printed table says
+            so too: no noise and no number of records would show them to be wrong. ``attrs["status"]`` is the
+            posterior's. ``attrs["prior_decides"]`` names the rows whose estimate is the prior's more than the
+            release's: making the prior stronger would move it by a standard deviation (`sensitivity`).
 
         Raises
         ------
         ModelError
             A variable is unknown, or repeated; what is given cannot occur; or, of the records, no clique holds the
             variables together, or a draw has no record with what is given.
+        ArgumentError
+            A query was asked for given some states.
         """
         one_of("of", of, ("population", "records"))
-        model = self.specification
-        is_relaxed = self._formulation.name == "log-linear"
-        if of == "records" and model.is_restricted and is_relaxed:
-            raise ModelError(
-                "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
-                "tables; ask of='population', or fit LatentCounts(formulation='exact')."
-            )
+        refuse_sums_alone(self._draws, of, self._formulation.name)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        names, query = model.positions_of(variables)
-        condition = conditions(model.domain, given, query)
-        if of == "population":
-            drawn = self._draws.joint(query, THINNED, condition)
+        if isinstance(variables, Query):
+            refuse_given(given)
+            frame = interval_of_query(self._draws, variables, prob, of)
         else:
-            drawn = self._draws.records(query, condition)
-            if model.shares_transitions and not is_mixed([drawn]):
-                warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=2)
-        is_whole = of == "records" and not condition
-        frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
-        marked = mark_rests_on(frame, assumptions(model, [*query, *condition]))
-        is_decided = is_decided_by_prior(drawn, self._draws.log_prior(drawn.shape[1]))
-        marked = mark_rows(marked, is_decided, "prior_decides", "prior decides")
-        return mark_status(marked, self.status)
+            frame = interval_of_variables(self._draws, variables, prob, of, given)
+        return mark_status(frame, self.status)
 
     def probability(
         self,

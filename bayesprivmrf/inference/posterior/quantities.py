@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "interval_frame", "quantity_from", "quantity_of"]
+__all__ = ["Quantity", "equal_tailed", "interval_frame", "interval_of_rows", "quantity_from", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -131,9 +131,18 @@ def interval_frame(
     """Table of estimate, lower and upper, a row for each joint state of the variables, in C order."""
     import pandas as pd
 
-    estimate, lower, upper = equal_tailed(draws, prob, is_whole=is_whole)
     states = [list(domain.states_of(variable)) for variable in variables]
+    index = pd.MultiIndex.from_product(states, names=list(variables))
+    return interval_of_rows(index, draws, prob, is_whole=is_whole)
+
+
+def interval_of_rows(
+    index: pd.Index, draws: FloatArray, prob: float, *, is_whole: bool = False
+) -> pd.DataFrame:
+    """Table of estimate, lower and upper, a row for each number of a draw."""
+    import pandas as pd
+
+    estimate, lower, upper = equal_tailed(draws, prob, is_whole=is_whole)
     return pd.DataFrame(
-        {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()},
-        index=pd.MultiIndex.from_product(states, names=list(variables)),
+        {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}, index=index
     )

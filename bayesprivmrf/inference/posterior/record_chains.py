@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.sampled import Sampled
@@ -170,7 +170,7 @@ class RecordSampler:
                 spent = time.perf_counter() - begin
                 judged = [np.stack(values) for values in zip(*map(self.judged_of, kept), strict=True)]
                 is_over = stopped or 3 * spent > time_limit or thin >= LONGEST
-                if draws < SMALLEST_ESS or is_over or is_mixed(judged):
+                if draws < SMALLEST_ESS or is_over or is_mixed(mixing_of(judged), chains):
                     break
                 thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
         shortest = min(len(one["total"]) for one in kept)

@@ -36,7 +36,7 @@ import math
 
 import numpy as np
 from numba import njit
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
@@ -44,6 +44,7 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = [
     "digamma",
     "inverse_softened",
+    "log_gamma",
     "row_coordinates",
     "row_coordinates_pullback",
     "row_weights",
@@ -52,6 +53,10 @@ __all__ = [
     "trigamma",
 ]
 
+_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+_FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
+_NODES = 257
+"""Logarithms of S(u) from which its inverse is interpolated; beyond the last S(u) is u."""
 _LARGEST_FREEDOM = 1e10
 """Bound of κ - A, beyond which κ (log G - G) loses digits."""
 
@@ -94,15 +99,29 @@ def row_weights_data(
 
 @njit(nogil=True, error_model="numpy")
 def digamma(x):
-    """ψ(x), x > 0: its asymptotic series, above six; relative error 1e-13."""
-    value = 0.0
+    """ψ(x), x > 0: relative error 1e-13."""
+    return log_gamma(x)[1]
+
+
+@njit(nogil=True, error_model="numpy")
+def log_gamma(x):
+    """Log Γ(x) and its derivative ψ(x), x > 0: Stirling's series above ten, and the recurrence below.
+
+    With P = x (x + 1) ... up to ten, log Γ(x) falls by log P, and ψ(x) by P' / P.
+    """
+    product, slope = 1.0, 0.0
     while x < 10.0:
-        value -= 1.0 / x
+        slope = slope * x + product
+        product *= x
         x += 1.0
-    inverse = 1.0 / (x * x)
-    series = inverse * (1 / 240 - inverse * (1 / 132 - inverse * (691 / 32760 - inverse / 12)))
-    series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - series)))
-    return value + math.log(x) - 0.5 / x - series
+    inverse, log_x = 1.0 / x, math.log(x)
+    square = inverse * inverse
+    series = square * (1 / 1188 - square * (691 / 360360 - square / 156))
+    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - series))))
+    value = (x - 0.5) * log_x - x + _HALF_LOG_2_PI + series - math.log(product)
+    series = square * (1 / 240 - square * (1 / 132 - square * (691 / 32760 - square / 12)))
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - series)))
+    return value, log_x - 0.5 * inverse - series - slope / product
 
 
 @njit(nogil=True, error_model="numpy")
@@ -135,7 +154,7 @@ def softened(u):
         return soft, math.log(soft), below / soft, math.log(below), density / below
     x = -u
     tail = x
-    for k in range(60, 1, -1):
+    for k in range(int(12.0 + 400.0 / (x * x)), 1, -1):  # exact to rounding, by trial
         tail = x + k / tail
     mills = tail / (x * tail + 1.0)  # Φ / φ
     log_density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi)
@@ -144,9 +163,9 @@ def softened(u):
 
 
 @njit(nogil=True, error_model="numpy")
-def _softened_at(log_value):
+def _newton(log_value):
     """The u of which S(u) has the given logarithm, by Newton's method; log S is increasing and concave."""
-    if log_value > 2.0:  # beyond 7 S(u) is u
+    if log_value > _LAST_NODE:  # beyond 7 S(u) is u
         return math.exp(min(log_value, 700.0))
     u = math.exp(log_value) if log_value > 0.0 else -math.sqrt(-2.0 * log_value)
     for _ in range(100):
@@ -158,10 +177,45 @@ def _softened_at(log_value):
     return u
 
 
+def _inverse_nodes() -> FloatArray:
+    """U and its derivative at the logarithms of S from which its inverse is interpolated; S = φ (1 + u Φ / φ)."""
+    at = _FIRST_NODE + _STEP * np.arange(_NODES)
+    slope = np.ones(_NODES)
+    u = np.where(at > 0.0, np.exp(at), -np.sqrt(2.0 * np.abs(at)))
+    for _ in range(30):
+        mills = math.sqrt(math.pi / 2.0) * erfcx(-u / math.sqrt(2.0))
+        log_soft = np.log1p(u * mills) - 0.5 * u * u - _HALF_LOG_2_PI
+        slope = mills / (1.0 + u * mills)
+        u = u + (at - log_soft) / slope
+    return np.stack([u, _STEP / slope], axis=1)
+
+
+_INVERSE = _inverse_nodes()
+
+
+@njit(nogil=True, error_model="numpy")
+def _softened_at(log_value):
+    """The u of which S(u) has the given logarithm: a cubic between two nodes, and one step of Halley's method.
+
+    The cubic is right to 1e-5, and the step cubes that.
+    """
+    place = (log_value - _FIRST_NODE) / _STEP
+    if not 0.0 <= place < _NODES - 1:
+        return _newton(log_value)
+    k = int(place)
+    t = place - k
+    rest = 1.0 - t
+    u = rest * rest * ((1.0 + 2.0 * t) * _INVERSE[k, 0] + t * _INVERSE[k, 1])
+    u += t * t * ((1.0 + 2.0 * rest) * _INVERSE[k + 1, 0] - rest * _INVERSE[k + 1, 1])
+    _, log_soft, slope, _, normal_slope = softened(u)
+    step = (log_value - log_soft) / slope
+    return u + step / (1.0 + 0.5 * step * (normal_slope - slope))
+
+
 @njit(nogil=True, error_model="numpy")
 def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
-    """What makes u of v: its value at v = 0, w, the targets t, and half the sum of log w."""
-    origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
+    """What makes u of v: its value at v = 0, w, the targets t with two slopes there, and half the sum of log w."""
+    origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty((shift.size, 3))
     log_jacobian = 0.0
     for row in range(row_starts.size - 1):
         start, stop = row_starts[row], row_starts[row + 1]
@@ -169,10 +223,11 @@ def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
         for i in range(start, stop):
             mass += shapes[i]
         for i in range(start, stop):
-            target[i] = _softened_at(math.log(centre[row] * shapes[i] / (mass * scale[i])))
-            slope = softened(target[i])[2]
+            at = _softened_at(math.log(centre[row] * shapes[i] / (mass * scale[i])))
+            _, _, slope, _, normal_slope = softened(at)
+            target[i, 0], target[i, 1], target[i, 2] = at, slope, normal_slope
             share[i] = 1.0 / (1.0 + (shapes[i] - floor[i]) * slope * slope)
-            origin[i] = share[i] * shift[i] + (1.0 - share[i]) * target[i]
+            origin[i] = share[i] * shift[i] + (1.0 - share[i]) * at
             log_jacobian += 0.5 * math.log(share[i])
     return origin, share, target, log_jacobian
 
@@ -189,10 +244,8 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
         for i in range(start, stop):
             root = math.sqrt(share[i])
             by_position[i] = by_u[i] * root
-            by_share = (
-                by_u[i] * (shift[i] - target[i] + 0.5 * position[i] / root) + 0.5 * by_density / share[i]
-            )
-            _, _, slope, _, normal_slope = softened(target[i])
+            at, slope, normal_slope = target[i, 0], target[i, 1], target[i, 2]
+            by_share = by_u[i] * (shift[i] - at + 0.5 * position[i] / root) + 0.5 * by_density / share[i]
             by_ratio = -by_share * share[i] * share[i]  # of what w's inverse has beside 1
             by_slope = 2.0 * by_ratio * (shapes[i] - floor[i]) * slope
             by_target = by_u[i] * (1.0 - share[i]) + by_slope * slope * (normal_slope - slope)
@@ -209,29 +262,32 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
     """Weights and log density at u; the weights' slopes, and the log density's derivatives by u and by α."""
     weights, slopes = np.empty_like(u), np.empty_like(u)
     by_u, by_shapes = np.empty_like(u), np.empty_like(u)
-    log_density, alpha, log_gamma, psi = 0.0, 0.0, 0.0, 0.0
+    log_density, alpha, of_alpha, psi = 0.0, 0.0, 0.0, 0.0
     for row in range(row_starts.size - 1):
         start, stop = row_starts[row], row_starts[row + 1]
-        mass, whole = 0.0, 0.0
+        mass, whole, log_centre = 0.0, 0.0, math.log(centre[row])
         for i in range(start, stop):
             soft, log_soft, soft_slope, log_normal, normal_slope = softened(u[i])
             weights[i] = scale[i] * soft
             slopes[i] = weights[i] * soft_slope
             by_u[i] = (shapes[i] - 1.0) * soft_slope + normal_slope
-            by_shapes[i] = log_soft + log_scale[i] - math.log(centre[row])
+            by_shapes[i] = log_soft + log_scale[i] - log_centre
             log_density += log_normal - log_soft + shapes[i] * by_shapes[i]
             whole += weights[i]
             mass += shapes[i]
         whole /= centre[row]
         kappa, log_kappa = freedom[row] + mass, math.log(freedom[row] + mass)
-        log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + math.lgamma(mass)
-        log_density += kappa * (log_kappa - 1.0) - math.lgamma(kappa)
+        of_mass, psi_of_mass = log_gamma(mass)
+        of_kappa, psi_of_kappa = log_gamma(kappa)
+        log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + of_mass
+        log_density += kappa * (log_kappa - 1.0) - of_kappa
         factor = (freedom[row] / whole - kappa) / centre[row]
-        by_mass = digamma(mass) - digamma(kappa) + log_kappa - (whole - 1.0)
+        by_mass = psi_of_mass - psi_of_kappa + log_kappa - (whole - 1.0)
         for i in range(start, stop):
             if shapes[i] != alpha:  # neighbours often share theirs
-                alpha, log_gamma, psi = shapes[i], math.lgamma(shapes[i]), digamma(shapes[i])
-            log_density -= log_gamma
+                alpha = shapes[i]
+                of_alpha, psi = log_gamma(alpha)
+            log_density -= of_alpha
             by_u[i] += factor * slopes[i]
             by_shapes[i] += by_mass - psi
     return weights, log_density, slopes, by_u, by_shapes
@@ -242,5 +298,5 @@ def inverse_softened(log_values):
     """The u of which S(u) has the given logarithms."""
     result = np.empty_like(log_values)
     for i in range(log_values.size):
-        result[i] = _softened_at(log_values[i])
+        result[i] = _newton(log_values[i])
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +28,15 @@ STATISTICS = (
 
 
 class Mixing(NamedTuple):
-    """Worst R-hat, and smallest effective sample sizes of the bulk and of the tails; NaN where nothing varies."""
+    """How chains have mixed; NaN where nothing varies, or nothing is known.
+
+    Worst R-hat, smallest effective sample sizes of the bulk and of the tails, and the worst chain's E-BFMI.
+    """
 
     r_hat: float
     bulk: float
     tail: float
+    bfmi: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -34,6 +33,10 @@ _OWN = (
 )
 
 
+_TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
+"""Times the length asked for at which chains are looked at."""
+
+
 def draw_posterior(
     formulation: Formulation,
     *,
@@ -47,8 +50,8 @@ def draw_posterior(
 ) -> Sampled:
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
-    Of `Formulation.steps_between_draws` steps one is kept. The length is doubled, and as many draws dropped in
-    between, until `is_mixed` or until another doubling would pass `time_limit`, in seconds.
+    The chains go on until `is_mixed`, to sixteen times their length or to `time_limit`, in seconds. Of what they have
+    drawn by then `draws` are kept, evenly spaced.
 
     Raises
     ------
@@ -57,29 +60,26 @@ def draw_posterior(
     KeyboardInterrupt
         The sampling was interrupted before any draw was kept.
     """
-    begin = time.perf_counter()
+    how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
     if isinstance(formulation, RecordSampler):
-        sampled = formulation.sample(
-            draws=draws, tune=tune, chains=chains, seed=seed, time_limit=time_limit, **_of_exact(settings)
-        )
+        sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
-        how: dict[str, Any] = {"chains": chains, "seed": seed, "settings": settings}
-        first = thin = formulation.steps_between_draws if sampler == "nutpie" else 1
-        sampled = _draw_once(formulation, sampler, draws=draws * thin, tune=tune, every=thin, **how)
-        sampled = _judged(sampled, formulation)
-        while (
-            _may_go_on(sampled, formulation, draws, thin) and 3 * (time.perf_counter() - begin) <= time_limit
-        ):
-            if sampler == "pymc" or 16 * chains * draws * thin * formulation.density.size > MEMORY:
-                break  # PyMC stores what follows from each position, and compiles in each call
-            thin *= 2
-            tuned = tune * thin // first
-            longer = _draw_once(formulation, sampler, draws=draws * thin, tune=tuned, every=thin, **how)
-            if longer.is_interrupted:  # the shorter sampling was whole
-                sampled, thin = replace(sampled, is_interrupted=True), thin // 2
-                break
-            sampled = _judged(longer, formulation)
-        sampled = replace(sampled, stats={**sampled.stats, "steps_between_draws": thin})
+        how["settings"] = {"target_accept": formulation.acceptance, **settings}
+        if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
+            from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc
+
+            sampled = _judged(sample_with_pymc(formulation, **how), formulation)
+        else:
+            from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
+
+            sampled = sample_with_nutpie(
+                formulation,
+                **how,
+                lengths=_lengths(formulation, draws, chains),
+                judge=partial(_judged, formulation=formulation),
+                may_stop=partial(_may_stop, chains=chains),
+                time_limit=time_limit,
+            )
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
@@ -87,28 +87,22 @@ def draw_posterior(
     return sampled
 
 
+def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
+    """Steps a chain at which a sampling may end: one length where few draws were asked for, and what memory holds."""
+    most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
+    times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]
+    return [draws * n for n in times if n == 1 or n <= most]
+
+
 def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
     """The sampling, and how its chains have mixed."""
-    return replace(sampled, mixing=mixing_of([sampled.draws[name] for name in formulation.judged]))
-
-
-def _may_go_on(sampled: Sampled, formulation: Formulation, draws: int, thin: int) -> bool:
-    """Whether a longer sampling could help: of many draws, which nobody stopped, and which have not mixed."""
     judged = [sampled.draws[name] for name in formulation.judged]
-    is_over = sampled.is_interrupted or thin >= LONGEST or draws < SMALLEST_ESS
-    return not is_over and not is_mixed(judged, sampled.mixing)
+    return replace(sampled, mixing=mixing_of(judged, sampled.statistics["energy"]))
 
 
-def _draw_once(formulation: Formulation, sampler: Sampler, *, every: int, **how: Any) -> Sampled:
-    if sampler == "nutpie":
-        from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
-
-        draw = partial(sample_with_nutpie, every=every)
-    else:
-        from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc as draw
-    return draw(
-        formulation, **{**how, "settings": {"target_accept": formulation.acceptance, **how["settings"]}}
-    )
+def _may_stop(sampled: Sampled, chains: int) -> bool:
+    """Whether longer chains would not help: they are mixed, or some are missing."""
+    return sampled.is_interrupted or (sampled.mixing is not None and is_mixed(sampled.mixing, chains))
 
 
 def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:

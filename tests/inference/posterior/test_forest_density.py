@@ -10,8 +10,9 @@ from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.inference.posterior.laplace_kernel import force_width, laplace_kernel, lattice_mass
 from bayesprivmrf.inference.posterior.row_counts import row_counts, row_counts_pullback
 from bayesprivmrf.inference.posterior.row_weights import (
-    digamma,
     inverse_softened,
+    log_gamma,
+    row_coordinates,
     row_weights,
     row_weights_data,
     softened,
@@ -107,9 +108,23 @@ def test_derivatives_of_the_counts_are_those_of_finite_differences(total, shapes
     assert difference(step_total=1e-6) == pytest.approx(float(by_total), abs=1e-4)
 
 
-def test_digamma_is_the_derivative_of_the_log_of_gamma():
-    x = np.logspace(-6, 8, 200)
-    assert [digamma(value) for value in x] == pytest.approx(psi(x), rel=1e-13, abs=1e-12)
+def test_the_log_of_gamma_and_its_derivative_are_scipy_s():
+    x = np.logspace(-8, 8, 400)
+    value, slope = np.transpose([log_gamma(one) for one in x])
+    assert value == pytest.approx(gammaln(x), rel=1e-14, abs=1e-13)
+    assert slope == pytest.approx(psi(x), rel=1e-14, abs=1e-13)
+
+
+def test_targets_of_the_coordinates_are_where_the_softened_weight_is_the_expected_one():
+    """S(t) = G_0 α / (A σ), at every size that α may have: between the nodes of its inverse, and beyond them."""
+    logs = np.concatenate([np.linspace(-29.999, 1.999, 2000), [-900.0, -31.0, 2.5, 40.0]])
+    shapes, one = np.exp(np.maximum(logs, -600.0)), np.ones(logs.size)
+    starts = np.array([0, logs.size])
+    _, _, target, _ = row_coordinates(shapes, 0 * one, starts, one, one, np.array([shapes.sum()]))
+    assert target[:, 0] == pytest.approx(inverse_softened(np.log(shapes)), rel=1e-12, abs=1e-12)
+    found = np.array([softened(u) for u in target[:, 0]])
+    assert found[:, 1] == pytest.approx(np.log(shapes), rel=1e-12, abs=1e-12)
+    assert target[:, 1:] == pytest.approx(found[:, [2, 4]], rel=1e-12)
 
 
 @pytest.mark.parametrize(

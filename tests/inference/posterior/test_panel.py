@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
 from bayesprivmrf.mechanisms import LaplaceStatistics
 
 DATA = [folder / "shared/data/biofam/biofam_states.csv" for folder in Path(__file__).resolve().parents]
@@ -34,8 +35,5 @@ def test_intervals_hold_the_pooled_transitions_of_a_panel():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains
         posterior = bpm.LatentCounts().fit(release, rng=0, chains=2, tune=300, draws=400, time_limit=1)
-    drawn = posterior.tree["posterior"]
-    tables = [np.asarray(drawn[f"counts[{a},{b}]"]).reshape(-1, STATES, STATES) for a, b in pairwise(years)]
-    pooled = sum(np.maximum(np.rint(table), 0) for table in tables)
-    lower, upper = np.quantile(pooled, [0.05, 0.95], axis=0, method="inverted_cdf")
-    assert ((lower <= true) & (true <= upper)).sum() >= NEEDED
+    pooled = posterior.interval(q.pooled(list(pairwise(years))), 0.9, of="records")
+    assert ((pooled["lower"] <= true.ravel()) & (true.ravel() <= pooled["upper"])).sum() >= NEEDED

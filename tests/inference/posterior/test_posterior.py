@@ -9,6 +9,7 @@ from inference.conftest import AWKWARD, probabilities, specification, tables_of
 from inference.posterior.drawn import drawn_posterior, finished_of, release_of, with_changes
 from notebook import html_of
 
+from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, gather
 from bayesprivmrf.inference.posterior.names import dimension_names
@@ -71,6 +72,37 @@ def test_intervals_are_the_quantiles_of_the_draws_in_the_order_asked_for():
     one = posterior.interval("b")
     assert isinstance(one.index, pd.MultiIndex)
     assert one["estimate"].sum() == pytest.approx(1)
+
+
+POOLED = ({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("c", "b")])
+
+
+@pytest.mark.parametrize("query", [q.pooled([("a", "b"), ("b", "c")]), q.table("b"), q.parities(2)], ids=repr)
+def test_intervals_of_a_query_are_the_quantiles_of_its_answers(query):
+    """Of sums of tables drawn together, measured or not: no sum of the tables' own limits."""
+    posterior = drawn_posterior(release_of(specification(*POOLED), total=200), 300)
+    bound = query.bind(posterior.specification)
+    drawn = posterior.tree["posterior"]
+    for of, kind in (("records", "counts"), ("population", "marginal")):
+        flat = np.concatenate(
+            [drawn[f"{kind}[{pair}]"].values[0].reshape(300, -1) for pair in ("a,b", "c,b")], axis=1
+        )
+        answers = bound.answers(flat)
+        if of == "records":
+            answers = np.rint(answers)
+        frame = posterior.interval(query, 0.8, of=of)
+        method = "inverted_cdf" if of == "records" else "linear"
+        lower, upper = np.quantile(answers, [0.1, 0.9], axis=0, method=method)
+        assert tuple(frame.index) == bound.labels
+        assert frame["estimate"].to_numpy() == pytest.approx(answers.mean(axis=0), abs=1e-9)
+        assert frame["lower"].to_numpy() == pytest.approx(lower, abs=1e-9)
+        assert frame["upper"].to_numpy() == pytest.approx(upper, abs=1e-9)
+        assert not frame.attrs["rests_on"]
+        assert frame.attrs["status"] == posterior.status.value
+    with pytest.raises(ArgumentError, match="given"):
+        posterior.interval(query, given={"a": 0})
+    with pytest.raises(ModelError, match="declared"):
+        posterior.interval(q.table("nobody"))
 
 
 def test_intervals_of_records_are_whole_numbers_of_the_finite_population():

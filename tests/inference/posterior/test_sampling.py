@@ -1,5 +1,6 @@
 import functools
 import os
+import re
 import signal
 import threading
 import warnings
@@ -13,11 +14,19 @@ from inference.posterior.drawn import release_of, sampled_as
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior import nutpie_sampler
-from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior import sampling
+from bayesprivmrf.inference.posterior.diagnostics import (
+    diagnose,
+    is_mixed,
+    mixing_of,
+    times_longer,
+    warn_of,
+)
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.sampled import Mixing
 from bayesprivmrf.inference.posterior.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.step_progress import step_progress
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 NUTS = LatentCounts(formulation="hyper-dirichlet")  # whole records have no trajectories to speak of
@@ -103,7 +112,7 @@ def interrupted(monkeypatch):
 
 def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted, interrupted):
     with pytest.warns(SamplingWarning, match="stopped early"):
-        posterior = NUTS.fit(release, rng=1, draws=500_000, tune=200, chains=2)
+        posterior = NUTS.fit(release, rng=1, draws=500_000, tune=50, chains=2)
     assert posterior.status is Status.STOPPED_EARLY
     drawn = posterior.tree["posterior"]["marginal[a]"]
     assert 100 < drawn.sizes["draw"] < 500_000
@@ -323,21 +332,109 @@ def test_a_release_that_knows_no_total_is_not_trusted():
     assert not gather(drowned).has_total
 
 
-def test_an_interruption_of_a_longer_sampling_leaves_the_whole_one_before_it(monkeypatch, release):
-    formulation = HyperDirichlet(evidence=gather(release), total=200)
-    asked = []
+def formulation_of(release):
+    return HyperDirichlet(evidence=gather(release), total=200)
 
-    def unmixed(formulation, *, draws, every=1, **how):
-        asked.append(draws)
-        values = np.cumsum(np.random.default_rng(1).normal(size=(4, draws // every, 3)), axis=1)
-        found = made_up(values)
-        return replace(found, is_interrupted=True, draws={"counts": values[:, :50]}) if asked[1:] else found
 
-    monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", unmixed)
-    sampled = draw_posterior(
-        formulation, sampler="nutpie", draws=400, tune=10, chains=4, seed=1, settings={}, time_limit=1e9
-    )
-    assert asked == [400, 800]
-    assert sampled.draws["counts"].shape == (4, 400, 3)
-    assert sampled.is_interrupted
-    assert sampled.stats["steps_between_draws"] == 1
+def drawn(release, **settings):
+    """Draws of a sampling that begins with 100 of each chain."""
+    given = {"draws": 100, "tune": 100, "chains": 4, "seed": 5, "settings": {}} | settings
+    return draw_posterior(formulation_of(release), sampler="nutpie", **given)
+
+
+def never_mixed(monkeypatch):
+    monkeypatch.setattr(sampling, "is_mixed", lambda *_: False)
+
+
+def test_a_longer_sampling_is_the_shorter_one_gone_on_with(monkeypatch, release):
+    """Of sixteen times the length each sixteenth draw is kept; the chains are tuned once."""
+    settings = {"draws": 1600, "tune": 100}
+    monkeypatch.setattr(sampling, "is_mixed", lambda *_: True)
+    whole = drawn(release, **settings)
+    never_mixed(monkeypatch)
+    kept = drawn(release, time_limit=1e9)
+    assert kept.stats["steps_between_draws"] == 16
+    assert np.array_equal(kept.draws["counts"], whole.draws["counts"][:, 15::16])
+    assert np.array_equal(kept.statistics["energy"], whole.statistics["energy"][:, 15::16])
+    assert not kept.is_interrupted
+
+
+def test_chains_are_looked_at_by_the_length_that_was_asked_for(monkeypatch, release):
+    """However far they are by then, and whatever the cores: else equal seeds would not give equal posteriors."""
+    looks, enough = [], 3
+
+    def third(mixing, chains):
+        looks.append(mixing)
+        return len(looks) == enough
+
+    monkeypatch.setattr(sampling, "is_mixed", third)
+    found = drawn(release, time_limit=1e9)
+    assert found.stats["steps_between_draws"] == enough
+    monkeypatch.setattr(sampling, "is_mixed", lambda *_: True)
+    whole = drawn(release, draws=enough * 100)
+    assert np.array_equal(found.draws["counts"], whole.draws["counts"][:, enough - 1 :: enough])
+    assert looks[0] != looks[1]
+
+
+def test_a_time_limit_ends_a_sampling_where_it_is(monkeypatch, release):
+    """The first length is drawn whatever the limit; of what comes after it draws are kept at even distances."""
+    never_mixed(monkeypatch)
+    first = drawn(release, time_limit=1e-9)
+    assert first.stats["steps_between_draws"] == 1
+    slow = drawn(release, draws=5000, time_limit=0.2)
+    assert slow.draws["counts"].shape == (4, 5000, 3)
+    assert 1 <= slow.stats["steps_between_draws"] < 16
+    assert not first.is_interrupted
+    assert not slow.is_interrupted
+
+
+def test_chains_that_follow_each_other_are_sampled_once(monkeypatch, release):
+    never_mixed(monkeypatch)
+    assert drawn(release, settings={"cores": 1}, time_limit=1e9).stats["steps_between_draws"] == 1
+
+
+def test_a_sampling_goes_on_until_the_energy_moves_too(release):
+    """Draws that are mixed, of an energy that is a random walk."""
+    shape = (4, 1000)
+    walk = np.cumsum(np.random.default_rng(1).standard_normal(shape), axis=1)
+    draws = [np.random.default_rng(2).standard_normal((*shape, 3))]
+    assert is_mixed(mixing_of(draws, np.random.default_rng(3).standard_normal(shape)), 4)
+    assert is_mixed(mixing_of(draws), 4)
+    assert not is_mixed(mixing_of(draws, walk), 4)
+
+
+def test_the_forecast_of_a_longer_sampling_is_what_its_worst_number_needs():
+    mixing = Mixing(r_hat=1.005, bulk=100.0, tail=50.0)
+    assert times_longer(mixing, 4) == pytest.approx(8)
+    assert times_longer(mixing._replace(r_hat=1.1), 4) == pytest.approx((1.1**2 - 1) / (1.01**2 - 1))
+    assert times_longer(Mixing(r_hat=1.0, bulk=900.0, tail=900.0), 4) == 1
+
+
+def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, release):
+    """And says that it was stopped."""
+    looks = []
+
+    def interrupted(*_):
+        looks.append(1)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(sampling, "is_mixed", interrupted)
+    found = drawn(release, draws=400, tune=10, time_limit=1e9)
+    assert found.draws["counts"].shape == (4, 400, 3)
+    assert found.is_interrupted
+    assert found.stats["steps_between_draws"] >= 2
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_bar_says_how_far_the_slowest_chain_is_and_why_it_goes_on(monkeypatch, capsys, is_shown):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    with step_progress(1500, is_shown=is_shown) as bar:
+        bar.reach(700)
+        bar.aim(2500, "going on: R-hat is 1.020")
+        bar.reach(1600)
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert ("going on: R-hat is 1.020" in said) == is_shown
+    assert ("1600/2500 steps" in said) == is_shown
