@@ -987,7 +987,7 @@ class EntryPoint:
 
 def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, monkeypatch):
     points = [EntryPoint("halved", Halved)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
     assert run(capsys, *RELEASE)[0] == 0
     code, out, _ = run(capsys, "fit", "toy.release", "--method", "halved", "--json")
     assert code == 0

@@ -76,8 +76,8 @@ def posterior(
     shape = whole_number("chains", chains, least=1), whole_number("draws", draws, least=1)
     random = generator(rng)
     grid = np.linspace(law.betas[0], law.betas[-1], _POINTS)
-    likelihoods, simulations = likelihood(law, value, grid)
     before = _normalised(grid, _prior_density(prior, grid))
+    likelihoods, simulations = likelihood(law, value, grid)
     if not (before * likelihoods).max() > 0:
         raise ArgumentError(
             "`prior` must have mass where the estimate is possible, but no beta of the law's span has both; widen "

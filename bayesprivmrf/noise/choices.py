@@ -119,13 +119,16 @@ def gumbel(size: int, words: Words) -> np.ndarray:
 
 
 def _leading_zeros(words: np.ndarray) -> np.ndarray:
-    """Return the number of leading zero bits, int64, 64 for a word of zeros; by exact steps on halves."""
-    rest, zeros = words.copy(), np.zeros(words.shape, dtype=np.int64)
-    for bits in (32, 16, 8, 4, 2, 1):
-        empty = rest < np.uint64(1) << np.uint64(64 - bits)
-        zeros[empty] += bits
-        rest[empty] <<= np.uint64(bits)
-    return zeros + (rest == 0)
+    """Return the number of leading zero bits, int64, 64 for a word of zeros.
+
+    The upper 53 bits, and if they are zeros the lower 11, are a whole number that a float holds exactly.
+    """
+    _, length = np.frexp((words >> np.uint64(11)).astype(np.float64))
+    zeros = 53 - length.astype(np.int64)
+    low = np.flatnonzero(zeros == 53)
+    if low.size:
+        zeros[low] += 11 - np.frexp(words[low].astype(np.float64))[1]
+    return zeros
 
 
 def _largest(noisy: np.ndarray, count: int) -> np.ndarray:

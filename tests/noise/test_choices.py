@@ -12,7 +12,7 @@ from scipy import stats
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise import SecureNoise, SimulatedNoise
-from bayesprivmrf.noise.choices import gumbel
+from bayesprivmrf.noise.choices import _leading_zeros, gumbel
 from bayesprivmrf.privacy import selection_rho, selection_scale
 from bayesprivmrf.privacy.selection import ROUNDING
 
@@ -34,6 +34,13 @@ def test_gumbel_numbers_have_their_law():
     tail = gumbel(2_000_000, source(2).words)
     expected = -math.expm1(-math.exp(-9.0)) * tail.size  # about 250 above 9
     assert abs((tail > 9).sum() - expected) < 4 * math.sqrt(expected)
+
+
+def test_leading_zeros_are_counted_exactly():
+    words = [*range(9), *(1 << bit for bit in range(64)), *((1 << bit) - 1 for bit in range(1, 65))]
+    words += [word ^ low for word in words[9:] for low in (1, 0x7FF, 0x801)]  # beside a float's rounding
+    expected = [64 - word.bit_length() for word in words]
+    assert _leading_zeros(np.array(words, dtype=np.uint64)).tolist() == expected
 
 
 def test_the_secure_source_has_the_same_law():

@@ -218,7 +218,7 @@ def installed(monkeypatch):
 
     made = {"count": RecordCount, "nameless": NamelessCount, "silent": SilentCount, "plain": PlainCount}
     points = [Point(name, target) for name, target in made.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
 
 
 COMMAND = ("release", "data.csv", "--model", "model.toml", "--epsilon", "1", "--out", "count.release")
@@ -258,7 +258,7 @@ class Filling(kinds.RecordCount):
         limit(300)
         return release
 
-kinds.registry.entry_points = lambda group: [type("P", (), dict(name="count", value="", load=lambda self: Filling))()]
+kinds.registry.installed = lambda group: [type("P", (), dict(name="count", value="", load=lambda self: Filling))()]
 limit(int(sys.argv[1]))
 sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))
 """
