@@ -13,8 +13,7 @@ from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise import SecureNoise, SimulatedNoise
 from bayesprivmrf.noise.choices import gumbel
-from bayesprivmrf.privacy import selection_rho, selection_scale
-from bayesprivmrf.privacy.selection import ROUNDING
+from bayesprivmrf.privacy import selection, selection_rho, selection_scale
 
 LEVEL = 1e-4
 
@@ -113,7 +112,7 @@ def test_the_scale_is_the_smallest_that_keeps_to_the_budget():
     assert scale == pytest.approx(4.0 * math.sqrt(10 / 4.0), rel=1e-9)
     assert selection_rho(4.0, scale * (1 - 1e-8), 10) > 0.5
     assert selection_rho(1.0, 1.0) > 1 / 8  # the rounding is paid for
-    assert selection_rho(1.0, 1.0) < (1 + 3 * ROUNDING) / 8
+    assert selection_rho(1.0, 1.0) < (1 + 3 * selection.ROUNDING) / 8
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1e-30])
