@@ -104,11 +104,11 @@ def gumbel(size: int, words: Words) -> np.ndarray:
         Shape (m,).
     """
     first, second = words(size), words(size)
-    zeros = _leading_zeros(first)
+    zeros = leading_zeros(first)
     empty = np.flatnonzero(first == 0)
     while empty.size:
         more = words(empty.size)
-        zeros[empty] += _leading_zeros(more)
+        zeros[empty] += leading_zeros(more)
         empty = empty[more == 0]
     mantissa = 1 + ((second >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     half = np.ldexp(mantissa, -zeros - 2)  # U / 2
@@ -118,7 +118,7 @@ def gumbel(size: int, words: Words) -> np.ndarray:
     return -np.log(exponential)
 
 
-def _leading_zeros(words: np.ndarray) -> np.ndarray:
+def leading_zeros(words: np.ndarray) -> np.ndarray:
     """Return the number of leading zero bits, int64, 64 for a word of zeros.
 
     The upper 53 bits, and if they are zeros the lower 11, are a whole number that a float holds exactly.

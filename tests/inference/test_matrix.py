@@ -7,8 +7,7 @@ from inference.posterior.drawn import finished_of
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.registry import estimator_names
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -45,7 +44,7 @@ def refused(name, kind, law):
 
 def test_the_matrix_holds_every_estimator():
     kinds = {type(each) for each in ESTIMATORS.values()}
-    assert {"naive-mle", "cgm", "noise-aware", "posterior"} <= set(estimator_names())
+    assert {"naive-mle", "cgm", "noise-aware", "posterior"} <= set(registry.estimator_names())
     assert kinds == {NaiveMLE, CGM, NoiseAwareMAP, LatentCounts}
 
 

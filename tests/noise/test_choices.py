@@ -12,9 +12,8 @@ from scipy import stats
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise import SecureNoise, SimulatedNoise
-from bayesprivmrf.noise.choices import _leading_zeros, gumbel
-from bayesprivmrf.privacy import selection_rho, selection_scale
-from bayesprivmrf.privacy.selection import ROUNDING
+from bayesprivmrf.noise.choices import gumbel, leading_zeros
+from bayesprivmrf.privacy import selection, selection_rho, selection_scale
 
 LEVEL = 1e-4
 
@@ -40,7 +39,7 @@ def test_leading_zeros_are_counted_exactly():
     words = [*range(9), *(1 << bit for bit in range(64)), *((1 << bit) - 1 for bit in range(1, 65))]
     words += [word ^ low for word in words[9:] for low in (1, 0x7FF, 0x801)]  # beside a float's rounding
     expected = [64 - word.bit_length() for word in words]
-    assert _leading_zeros(np.array(words, dtype=np.uint64)).tolist() == expected
+    assert leading_zeros(np.array(words, dtype=np.uint64)).tolist() == expected
 
 
 def test_the_secure_source_has_the_same_law():
@@ -120,7 +119,7 @@ def test_the_scale_is_the_smallest_that_keeps_to_the_budget():
     assert scale == pytest.approx(4.0 * math.sqrt(10 / 4.0), rel=1e-9)
     assert selection_rho(4.0, scale * (1 - 1e-8), 10) > 0.5
     assert selection_rho(1.0, 1.0) > 1 / 8  # the rounding is paid for
-    assert selection_rho(1.0, 1.0) < (1 + 3 * ROUNDING) / 8
+    assert selection_rho(1.0, 1.0) < (1 + 3 * selection.ROUNDING) / 8
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1e-30])
