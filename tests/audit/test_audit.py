@@ -253,9 +253,13 @@ def test_the_curve_of_many_laws_is_an_upper_bound_and_close(monkeypatch):
 def test_losses_that_lie_evenly_add_up_as_any_others(monkeypatch):
     gaussian, laplace = curves.losses_of(DiscreteGaussian(1.6), 1), curves.losses_of(DiscreteLaplace(0.7), 1)
     released = (np.array([-1.0, 0.5, np.inf]), np.array([0.5, 0.4, 0.1]))  # as of an answer that is let out
-    cells = [gaussian, laplace, gaussian, released, curves.losses_of(DiscreteLaplace(1.0), 3), laplace]
+    uneven = (np.array([-0.9, 0.2, 0.5]), np.array([0.2, 0.5, 0.3]))
+    cells = [
+        *(gaussian, uneven, laplace, gaussian, released),
+        *(curves.losses_of(DiscreteLaplace(1.0), 3), laplace),
+    ]
     quick = curves.convolved(cells)
-    monkeypatch.setattr(curves, "_EVEN_PRODUCTS", 0)
+    monkeypatch.setattr(curves, "_even_together", list)
     by_sorting = curves.convolved(cells)
     for delta in (0.1001, 0.15, 0.3):
         assert quick.epsilon(delta) == pytest.approx(by_sorting.epsilon(delta), abs=1e-9)
