@@ -296,7 +296,7 @@ class SelectMeasure(
         release = _release(plan, fitted, total, stamp)
         message = self._warning(plan, fitted)
         if message is not None:
-            warn_without_raising(message, stacklevel=4)
+            warn_without_raising(message)
         return release
 
 

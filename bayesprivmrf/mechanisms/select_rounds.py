@@ -100,7 +100,7 @@ class SelectRoundsPlan(LearningPlan):
                 "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
                 "fewer variables or states."
             )
-            warn_without_raising(message, stacklevel=5)
+            warn_without_raising(message)
         return learned_potentials(
             self.specification.domain,
             run.merging,

@@ -20,7 +20,7 @@ from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit_noise, privacy_loss
-from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.noise import NoiseLaw, SecureNoise, SimulatedNoise, noise_from_dict
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
@@ -253,7 +253,7 @@ def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(mon
     monkeypatch.setattr("bayesprivmrf.inference.evidence.joint_specification", work)
     for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
         with pytest.raises(
-            ArgumentError, match="'test-staircase', whose `kernel` and `scale` say neither; use NaiveMLE"
+            ArgumentError, match="'test-staircase', whose `kernel` says neither; use NaiveMLE"
         ):
             estimator.fit(release)
 
@@ -269,6 +269,51 @@ def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
         found, expected = (estimator.fit(release) for release in (ours, theirs))
         assert found.status is expected.status
         np.testing.assert_array_equal(found.marginal(["a", 0]), expected.marginal(["a", 0]))
+
+
+def published(law, **given):
+    noisy = {clique: np.full(shape, 20.5) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    return bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law, **given)
+
+
+def test_a_published_law_without_a_variance_or_the_density_of_its_kernel_is_refused():
+    @dataclass(frozen=True)
+    class Odd(Renamed):
+        name: ClassVar[str] = "test-odd"
+        wide: float = 1.0
+        variance = property(lambda self: 2 * self.scale**2 * self.wide)
+        scale = property(lambda self: 1 / self.rate if self.rate < 9 else math.nan)
+
+        def log_density(self, residual):
+            return super().log_density(residual) * (2 if self.rate == 3 else 1)
+
+    with pytest.raises(ArgumentError, match="must have a finite variance"):
+        published(Odd(1.0, wide=math.inf))
+    for rate, words in ((3.0, "must have the density of its `kernel`, 'absolute'"), (9.0, "finite variance")):
+        with pytest.raises(ArgumentError, match=words):
+            bpm.CGM().fit(published(Odd(rate)))
+    assert bpm.CGM().fit(published(Odd(2.0))).status.value == "converged"
+
+
+def test_bounds_without_their_width_are_refused_and_estimators_say_what_takes_bounds():
+    @dataclass(frozen=True)
+    class Bounds(Renamed):
+        name: ClassVar[str] = "test-bounds"
+        kernel: ClassVar[str] = "within"
+
+    @dataclass(frozen=True)
+    class Wide(Bounds):
+        name: ClassVar[str] = "test-wide-bounds"
+        half_width: float = 2.5
+
+    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
+        with pytest.raises(ArgumentError, match="`half_width` must be positive and finite"):
+            estimator.fit(published(Bounds(1.0)))
+    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()):
+        with pytest.raises(ArgumentError, match="use LatentCounts, beside a table that tells the number"):
+            estimator.fit(published(Wide(1.0)))
+    with pytest.raises(ModelError, match="the number of records must be told"):
+        bpm.LatentCounts().fit(published(Wide(1.0)))
 
 
 def test_a_law_without_an_exact_draw_is_simulated_by_a_source_but_never_released():
