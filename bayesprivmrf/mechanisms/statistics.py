@@ -208,6 +208,8 @@ class StatisticsMechanism(
             )
         else:
             frame = self._query_preview(plan, plan.queries, total)
+        if any(law.kernel is None for law in plan.noise):
+            frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
             frame.attrs |= {} if self.grid is None else {"grid": self.grid}

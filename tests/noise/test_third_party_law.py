@@ -20,8 +20,9 @@ from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit_noise, privacy_loss
+from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism
+from bayesprivmrf.mechanisms import StatisticsMechanism, registry
 from bayesprivmrf.noise import NoiseLaw, SecureNoise, SimulatedNoise, noise_from_dict
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
 
@@ -364,3 +365,67 @@ def test_an_audit_passes_it_and_catches_a_tenth_more_loss(given, caught):
     )
     assert result.is_violated is caught
     assert privacy_loss([law] * 3, [1] * 3).epsilon(0.0) == pytest.approx(3 * law.epsilon, rel=1e-9)
+
+
+@dataclass(frozen=True)
+class Flat(NoiseLaw):
+    """Uniform on the whole numbers within a reach: a move by one is (0, 1/(2 reach + 1))-private."""
+
+    reach: int
+
+    name: ClassVar[str] = "test-flat"
+    is_discrete: ClassVar[bool] = True
+
+    variance = property(lambda self: self.reach * (self.reach + 1) / 3)
+    mean_absolute = property(lambda self: self.reach * (self.reach + 1) / (2 * self.reach + 1))
+
+    def log_density(self, residual):
+        return np.where(np.abs(residual) <= self.reach, -math.log(2 * self.reach + 1), -np.inf)
+
+    def score(self, residual):
+        return np.zeros(np.shape(residual))
+
+    def draw(self, size, rng):
+        return rng.integers(-self.reach, self.reach + 1, size)
+
+    def add_exactly(self, counts, words):
+        noise = StaircaseLaw._below(2 * self.reach + 1, counts.size, words) - self.reach
+        return counts + noise.reshape(counts.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatStatistics(StatisticsMechanism):
+    delta: float
+    thinner: float = 1.0
+
+    def _noise(self, specification):
+        moved = self.l1_sensitivity * len(specification.cliques)
+        reach = math.ceil((moved / self.delta - 1) / 2 * self.thinner)
+        return (Flat(reach),) * len(specification.cliques)
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency=self.adjacency)
+
+
+def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
+    loss = privacy_loss([Flat(7)], [1])
+    assert loss.delta(0.0) == pytest.approx(1 / 15)
+    assert loss.epsilon(1 / 15) == 0.0
+    rng = np.random.default_rng(1)
+    for add, is_violated in (
+        (lambda counts, table: SimulatedNoise(rng).add(counts, Flat(7)), False),
+        (lambda counts, table: counts + rng.choice([-7, 7], counts.size), True),  # the ends alone
+    ):
+        found = audit_noise(add, [Flat(7)], "add-or-remove-one", runs=20_000, deltas=(0.0, 0.01, 1 / 15))
+        assert found.is_violated is is_violated
+    with pytest.raises(ArgumentError, match="not finite; noise must be what its stated law can give"):
+        audit_noise(lambda counts, table: counts + 90, [Flat(7)], "add-or-remove-one", runs=100)
+
+
+@pytest.mark.parametrize(("thinner", "status"), [(1.0, 0), (0.5, 3)])
+def test_a_promise_of_delta_alone_is_audited_from_the_command_line(thinner, status, monkeypatch, capsys):
+    point = type("Point", (), {"name": "flat", "value": "", "load": lambda self: FlatStatistics})()
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]
+    assert main(["audit", "flat", *given]) == status
+    assert "delta = 0.1" in capsys.readouterr().out
