@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.cli.learned import told
 from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
-from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
+from bayesprivmrf.cli.output import NO_KERNEL, json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
@@ -63,12 +63,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _require_listed_laws(mechanism: Any, model: ModelSpecification) -> None:
-    """Raise unless `fit` will find the laws of noisy tables."""
+    """Raise unless `fit` will find the laws of noisy tables, and say where few methods take them."""
     if not isinstance(mechanism, StatisticsMechanism):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are shown when the release is made
         laws = mechanism._prepare(model).noise
+    if any(law.kernel is None for law in laws):
+        remark(NO_KERNEL)
     for made in {type(law) for law in laws}:
         require_listed(ENTRY_POINT_GROUP, made.name, made)
 

@@ -194,7 +194,8 @@ class StatisticsMechanism(
         DataFrame
             One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
             with one kind of noise ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
-            ``attrs["gain"]`` is the share of the present forecast variance that they would save.
+            ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has
+            no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it.
         """
         plan = self._prepare(network)
         if total is not None:

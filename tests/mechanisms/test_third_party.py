@@ -139,7 +139,9 @@ def test_installed_entry_points_are_found_checked_and_must_not_collide(monkeypat
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     assert available_mechanisms() == {"cube-root": CubeRootStatistics}
     points.append(EntryPoint("cube-root", TestThirdParty))
-    with pytest.warns(RuntimeWarning, match="'cube-root' .* it must be a subclass of Mechanism; correct or remove"):
+    with pytest.warns(
+        RuntimeWarning, match="'cube-root' .* it must be a subclass of Mechanism; correct or remove"
+    ):
         assert available_mechanisms() == {"cube-root": CubeRootStatistics}
     points[-1] = EntryPoint("cube-root", StatisticsMechanism)
     with pytest.raises(BayesPrivMRFError, match="two packages"):
