@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError
 
-__all__ = ["Kinds", "installed"]
+__all__ = ["Kinds", "installed", "is_listed"]
 
 
 @cache
 def installed(group: str) -> tuple[EntryPoint, ...]:
     """Entry points of a group: the files of all installed packages are read once a process."""
-    return tuple(entry_points(group=group))
+    return tuple(metadata.entry_points(group=group))
 
 
 class Kinds[T]:
@@ -42,8 +43,10 @@ class Kinds[T]:
         Raises
         ------
         TypeError
-            Another class has the kind.
+            It is no text, or another class has it.
         """
+        if not (isinstance(kind, str) and kind):
+            raise TypeError(f"{made.__qualname__} must have a `kind` that is text, got {kind!r}; write one.")
         known = self._known.get(kind, made)
         if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
             raise TypeError(
@@ -69,3 +72,16 @@ class Kinds[T]:
                         f"({type(error).__name__}: {error}); correct or remove the package."
                     ) from error
         return self._known.get(kind)
+
+
+def is_listed(group: str, kind: str, made: type) -> bool:
+    """Whether another process finds a class: it is this package's own, or an entry point of its kind brings it."""
+    if made.__module__.partition(".")[0] == "bayesprivmrf":
+        return True
+    for point in entry_points(group=group, name=kind):
+        try:
+            if point.load() is made:
+                return True
+        except Exception:  # noqa: S112 (whatever a package raises, it brings nothing)
+            continue
+    return False

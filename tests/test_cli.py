@@ -17,14 +17,16 @@ import pytest
 from inference.posterior.drawn import formulation_on
 
 import bayesprivmrf as bpm
-from bayesprivmrf import cli
+from bayesprivmrf import cli, kinds
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
-from bayesprivmrf.errors import DataError, ModelTooLargeError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms import ParityQueries
+from bayesprivmrf.mechanisms import ParityQueries, StatisticsMechanism
+from bayesprivmrf.mechanisms import registry as mechanism_registry
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release
@@ -1015,6 +1017,107 @@ def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, m
     code, _, err = run(capsys, "fit", "toy.release", "--method", "halved")
     assert code == 1
     assert "must be a class with `fit(release)`" in err
+
+
+class Failing:
+    def fit(self, releases):
+        raise ValueError(f"no {type(releases).__name__}")
+
+
+class Refusing:
+    def fit(self, releases):
+        raise ArgumentError("it takes nothing")
+
+
+class Nothing:
+    def fit(self, releases):
+        return None
+
+
+def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_its_row(
+    toy, capsys, monkeypatch
+):
+    points = [
+        EntryPoint("failing", Failing),
+        EntryPoint("nothing", Nothing),
+        EntryPoint("refusing", Refusing),
+    ]
+    monkeypatch.setattr(registry, "installed", lambda group: points)
+    assert run(capsys, *RELEASE)[0] == 0
+    for name, words in (
+        ("failing", "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove"),
+        ("nothing", "must give a Solution, got NoneType"),
+        ("refusing", "it takes nothing"),
+    ):
+        code, _, err = run(capsys, "fit", "toy.release", "--method", name)
+        assert code == 1
+        assert words in err
+    compared = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3", "--json")
+    code, out, err = run(capsys, *compared, "--methods", "failing", "nothing", "refusing", "cgm")
+    assert code == 0
+    statuses = {row["method"]: row["status"] for row in json.loads(out)["results"]}
+    assert [statuses.pop(name) for name in ("failing", "nothing", "refusing")] == ["failed"] * 3
+    assert statuses["cgm"] != "failed"
+    assert "No failing: it failed with ValueError" in err
+    assert "no NoisyStatistics" not in err
+
+
+@dataclass(frozen=True)
+class Steps(NoiseLaw):
+    """As likely two records off as none: it has no kernel."""
+
+    name = "test-cli-steps"
+    is_discrete = True
+    variance = property(lambda law: 2.0)
+    mean_absolute = property(lambda law: 1.0)
+
+    def log_density(self, residual):
+        size = np.abs(residual)
+        return np.where(size == 0, -np.log(2), np.where(size == 2, -np.log(4), -np.inf))
+
+    def score(self, residual):
+        return np.zeros(np.shape(residual))
+
+    def draw(self, size, rng):
+        return rng.choice([-2, 0, 0, 2], size)
+
+    def add_exactly(self, counts, words):
+        chosen = (words(counts.size) % np.uint64(4)).astype(np.int64).reshape(counts.shape)
+        return counts + np.array([-2, 0, 0, 2])[chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsStatistics(StatisticsMechanism):
+    epsilon: float
+
+    def _noise(self, specification):
+        return (Steps(),) * len(specification.cliques)
+
+    def _promise(self, specification):
+        return bpm.PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
+
+
+def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy, capsys, monkeypatch):
+    listed = []
+    monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed)
+    monkeypatch.setattr(mechanism_registry, "installed", lambda group: [EntryPoint("steps", StepsStatistics)])
+    assert StepsStatistics(epsilon=1.0).preview(read_declaration("model.toml").specification).attrs[
+        "estimators"
+    ] == ("NaiveMLE",)
+    planned = ("plan", "--model", "model.toml", "--epsilon", "1", "--mechanism", "steps")
+    assert "naive-mle alone takes it (`fit --method naive-mle`)" in run(capsys, *planned)[1]
+    assert json.loads(run(capsys, *planned, "--json")[1])["estimators"] == ["NaiveMLE"]
+    code, _, err = run(capsys, *RELEASE, "--mechanism", "steps")
+    assert code == 1
+    assert "naive-mle alone takes it" in err
+    assert "Steps must be listed as 'test-cli-steps', its own name, in the entry-point group" in err
+    assert not (toy / "toy.release").exists()
+    listed.append(EntryPoint("test-cli-steps", Steps))
+    assert run(capsys, *RELEASE, "--mechanism", "steps")[0] == 0
+    code, _, err = run(capsys, "fit", "toy.release")
+    assert code == 1
+    assert "use `--method naive-mle`, which takes any added noise" in err
+    assert run(capsys, "fit", "toy.release", "--method", "naive-mle")[0] == 0
 
 
 def test_loopy_inference_without_a_method_takes_one_that_can(toy, capsys):

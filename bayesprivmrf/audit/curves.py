@@ -14,9 +14,22 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["Atoms", "PrivacyLoss", "convolved", "gaussian_epsilon", "losses_of", "privacy_loss"]
+__all__ = [
+    "CERTAIN",
+    "Atoms",
+    "PrivacyLoss",
+    "convolved",
+    "gaussian_epsilon",
+    "log_ratio",
+    "losses_of",
+    "privacy_loss",
+]
+
+CERTAIN = 1e6
+"""What stands for an infinite loss, nats."""
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
+_ROUNDING = 1e-12  # of a sum of probabilities
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
 _CLOSE = 10.0**-_DECIMALS
 
@@ -63,7 +76,7 @@ class PrivacyLoss:
         order = np.argsort(self.losses)[::-1]
         order = order[(self.losses[order] > 0) & (self.probabilities[order] > 0)]  # the others tell of none
         losses, weights = self.losses[order], self.probabilities[order]
-        within = np.cumsum(weights) > delta
+        within = np.cumsum(weights) > delta * (1 + _ROUNDING)
         if not within.any():
             return 0.0
         rest = np.log(np.cumsum(weights)[within] - delta)
@@ -125,8 +138,13 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
         The law is not of whole numbers, or is so wide that its support does not fit in memory.
     """
     k = support_of(law)
-    density = law.log_density(k)
-    return density - law.log_density(k - shift), np.exp(density)
+    return log_ratio(law, k, k - shift), np.exp(law.log_density(k))
+
+
+def log_ratio(law: NoiseLaw, noise: IntArray, other: IntArray) -> FloatArray:
+    """Log of how much more likely some noise is than other, within +-`CERTAIN`; NaN where neither can be."""
+    with np.errstate(invalid="ignore"):
+        return np.clip(law.log_density(noise) - law.log_density(other), -CERTAIN, CERTAIN)
 
 
 def support_of(law: NoiseLaw) -> IntArray:

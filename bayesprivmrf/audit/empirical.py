@@ -168,7 +168,8 @@ def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
     values = np.asarray(statistics, dtype=float)
     if values.shape != (runs,) or not np.isfinite(values).all():
         raise ArgumentError(
-            f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape}."
+            f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "
+            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated law can give."
         )
     return values
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import privacy_loss
+from bayesprivmrf.audit.curves import log_ratio, privacy_loss
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -62,8 +62,7 @@ def audit_noise(
             ratio = np.zeros(runs)
             for position, shift in cells:
                 noisy = add(np.full(runs, present * shift, dtype=np.int64), position)
-                law = laws[position]
-                ratio += law.log_density(noisy - shift) - law.log_density(noisy)
+                ratio += log_ratio(laws[position], noisy - shift, noisy)
             return np.round(ratio, 9)  # equal ratios, summed in different orders, are one value
 
         return statistics

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import convolved, losses_of
+from bayesprivmrf.audit.curves import convolved, log_ratio, losses_of
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.audit.worst_case import Sums
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -181,7 +181,7 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
         def ratio() -> float:
             noisy = mechanism.release(model, frame).flat[moved]
             pairs = zip(laws, noisy - after[moved], noisy - before[moved], strict=True)
-            return float(sum(law.log_density(new) - law.log_density(old) for law, new, old in pairs))
+            return float(sum(log_ratio(law, new, old) for law, new, old in pairs))
 
         return lambda runs: np.round([ratio() for _ in range(runs)], 9)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import Atoms, convolved, losses_of, support_of
+from bayesprivmrf.audit.curves import CERTAIN, Atoms, convolved, log_ratio, losses_of, support_of
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -21,7 +21,6 @@ _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
 _WHOLE = 1 << 20
-_CERTAIN = 1e6  # nats: what stands for an infinite loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class Sums:
     def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
         """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
         noisy = source.add(np.full(size, self.shift * int(present), dtype=np.int64), self.law)
-        return self.law.log_density(noisy - self.shift) - self.law.log_density(noisy)
+        return log_ratio(self.law, noisy - self.shift, noisy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +127,14 @@ class StableAnswers:
     def losses(self) -> Atoms:
         """Return the law of the privacy loss of one copy, infinite where the answer is let out."""
         noise = support_of(self.law)
-        density = self.law.log_density(noise)
-        losses = np.where(noise >= self.threshold, np.inf, density - self.law.log_density(noise + 1))
-        return losses, np.exp(density)
+        losses = np.where(noise >= self.threshold, np.inf, log_ratio(self.law, noise, noise + 1))
+        return losses, np.exp(self.law.log_density(noise))
 
     def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
-        """Draw that many copies, and return the log-likelihood ratio of each, shape (size,), within +-`_CERTAIN`."""
+        """Draw that many copies, and return the log-likelihood ratio of each, shape (size,), within +-`CERTAIN`."""
         noisy = source.add(np.full(size, int(present) - 1, dtype=np.int64), self.law)
-        ratio = self.law.log_density(noisy) - self.law.log_density(noisy + 1)
-        return np.where(noisy >= self.threshold, _CERTAIN if present else -_CERTAIN, ratio)
+        ratio = log_ratio(self.law, noisy, noisy + 1)
+        return np.where(noisy >= self.threshold, CERTAIN if present else -CERTAIN, ratio)
 
 
 type Draw = Sums | Choices | StableAnswers

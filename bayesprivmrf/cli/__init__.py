@@ -24,6 +24,8 @@ _REMEDIES = {
     "inference='loopy'": "`--inference loopy`",
     "raise `draws` and `tune`, or `time_limit`": "raise `--draws`",
     " `posterior.stats` has the numbers.": "",
+    "use NaiveMLE": "use `--method naive-mle`",
+    "use LatentCounts": "use `--method posterior`",
 }
 """What the library calls a remedy, and what the command line does."""
 
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(options)
         except BayesPrivMRFError as error:
             remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
-            print(f"bayesprivmrf: error: {error}{remedy}", file=sys.stderr)
+            print(f"bayesprivmrf: error: {_here(str(error))}{remedy}", file=sys.stderr)
             return 1
         except BrokenPipeError:
             # the reader of our output has left (`... | head`); Python must not try to flush to it again
@@ -109,10 +111,14 @@ def _keep_own_warnings() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    text = " ".join(str(message).split())
+    print(f"bayesprivmrf: warning: {_here(' '.join(str(message).split()))}", file=sys.stderr)
+
+
+def _here(text: str) -> str:
+    """Say what the command line does for what the library would."""
     for of_python, here in _REMEDIES.items():
         text = text.replace(of_python, here)
-    print(f"bayesprivmrf: warning: {text}", file=sys.stderr)
+    return text
 
 
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:

@@ -25,6 +25,7 @@ from bayesprivmrf.errors import (
     NoiseWarning,
     PrivacyError,
 )
+from bayesprivmrf.mechanisms import available_mechanisms
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise import noise_source
@@ -96,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_file(options: argparse.Namespace) -> bool:
     if options.epsilon is not None or options.rho is not None:
+        return False
+    if options.set and options.subject in available_mechanisms():  # its budget is among its settings
         return False
     if options.set or options.model is not None:
         raise ArgumentError("`--model` and `--set` must go with a mechanism and its --epsilon or --rho.")

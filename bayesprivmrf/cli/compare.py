@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cli.engines import build_engines, engine_of
-from bayesprivmrf.cli.methods import fitted, in_order, label, offers_loopy, takes
+from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
 from bayesprivmrf.errors import (
     ArgumentError,
+    BayesPrivMRFError,
     DataError,
     ForecastWarning,
     ModelError,
@@ -46,7 +47,7 @@ NOTE = (
 )
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
 SAMPLING = {"chains": 4, "progress_bar": False}
-TOO_LARGE = "too large"
+TOO_LARGE, FAILED = "too large", "failed"
 _TRAINING_SHARE = 0.75
 _SAID = (ForecastWarning, NoiseWarning, SamplingWarning)
 _FIRST_GUESS = {True: 10.0, False: 0.3}
@@ -185,8 +186,8 @@ def evaluate(
     tables: list[pd.DataFrame] = []
 
     def score(epsilon: float | None, name: str, estimate: Any) -> None:
-        if estimate is None:
-            scored = pd.DataFrame({"method": [name], "status": [TOO_LARGE]})
+        if isinstance(estimate, str):
+            scored = pd.DataFrame({"method": [name], "status": [estimate]})
         else:
             scored = compare({name: estimate}, holdout=test).reset_index()
         scored.insert(0, "epsilon", np.nan if epsilon is None else epsilon)
@@ -249,8 +250,8 @@ def _fitted_if_it_fits(
     inference: Literal["exact", "loopy"],
     rng: np.random.Generator,
     draws: int,
-) -> Solution | Posterior | None:
-    """Estimate, or None where a method that does not always fit says so: the others' rows are not lost with it."""
+) -> Solution | Posterior | str:
+    """Estimate, or the status of one that there is none of: the others' rows are not lost with it."""
     from bayesprivmrf.inference import Status
 
     try:
@@ -260,7 +261,13 @@ def _fitted_if_it_fits(
         if offers_loopy(name):
             raise
         remark(f"No {label(name)}: {error}")
-        return None
+        return TOO_LARGE
+    except BayesPrivMRFError as error:
+        if not is_plug_in(name):
+            raise
+        kind = type(error.__cause__ or error).__name__  # its message may quote the records that are compared
+        remark(f"No {label(name)}: it failed with {kind}; fit a release of made-up records to see why.")
+        return FAILED
     if name == "posterior" and estimate.status is Status.STOPPED_EARLY:
         raise KeyboardInterrupt  # the sampler took it for itself, to keep what was drawn
     return estimate

@@ -9,9 +9,10 @@ from typing import Any
 
 from bayesprivmrf.checks import nearest
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.release import RELEASE_KINDS
 
-__all__ = ["chosen_mechanism"]
+__all__ = ["chosen_mechanism", "require_listed"]
 
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
@@ -41,12 +42,11 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
             f"`--mechanism` must be one whose release can be saved, got {name!r}, which names no such kind in "
             "`releases`; call it from Python."
         )
+    if is_saved:
+        for made in kind.releases:
+            require_listed(RELEASE_KINDS.group, made.kind, made)
     known = inspect.signature(kind).parameters
-    budget = "epsilon" if options.rho is None else "rho"
-    if budget not in known:
-        other = "rho" if budget == "epsilon" else "epsilon"
-        raise ArgumentError(f"the mechanism {name!r} takes no `--{budget}`; give it `--{other}` instead.")
-    settings = {budget: getattr(options, budget)} | _settings(name, known, options.set)
+    settings = _budget(name, known, options) | _settings(name, known, options.set)
     if "adjacency" in known:
         settings["adjacency"] = options.adjacency
     elif options.adjacency != "add-or-remove-one":
@@ -56,6 +56,26 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
         wanted = " ".join(f"--set {key}=..." for key in missing)
         raise ArgumentError(f"the mechanism {name!r} must be given {', '.join(missing)}; add {wanted}.")
     return kind(**settings)
+
+
+def require_listed(group: str, kind: str, made: type) -> None:
+    """Raise unless a later command finds the class of what it reads, before it is paid for."""
+    if not is_listed(group, kind, made):
+        raise ArgumentError(
+            f"{made.__qualname__} must be listed as {kind!r}, its own name, in the entry-point group {group!r} of "
+            "its package, or no later command could read the release; list it, and install the package again."
+        )
+
+
+def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
+    """What ``--epsilon`` or ``--rho`` says; a mechanism without either has its budget among its settings."""
+    given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
+    taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
+    if given.keys() <= known.keys() and (given or not taken):
+        return given
+    asked = next((f"takes no `--{key}`" for key in given), "has a budget")
+    instead = f"{' or '.join(taken)} instead" if taken else "its budget by `--set`, such as `--set delta=...`"
+    raise ArgumentError(f"the mechanism {name!r} {asked}; give it {instead}.")
 
 
 def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:

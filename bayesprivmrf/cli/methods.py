@@ -21,6 +21,7 @@ __all__ = [
     "fitted",
     "has_intervals",
     "in_order",
+    "is_plug_in",
     "known_methods",
     "label",
     "offers_loopy",
@@ -44,6 +45,11 @@ def known_methods() -> tuple[str, ...]:
 def label(name: str) -> str:
     """Name of a method for a person: what its estimator calls itself, if it does."""
     return _REFERENCES.get(name) or getattr(estimator(name), "method", name)
+
+
+def is_plug_in(name: str) -> bool:
+    """Whether another package brings the method."""
+    return name not in _REFERENCES and estimator(name).__module__.partition(".")[0] != "bayesprivmrf"
 
 
 def has_intervals(name: str) -> bool:
@@ -85,9 +91,19 @@ def fitted(
             f"the method {name!r} must have default settings, but must be given {', '.join(lacking)}; "
             "call it from Python."
         )
-    made: Any = kind(**settings)
     named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
-    found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
+    try:
+        made: Any = kind(**settings)
+        found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
+    except BayesPrivMRFError:
+        raise
+    except Exception as error:  # an estimator sees a release alone, so that its message may be shown
+        if not is_plug_in(name):
+            raise
+        raise BayesPrivMRFError(
+            f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove the package that "
+            "brings it."
+        ) from error
     if not hasattr(found, "status"):
         raise BayesPrivMRFError(
             f"the `fit` of the method {name!r} must give a Solution, got {type(found).__name__}; "

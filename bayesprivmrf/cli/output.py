@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
+    "NO_KERNEL",
     "aligned",
     "claim_file",
     "claim_folder",
@@ -31,6 +32,12 @@ __all__ = [
     "refuse_to_replace",
     "remark",
 ]
+
+NO_KERNEL = (
+    "This noise has no `kernel`: of this library's estimators naive-mle alone takes it "
+    "(`fit --method naive-mle`)."
+)
+"""Said before anything is spent."""
 
 
 def remark(text: str) -> None:

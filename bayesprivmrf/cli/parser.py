@@ -248,7 +248,7 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="P",
         help="confidence of each bound, 0.9999 by default",
     )
-    _add_settings(command, is_required=False)
+    _add_settings(command)
     _add_json(command)
 
 
@@ -311,11 +311,11 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
         help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
         "parity-queries, stable-structure, dpsgd, or an installed plug-in",
     )
-    _add_settings(command, is_required=True)
+    _add_settings(command)
 
 
-def _add_settings(command: argparse.ArgumentParser, *, is_required: bool) -> None:
-    budget = command.add_mutually_exclusive_group(required=is_required)
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    budget = command.add_mutually_exclusive_group()
     budget.add_argument(
         "--epsilon",
         type=float,
@@ -328,8 +328,8 @@ def _add_settings(command: argparse.ArgumentParser, *, is_required: bool) -> Non
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (budget and --adjacency "
-        "are options of their own)",
+        help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (epsilon, rho and "
+        "adjacency are options of their own)",
     )
     command.add_argument(
         "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours"

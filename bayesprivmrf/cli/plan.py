@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import aligned, column, json_text, memory
+from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
 
@@ -37,9 +37,12 @@ def run(options: argparse.Namespace) -> None:
         rows = preview.to_dict(orient="records")
         costs = {name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")}
         costs |= {"memory_limit": DEFAULT_MEMORY_LIMIT, "is_exact_possible": is_exact}
-        print(json_text({"mechanism": type(mechanism).__name__, "tables": rows, "forecast": costs}))
+        takers = {name: value for name, value in preview.attrs.items() if name == "estimators"}
+        print(json_text({"mechanism": type(mechanism).__name__, "tables": rows, "forecast": costs, **takers}))
     else:
         print(_table(preview))
+        if "estimators" in preview.attrs:
+            print(f"\n{NO_KERNEL}")
         print(f"\nExact inference {'fits' if is_exact else 'does not fit'}: {_cost(cost)}.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import sys
+import warnings
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.cli.learned import told
-from bayesprivmrf.cli.mechanism import chosen_mechanism
-from bayesprivmrf.cli.output import json_text, refuse_to_replace, remark
+from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
+from bayesprivmrf.cli.output import NO_KERNEL, json_text, refuse_to_replace, remark
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
+from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release.file import require_writable, room_for
 
@@ -40,6 +43,7 @@ def run(options: argparse.Namespace) -> None:
             f"the mechanism {type(mechanism).__name__} promises nothing, so there is nothing to release under; "
             "call it from Python."
         )
+    _require_listed_laws(mechanism, declaration.specification)
     records = read_records(options.data)
     data = recode(declaration, records)
     if (person := getattr(mechanism, "person", None)) in records.columns:
@@ -56,6 +60,19 @@ def run(options: argparse.Namespace) -> None:
     print(release)
     if "couplings" in summary:
         print(f"\n{told(summary, release.graph_heading, target)}")
+
+
+def _require_listed_laws(mechanism: Any, model: ModelSpecification) -> None:
+    """Raise unless `fit` will find the laws of noisy tables, and say where few methods take them."""
+    if not isinstance(mechanism, StatisticsMechanism):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are shown when the release is made
+        laws = mechanism._prepare(model).noise
+    if any(law.kernel is None for law in laws):
+        remark(NO_KERNEL)
+    for made in {type(law) for law in laws}:
+        require_listed(ENTRY_POINT_GROUP, made.name, made)
 
 
 def _largest_file(mechanism: Any, model: ModelSpecification) -> int:

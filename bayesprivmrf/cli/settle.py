@@ -20,6 +20,9 @@ __all__ = ["settle"]
 def settle(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
     parser: argparse.ArgumentParser = options.parser
+    spends = options.command in ("plan", "release")
+    if spends and options.epsilon is options.rho is None and not (options.mechanism and options.set):
+        parser.error("one of the arguments --epsilon --rho is required")  # or a mechanism's own setting
     if options.command == "compare":
         _settle_compare(parser, options)
     elif options.command == "plan":

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
+from bayesprivmrf.noise.base import check_kernel
 from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["CONTRADICTION", "checked_releases", "most_rows_of_one", "pooled_total", "unlike_guarantees"]
@@ -31,12 +32,15 @@ def checked_releases(
                 "make one with a mechanism's release(network, data)."
             )
     _refuse_repeats(given)
-    if needs_kernel:
-        _refuse_unknown_kernels(given)
+    for law in {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values():
+        check_kernel(law)
     if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
         raise ArgumentError(
-            "this estimator takes no counts within bounds, whose midpoint estimates nothing; use LatentCounts."
+            "this estimator takes no counts within bounds, whose midpoint estimates nothing; use LatentCounts, "
+            "beside a table that tells the number of records, or with a public `total`."
         )
+    if needs_kernel:
+        _refuse_unknown_kernels(given)
     return given
 
 
@@ -44,13 +48,13 @@ def _iterable(releases: object) -> Sequence[NoisyStatistics]:
     if isinstance(releases, list | tuple):
         return releases
     remedy = "load_release(path) reads one from a file"
-    # what was learned is a model, and may hold the numbers it was fitted to
+    # other kinds may hold the numbers that they were made of
     if hasattr(releases, "statistics"):
         has_tables = getattr(releases, "statistics", None) is not None
         remedy = (
             "give it what was measured, `.statistics`"
             if has_tables
-            else "it is a model already; SelectMeasure also releases what it measured, to fit"
+            else "it holds no noisy tables (its `statistics` is None), and what was learned is a model already"
         )
     raise ArgumentError(
         f"`fit` takes a release of noisy tables or a list of them, got {type(releases).__name__}; {remedy}."
@@ -71,11 +75,11 @@ def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
 def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
     """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
     for law in {law.name: law for release in releases for law in release.noise}.values():
-        if law.kernel not in ("absolute", "square", "within") or not hasattr(law, "scale"):
+        if law.kernel is None:
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
-                f"square, got the law {law.name!r}, whose `kernel` and `scale` say neither; use "
-                "NaiveMLE, which takes any noise."
+                f"square, got the law {law.name!r}, whose `kernel` says neither; use "
+                "NaiveMLE, which takes any added noise."
             )
 
 

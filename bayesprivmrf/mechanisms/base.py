@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DeclarationWarning, PrivacyError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    BayesPrivMRFError,
+    ConsistencyWarning,
+    DataError,
+    DeclarationWarning,
+    PrivacyError,
+)
 from bayesprivmrf.noise import NoiseSource, noise_source
+from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Provenance, Released
@@ -142,8 +152,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         ArgumentError, ModelError
             Something public is wrong. Nothing was read, nothing was spent.
         DataError
-            The data does not fit the declaration. Nothing was spent. The message holds no value of the
-            data, yet the fact that it was raised is not private: guarantees are for data inside the domain.
+            The data does not fit the declaration, or an error of another library was raised where it was read, of
+            which type and place alone are shown. Nothing was spent. The message holds no value of the data, yet
+            the fact that it was raised is not private: guarantees are for data inside the domain.
+        PrivacyError
+            What was read is no whole number. Or, after the charge, the release is without its stamp; it is withheld.
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
@@ -160,10 +173,39 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        exact = self._read(plan, data)
+        exact = _called(self._read, plan, data)
+        self._check_exact(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
-        return self._randomise(plan, exact, source, Stamp(guarantee=guarantee, provenance=provenance))
+        stamp = Stamp(guarantee=guarantee, provenance=provenance)
+        made = _called(self._randomise, plan, exact, source, stamp)
+        self._check_stamp(made, stamp)
+        return made
+
+    def _check_exact(self, exact: Any) -> None:
+        """Refuse, while nothing is spent, what no source adds noise to: nothing, or numbers that are not whole."""
+        if exact is None:
+            raise PrivacyError(
+                f"`_read` of {type(self).__name__} must return what noise is added to, got None; correct it."
+            )
+        if isinstance(exact, np.ndarray):
+            whole_counts(exact)
+
+    def _check_stamp(self, made: Any, stamp: Stamp) -> None:
+        """Refuse a release that states another promise than was charged, or hides that its noise was seeded."""
+        held = getattr(made, "statistics", None)
+        right = (
+            made is not None
+            and getattr(made, "guarantee", self) == stamp.guarantee
+            and getattr(made, "provenance", stamp.provenance) == stamp.provenance
+            and (held is None or held.provenance.simulated == stamp.provenance.simulated)
+        )
+        if not right:
+            raise PrivacyError(
+                f"{type(self).__name__} must return a release with the guarantee and the provenance of its stamp, "
+                f"got {type(made).__name__} without them, and it is withheld; correct `_randomise`, and try it with "
+                "`rng`, which spends nothing."
+            )
 
     @final
     def promise(self, network: NetworkT) -> PrivacyGuarantee | None:
@@ -241,6 +283,20 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text, for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def _called(hook: Callable[..., Any], *given: Any) -> Any:
+    """Call a hook that sees data: an error that is not this package's may quote it, in its message or its context."""
+    try:
+        return hook(*given)
+    except (BayesPrivMRFError, ImportError, Warning):
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = (
+            f"{type(error).__name__} in `{hook.__qualname__}`, at {Path(place.filename).name}:{place.lineno}"
+        )
+    raise DataError(f"unexpected {where}; its message is withheld, for it may quote the data.")
 
 
 def _check_ledger(ledger: Any, rng: Any) -> None:

@@ -182,7 +182,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             return
         message = self._hidden(self._outlays(plan, total), about(total))
         if message is not None:
-            warn_without_raising(message, stacklevel=5)
+            warn_without_raising(message)
 
     def _hidden(self, outlays: Sequence[Outlay], what: str, also: str = "") -> str | None:
         """Return what a warning says, if the noise hides nearly all couplings, or if there is more to say."""

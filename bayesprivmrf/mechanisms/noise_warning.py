@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 from bayesprivmrf.errors import NoiseWarning
 
 __all__ = ["warn_without_raising"]
 
+_PACKAGE = (str(Path(__file__).parents[1]),)
 
-def warn_without_raising(message: str, stacklevel: int) -> None:
-    """Warn; where warnings are errors, show this one all the same.
+
+def warn_without_raising(message: str) -> None:
+    """Warn where this package was called; where warnings are errors, show this one all the same.
 
     The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
     """
     try:
-        warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
+        warnings.warn(message, NoiseWarning, skip_file_prefixes=_PACKAGE)
     except NoiseWarning:
         with warnings.catch_warnings():
             warnings.simplefilter("always", NoiseWarning)
-            warnings.warn(message, NoiseWarning, stacklevel=stacklevel)
+            warnings.warn(message, NoiseWarning, skip_file_prefixes=_PACKAGE)

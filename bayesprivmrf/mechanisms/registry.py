@@ -22,30 +22,28 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
     Raises
     ------
     BayesPrivMRFError
-        An entry point is no subclass of `Mechanism`, or two share a name.
+        Two share a name.
 
     Warns
     -----
     RuntimeWarning
-        A package's mechanism cannot be imported; it is left out, and all others are there.
+        A package's mechanism cannot be imported, or is no subclass of `Mechanism`; it is left out, and all others
+        are there.
     """
     found: dict[str, type[Mechanism]] = {}
     for point in installed(ENTRY_POINT_GROUP):
         try:
             mechanism = point.load()
-        except Exception as error:  # whatever another package raises must not take the others along
+            if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
+                raise TypeError("it must be a subclass of Mechanism")
+        except Exception as error:  # whatever another package brings must not take the others along
             warnings.warn(
-                f"the mechanism {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+                f"the mechanism {point.name!r} ({point.value}) cannot be taken: {type(error).__name__}: {error}; "
                 "correct or remove the package that brings it.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             continue
-        if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
-            raise BayesPrivMRFError(
-                f"entry point {point.name!r} must be a subclass of Mechanism, got {point.value!r}; "
-                "correct or remove the package that brings it."
-            )
         if found.get(point.name, mechanism) is not mechanism:
             raise BayesPrivMRFError(f"two packages bring a mechanism named {point.name!r}; remove one.")
         found[point.name] = mechanism

@@ -296,7 +296,7 @@ class SelectMeasure(
         release = _release(plan, fitted, total, stamp)
         message = self._warning(plan, fitted)
         if message is not None:
-            warn_without_raising(message, stacklevel=4)
+            warn_without_raising(message)
         return release
 
     @staticmethod
@@ -313,7 +313,7 @@ class SelectMeasure(
                 "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
                 "fewer variables or states."
             )
-            warn_without_raising(message, stacklevel=5)
+            warn_without_raising(message)
         return run.release(plan.specification.domain, stamp)
 
 

@@ -194,7 +194,8 @@ class StatisticsMechanism(
         DataFrame
             One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
             with one kind of noise ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
-            ``attrs["gain"]`` is the share of the present forecast variance that they would save.
+            ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has
+            no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it.
         """
         plan = self._prepare(network)
         if total is not None:
@@ -208,6 +209,8 @@ class StatisticsMechanism(
             )
         else:
             frame = self._query_preview(plan, plan.queries, total)
+        if any(law.kernel is None for law in plan.noise):
+            frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
             frame.attrs |= {} if self.grid is None else {"grid": self.grid}
@@ -248,7 +251,7 @@ class StatisticsMechanism(
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = of_units = None
         if self.queries is None:
-            noise = tuple(self._noise(specification))
+            noise = _laws(self, "_noise", self._noise(specification))
         else:
             measured, queries = self.queries, bound_queries(self.queries, specification)
             if self.grid is not None:
@@ -257,7 +260,7 @@ class StatisticsMechanism(
                     bound_queries([times(one, self.grid) for one in queries], specification),
                 )
             query_noise = self._query_noise(specification, tuple(self.queries))
-            noise = tuple(query_noise.laws)
+            noise = _laws(self, "_query_noise", query_noise.laws)
         if len(noise) != len(measured):
             what, hook = ("tables", "_noise") if queries is None else ("queries", "_query_noise")
             raise ArgumentError(
@@ -268,7 +271,7 @@ class StatisticsMechanism(
             before = noise[place - 1] if place else None
             if type(law) is not type(before) or law != before:  # tables of one law follow each other
                 require_releasable(law)
-        bare = [one for one, law in zip(measured, noise, strict=True) if not law.variance > 0]
+        bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
         if bare and self._promise(specification) is not None:
             raise PrivacyError(
                 f"{type(self).__name__} must add noise to every {'table' if queries is None else 'query'} under a "
@@ -298,10 +301,11 @@ class StatisticsMechanism(
                 f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
                 f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
             )
-        if isinstance(promised, PrivacyGuarantee) and self.person is not None and promised.unit != self.unit:
+        if isinstance(promised, PrivacyGuarantee) and promised.unit != self.unit:
+            given = "given" if self.person is not None else "left out"
             raise PrivacyError(
-                f"{type(self).__name__} must promise for a person where `person` is given, got a guarantee for one "
-                f"{promised.unit}; leave `person` out, or scale its noise by `l1_sensitivity` and state `unit`."
+                f"{type(self).__name__} must promise for a {self.unit} where `person` is {given}, got a guarantee "
+                f"for one {promised.unit}; scale its noise by `l1_sensitivity` and state `unit=self.unit`."
             )
         return promised
 
@@ -356,5 +360,15 @@ class StatisticsMechanism(
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
             message = plan.drowned(about, "the number of records that the release itself suggests")
             if message is not None:
-                warn_without_raising(message, stacklevel=4)
+                warn_without_raising(message)
         return release
+
+
+def _laws(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:
+    """Return the laws that a hook gave, one by one."""
+    if not isinstance(given, list | tuple):
+        raise ArgumentError(
+            f"{type(mechanism).__name__} must give a tuple of noise laws, one for each table or query, got "
+            f"{type(given).__name__}; correct its `{hook}`."
+        )
+    return tuple(given)

@@ -16,7 +16,16 @@ from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["REGISTRY", "Kernel", "NoiseLaw", "ScaledLaw", "Words", "refuse_law"]
+__all__ = [
+    "REGISTRY",
+    "Kernel",
+    "NoiseLaw",
+    "ScaledLaw",
+    "Words",
+    "check_kernel",
+    "check_variance",
+    "refuse_law",
+]
 
 REGISTRY: dict[str, type[NoiseLaw]] = {}
 """Every noise law that was defined, by the name that files call it."""
@@ -59,12 +68,16 @@ class NoiseLaw(ABC):
     kernel: ClassVar[Kernel | None] = None
     scale: float
     half_width: float
+    _takes_words: ClassVar[bool] = True
+    """Whether `add_exactly` is random by `words` alone; OpenDP has a generator of its own."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register a law under its name, so that files find it."""
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             return
+        if not (isinstance(cls.name, str) and cls.name):
+            raise TypeError(f"{cls.__name__} must have a `name` that is text, got {cls.name!r}; write one.")
         known = REGISTRY.get(cls.name, cls)
         if not _is_same(known, cls):
             raise TypeError(
@@ -211,6 +224,38 @@ class NoiseLaw(ABC):
 def _is_same(known: type | None, law: type) -> bool:
     """Whether two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
+
+
+def check_variance(law: NoiseLaw) -> None:
+    """Raise an `ArgumentError` if a law's variance is negative, infinite or NaN."""
+    if not 0 <= law.variance < math.inf:
+        raise ArgumentError(
+            f"the noise law {law.name!r} must have a finite variance, by which tables are weighed, got "
+            f"{law.variance!r}; bound its tails, or correct `variance`."
+        )
+
+
+def check_kernel(law: NoiseLaw) -> None:
+    """Raise an `ArgumentError` unless a law's density has the kernel that it states; estimators go by that."""
+    if law.kernel is None or law.variance == 0:
+        return
+    if law.kernel == "within":
+        positive_finite("half_width", getattr(law, "half_width", math.nan), "a law within bounds has one")
+        return
+    power = {"absolute": 1, "square": 2}.get(law.kernel)
+    scale = getattr(law, "scale", math.nan)
+    if power is None or not 0 < scale < math.inf:
+        raise ArgumentError(
+            f"the noise law {law.name!r} must have a `kernel` of None, or 'absolute' or 'square' with a positive, "
+            f"finite `scale`, got {law.kernel!r} with the scale {scale!r}; correct it."
+        )
+    steps = scale * np.arange(1.0, 4.0)
+    found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
+    if not np.allclose(found, -((steps / scale) ** power) / power, rtol=1e-6):
+        raise ArgumentError(
+            f"the noise law {law.name!r} must have the density of its `kernel`, {law.kernel!r}, with its `scale`, "
+            "but its `log_density` falls otherwise; correct it, or leave out the kernel."
+        )
 
 
 def refuse_law(law: NoiseLaw) -> PrivacyError:

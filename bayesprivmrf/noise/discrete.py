@@ -27,6 +27,7 @@ class _OpenDPLaw(ScaledLaw):
 
     __slots__ = ()
     is_discrete: ClassVar[bool] = True
+    _takes_words: ClassVar[bool] = False
 
     @abstractmethod
     def _added_to(self, vector: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import final
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
 from bayesprivmrf.noise.laws import noise_from_dict
-from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise
+from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
 __all__ = ["NoiseSource", "SecureNoise", "SimulatedNoise", "noise_source", "require_releasable"]
+
+_NEVER = -30.0
+"""Log of a probability below 1e-13."""
 
 
 @final
@@ -26,7 +30,7 @@ class SecureNoise(NoiseSource):
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.has_exact_draw:
             raise refuse_law(law)
-        counts = np.asarray(counts, dtype=np.int64)
+        counts = whole_counts(counts)
         return _checked(law, law.add_exactly(counts, self.words), counts.shape)
 
     def words(self, size: int) -> np.ndarray:
@@ -40,20 +44,56 @@ def require_releasable(law: NoiseLaw) -> None:
     Raises
     ------
     PrivacyError
-        There is no exact draw of whole numbers, or it gives something else.
+        There is no exact draw of whole numbers, or it gives something else than noise that `words` decide.
     ArgumentError
-        It is no noise law, or a file could not hold it.
+        It is no noise law, a file could not hold it, or its variance or kernel are not what they say.
     """
     if not isinstance(law, NoiseLaw):
         raise ArgumentError(f"a mechanism's noise must be a NoiseLaw, got {type(law).__name__}.")
     if not law.has_exact_draw:
         raise refuse_law(law)
-    zeros = np.zeros(3, dtype=np.int64)
-    _checked(law, law.add_exactly(zeros, SecureNoise().words), zeros.shape)  # of no data
+    check_variance(law)
+    check_kernel(law)
+    if law.kernel == "within":
+        raise ArgumentError(
+            f"the noise law {law.name!r} must be that of added noise, got the kernel 'within', of counts known only "
+            "within bounds; leave out its `kernel`."
+        )
+    _check_draw(law)
     if noise_from_dict(law.as_dict()) != law:
         raise ArgumentError(
             f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
             "that it depends on in fields of numbers and text."
+        )
+
+
+def _check_draw(law: NoiseLaw) -> None:
+    """Raise unless a law adds noise that words alone decide, on numbers of no data.
+
+    n draws are all zero, or twice the same, with a probability of at most :math:`p^n`, where p is the larger of a
+    half and the law's own P(0): n is so large that this is below 1e-13, or 4,096 where that is too few to tell.
+    """
+    if not law._takes_words:
+        _checked(law, law.add_exactly(np.zeros(3, dtype=np.int64), SecureNoise().words), (3,))
+        return
+    log_most = max(float(law.log_density(np.zeros(1))[0]), -math.log(2))
+    zeros = np.zeros(math.ceil(_NEVER / min(log_most, _NEVER / 4096)), dtype=np.int64)
+    must_differ = zeros.size * log_most <= _NEVER or law.variance >= 0.5
+
+    def noise(seed: int, counts: IntArray) -> IntArray:
+        words = SimulatedNoise(np.random.default_rng(seed)).words
+        return _checked(law, law.add_exactly(counts.copy(), words), counts.shape) - counts
+
+    first = noise(0, zeros)
+    if not np.array_equal(first, noise(0, zeros + 1)):
+        raise PrivacyError(
+            f"`add_exactly` of the noise law {law.name!r} must add noise that `words` alone decide, but the same "
+            "words gave other noise; draw from `words` alone, whatever the counts."
+        )
+    if must_differ and (not first.any() or np.array_equal(first, noise(1, zeros.reshape(1, -1))[0])):
+        raise PrivacyError(
+            f"`add_exactly` of the noise law {law.name!r} must add noise that `words` decide, but added none, or the "
+            "same for other words, which would give the counts away; draw from `words`."
         )
 
 

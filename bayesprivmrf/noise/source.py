@@ -11,11 +11,28 @@ from typing import final
 
 import numpy as np
 
+from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, refuse_law
 from bayesprivmrf.noise.choices import choose_several
 
-__all__ = ["NoiseSource", "SimulatedNoise"]
+__all__ = ["NoiseSource", "SimulatedNoise", "whole_counts"]
+
+
+def whole_counts(counts: object) -> IntArray:
+    """Return counts as int64; no number is cut to a whole one, which would not be what noise was calibrated to.
+
+    Raises
+    ------
+    PrivacyError
+        They are not whole numbers of 64 bits.
+    """
+    given = np.asarray(counts)
+    if given.size and not np.can_cast(given.dtype, np.int64):
+        raise PrivacyError(
+            f"what noise is added to must be whole numbers of 64 bits, got {given.dtype}; round it to a public grid."
+        )
+    return given.astype(np.int64)
 
 
 class NoiseSource(ABC):
@@ -37,9 +54,9 @@ class NoiseSource(ABC):
         Raises
         ------
         PrivacyError
-            The law is not one of whole numbers: floating-point noise on a released number is not private,
-            because its low bits depend on what it was added to. The secure source also refuses a law that it
-            cannot draw exactly.
+            The counts are not whole numbers, or the law is not one of them: floating-point noise on a released number
+            is not private, because its low bits depend on what it was added to. The secure source also refuses a
+            law that it cannot draw exactly.
         """
 
     @abstractmethod
@@ -78,7 +95,7 @@ class SimulatedNoise(NoiseSource):
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.is_discrete:
             raise refuse_law(law)
-        counts = np.asarray(counts, dtype=np.int64)
+        counts = whole_counts(counts)
         return counts + law.draw(counts.shape, self._generator)
 
     def words(self, size: int) -> np.ndarray:

@@ -6,7 +6,8 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -119,6 +120,20 @@ class Released(Card):
                     f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
                 )
             RELEASE_KINDS.add(cls.kind, cls)
+        made = vars(cls).get("statistics")
+        if isinstance(made, property | cached_property):
+
+            @wraps(made.func if isinstance(made, cached_property) else made.fget)  # type: ignore[arg-type]
+            def stamped(self: Released) -> Any:
+                return self._stamped(made.__get__(self, cls))
+
+            cls.statistics = property(stamped)
+
+    def _stamped(self, tables: Any) -> Any:
+        """Return noisy tables made of this release with its own guarantee and provenance, which nothing may lose."""
+        if tables is None or tables is self or tables.provenance is self.provenance:
+            return tables
+        return replace(tables, guarantee=self.guarantee, provenance=self.provenance)
 
     @property
     def is_exact(self) -> bool:
@@ -138,8 +153,14 @@ class Released(Card):
         return guarantee.sentence()
 
     def summary(self) -> dict[str, Any]:
-        """What the release holds, in short, as values that JSON can hold; how it was made is not repeated."""
-        return {}
+        """What the release holds, as values that JSON can hold; how it was made is not repeated.
+
+        By default all that its file holds, with the array, if any, as ``"array"``.
+        """
+        if not RELEASE_KINDS.holds(type(self)):
+            return {}
+        array = self._array()
+        return self._content() | ({"array": array.tolist()} if array.size else {})
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.
@@ -163,17 +184,23 @@ class Released(Card):
                 f"{type(self).__name__} cannot be saved, because it names no kind; give it one, as "
                 "`bayesprivmrf.release.Released` says."
             )
-        promise = None if self.guarantee is None else self.guarantee.as_dict()
-        stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         try:
-            whole = packed(self._content() | stamp, self._array(), self._version)
-            _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
+            whole = self._packed()
+            again = _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
+            if type(again) is not type(self) or again._packed() != whole:
+                raise ReleaseFileError("what is read back is another release; correct its kind's `_restored`")
         except Exception as error:
             raise ReleaseFileError(
                 f"this {type(self).__name__} cannot be saved, because its file could not be read back: "
                 f"{_reason(error)}. Nothing was written, and the release is as it was."
             ) from error
         return whole
+
+    def _packed(self) -> bytes:
+        """Return the bytes of the release's file, not yet read back."""
+        promise = None if self.guarantee is None else self.guarantee.as_dict()
+        stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
+        return packed(self._content() | stamp, self._array(), self._version)
 
     @property
     def _version(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
 __all__ = ["check_promise", "whole_total"]
@@ -16,7 +17,7 @@ __all__ = ["check_promise", "whole_total"]
 def check_promise(
     guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseLaw]], total: int | None
 ) -> None:
-    """Raise where a guarantee stands beside something without noise, or beside a total that it protects.
+    """Raise where noise has no finite variance, or a guarantee stands beside no noise or a total that it protects.
 
     Parameters
     ----------
@@ -27,6 +28,9 @@ def check_promise(
     total
         The public number of records.
     """
+    noise = list(noise)
+    for _, law in noise:
+        check_variance(law)
     if guarantee is None:
         return
     if not isinstance(guarantee, PrivacyGuarantee):

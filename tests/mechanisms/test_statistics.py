@@ -380,15 +380,15 @@ class Plain(NoiseLaw):
     detail: Any = 1
 
     def log_density(self, residual):
-        return -np.abs(residual)
+        return np.where(np.abs(residual) == 1, -np.log(2), -np.inf)
 
     score = log_density
 
     def draw(self, size, rng):
-        return np.ones(size, dtype=np.int64)
+        return rng.choice([-1, 1], size)
 
     def add_exactly(self, counts, words):
-        return counts + 1
+        return counts - 1 + 2 * (words(counts.size) % np.uint64(2)).astype(np.int64).reshape(counts.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,9 @@ from silence import no_noise_warning
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit_noise, privacy_loss
-from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism
+from bayesprivmrf.cli import main
+from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
+from bayesprivmrf.mechanisms import StatisticsMechanism, registry
 from bayesprivmrf.noise import NoiseLaw, SecureNoise, SimulatedNoise, noise_from_dict
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
 
@@ -253,7 +254,7 @@ def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(mon
     monkeypatch.setattr("bayesprivmrf.inference.evidence.joint_specification", work)
     for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
         with pytest.raises(
-            ArgumentError, match="'test-staircase', whose `kernel` and `scale` say neither; use NaiveMLE"
+            ArgumentError, match="'test-staircase', whose `kernel` says neither; use NaiveMLE"
         ):
             estimator.fit(release)
 
@@ -269,6 +270,51 @@ def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
         found, expected = (estimator.fit(release) for release in (ours, theirs))
         assert found.status is expected.status
         np.testing.assert_array_equal(found.marginal(["a", 0]), expected.marginal(["a", 0]))
+
+
+def published(law, **given):
+    noisy = {clique: np.full(shape, 20.5) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    return bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law, **given)
+
+
+def test_a_published_law_without_a_variance_or_the_density_of_its_kernel_is_refused():
+    @dataclass(frozen=True)
+    class Odd(Renamed):
+        name: ClassVar[str] = "test-odd"
+        wide: float = 1.0
+        variance = property(lambda self: 2 * self.scale**2 * self.wide)
+        scale = property(lambda self: 1 / self.rate if self.rate < 9 else math.nan)
+
+        def log_density(self, residual):
+            return super().log_density(residual) * (2 if self.rate == 3 else 1)
+
+    with pytest.raises(ArgumentError, match="must have a finite variance"):
+        published(Odd(1.0, wide=math.inf))
+    for rate, words in ((3.0, "must have the density of its `kernel`, 'absolute'"), (9.0, "finite variance")):
+        with pytest.raises(ArgumentError, match=words):
+            bpm.CGM().fit(published(Odd(rate)))
+    assert bpm.CGM().fit(published(Odd(2.0))).status.value == "converged"
+
+
+def test_bounds_without_their_width_are_refused_and_estimators_say_what_takes_bounds():
+    @dataclass(frozen=True)
+    class Bounds(Renamed):
+        name: ClassVar[str] = "test-bounds"
+        kernel: ClassVar[str] = "within"
+
+    @dataclass(frozen=True)
+    class Wide(Bounds):
+        name: ClassVar[str] = "test-wide-bounds"
+        half_width: float = 2.5
+
+    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
+        with pytest.raises(ArgumentError, match="`half_width` must be positive and finite"):
+            estimator.fit(published(Bounds(1.0)))
+    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()):
+        with pytest.raises(ArgumentError, match="use LatentCounts, beside a table that tells the number"):
+            estimator.fit(published(Wide(1.0)))
+    with pytest.raises(ModelError, match="the number of records must be told"):
+        bpm.LatentCounts().fit(published(Wide(1.0)))
 
 
 def test_a_law_without_an_exact_draw_is_simulated_by_a_source_but_never_released():
@@ -319,3 +365,67 @@ def test_an_audit_passes_it_and_catches_a_tenth_more_loss(given, caught):
     )
     assert result.is_violated is caught
     assert privacy_loss([law] * 3, [1] * 3).epsilon(0.0) == pytest.approx(3 * law.epsilon, rel=1e-9)
+
+
+@dataclass(frozen=True)
+class Flat(NoiseLaw):
+    """Uniform on the whole numbers within a reach: a move by one is (0, 1/(2 reach + 1))-private."""
+
+    reach: int
+
+    name: ClassVar[str] = "test-flat"
+    is_discrete: ClassVar[bool] = True
+
+    variance = property(lambda self: self.reach * (self.reach + 1) / 3)
+    mean_absolute = property(lambda self: self.reach * (self.reach + 1) / (2 * self.reach + 1))
+
+    def log_density(self, residual):
+        return np.where(np.abs(residual) <= self.reach, -math.log(2 * self.reach + 1), -np.inf)
+
+    def score(self, residual):
+        return np.zeros(np.shape(residual))
+
+    def draw(self, size, rng):
+        return rng.integers(-self.reach, self.reach + 1, size)
+
+    def add_exactly(self, counts, words):
+        noise = StaircaseLaw._below(2 * self.reach + 1, counts.size, words) - self.reach
+        return counts + noise.reshape(counts.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatStatistics(StatisticsMechanism):
+    delta: float
+    thinner: float = 1.0
+
+    def _noise(self, specification):
+        moved = self.l1_sensitivity * len(specification.cliques)
+        reach = math.ceil((moved / self.delta - 1) / 2 * self.thinner)
+        return (Flat(reach),) * len(specification.cliques)
+
+    def _promise(self, specification):
+        return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency=self.adjacency)
+
+
+def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
+    loss = privacy_loss([Flat(7)], [1])
+    assert loss.delta(0.0) == pytest.approx(1 / 15)
+    assert loss.epsilon(1 / 15) == 0.0
+    rng = np.random.default_rng(1)
+    for add, is_violated in (
+        (lambda counts, table: SimulatedNoise(rng).add(counts, Flat(7)), False),
+        (lambda counts, table: counts + rng.choice([-7, 7], counts.size), True),  # the ends alone
+    ):
+        found = audit_noise(add, [Flat(7)], "add-or-remove-one", runs=20_000, deltas=(0.0, 0.01, 1 / 15))
+        assert found.is_violated is is_violated
+    with pytest.raises(ArgumentError, match="not finite; noise must be what its stated law can give"):
+        audit_noise(lambda counts, table: counts + 90, [Flat(7)], "add-or-remove-one", runs=100)
+
+
+@pytest.mark.parametrize(("thinner", "status"), [(1.0, 0), (0.5, 3)])
+def test_a_promise_of_delta_alone_is_audited_from_the_command_line(thinner, status, monkeypatch, capsys):
+    point = type("Point", (), {"name": "flat", "value": "", "load": lambda self: FlatStatistics})()
+    monkeypatch.setattr(registry, "installed", lambda group: [point])
+    given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]
+    assert main(["audit", "flat", *given]) == status
+    assert "delta = 0.1" in capsys.readouterr().out

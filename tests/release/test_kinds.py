@@ -1,6 +1,7 @@
 """A release kind is open all the way: it registers, is saved and read, or is refused before a budget is spent."""
 
 import base64
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -51,20 +52,11 @@ class Nameless(Released):
         return [("privacy", self.privacy_statement())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordCount(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
-    """The number of records, with discrete Laplace noise."""
+class CountsRecords(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
+    """The number of records, with the noise of its plan."""
 
     runs_from_file = True
     releases = (NoisyCount,)
-
-    epsilon: float
-
-    def _prepare(self, network):
-        return DiscreteLaplace(1.5 / self.epsilon)
-
-    def _guarantee(self, plan):
-        return PrivacyGuarantee(epsilon=self.epsilon, adjacency="add-or-remove-one")
 
     def _read(self, plan, data):
         return np.array([len(data)])
@@ -72,6 +64,17 @@ class RecordCount(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
     def _randomise(self, plan, exact, source, stamp):
         noisy = int(source.add(exact, plan)[0])
         return NoisyCount(records=noisy, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCount(CountsRecords):
+    epsilon: float
+
+    def _prepare(self, network):
+        return DiscreteLaplace(1.5 / self.epsilon)
+
+    def _guarantee(self, plan):
+        return PrivacyGuarantee(epsilon=self.epsilon, adjacency="add-or-remove-one")
 
 
 class NamelessCount(RecordCount):
@@ -108,6 +111,39 @@ def test_a_release_without_a_kind_cannot_be_saved_and_stays_as_it_was(tmp_path):
         given.save(tmp_path / "r")
     assert not list(tmp_path.iterdir())
     assert "epsilon = 1" in repr(given)
+
+
+def test_a_kind_that_is_read_back_as_another_release_cannot_be_saved(tmp_path):
+    @dataclass(frozen=True, repr=False, kw_only=True)
+    class Forgetful(NoisyCount):
+        kind = "forgetful-count"
+
+        @classmethod
+        def _restored(cls, content, array, **stamp):
+            return cls(records=0, noise=content.law("noise"), **stamp)
+
+    @dataclass(frozen=True, repr=False, kw_only=True)
+    class Changed(NoisyCount):
+        kind = "changed-count"
+
+        @classmethod
+        def _restored(cls, content, array, **stamp):
+            return NoisyCount._restored(content, array, **stamp)
+
+    for kind in (Forgetful, Changed):
+        given = kind(records=12, noise=DiscreteLaplace(1.5), guarantee=GUARANTEE, provenance=PROVENANCE)
+        with pytest.raises(
+            ReleaseFileError, match="what is read back is another release; correct its kind's"
+        ):
+            given.save(tmp_path / "r")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_a_kind_has_a_name(name):
+    hooks = {name: vars(NoisyCount)[name] for name in ("_content", "_restored")}
+    with pytest.raises(TypeError, match="must have a `kind` that is text"):
+        type("Nameless", (Released,), {"kind": name} | hooks)
 
 
 def test_a_kind_must_say_how_it_is_written_and_be_the_only_one_of_its_name():
@@ -219,6 +255,9 @@ def installed(monkeypatch):
     made = {"count": RecordCount, "nameless": NamelessCount, "silent": SilentCount, "plain": PlainCount}
     points = [Point(name, target) for name, target in made.items()]
     monkeypatch.setattr(registry, "installed", lambda group: points)
+    listed = {"counted-records": [Point("counted-records", NoisyCount)]}
+    monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed.get(name, []))
+    return listed
 
 
 COMMAND = ("release", "data.csv", "--model", "model.toml", "--epsilon", "1", "--out", "count.release")
@@ -228,8 +267,11 @@ COMMAND = ("release", "data.csv", "--model", "model.toml", "--epsilon", "1", "--
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_the_command_line_saves_a_kind_of_another_package(toy, capsys, form):
     assert main([*COMMAND, "--mechanism", "count", *form]) == 0
-    assert "counted-records" in capsys.readouterr().out or not form
+    said = capsys.readouterr().out
     release = load_release("count.release")
+    if form:
+        told = json.loads(said)
+        assert (told["kind"], told["records"]) == ("counted-records", release.records)
     assert isinstance(release, NoisyCount)
     assert not release.provenance.simulated
     assert abs(release.records - 100) < 60  # exp(-40) and less
@@ -245,6 +287,45 @@ def test_the_command_line_refuses_a_release_that_cannot_be_saved_before_it_reads
     assert not Path("count.release").exists()
 
 
+def test_the_command_line_refuses_a_kind_that_is_not_listed_under_its_name_before_it_reads_data(
+    toy, installed, capsys
+):
+    for points in ([], installed["counted-records"]):
+        installed["counted-records"] = points
+        assert main([*COMMAND, "--mechanism", "count"]) == (0 if points else 1)
+    said = capsys.readouterr().err
+    assert "NoisyCount must be listed as 'counted-records', its own name, in the entry-point group" in said
+    installed["counted-records"] = [EntryPoint(lambda: RecordCount)]
+    assert main([*COMMAND, "--mechanism", "count", "--force"]) == 1
+
+
+def test_a_mechanism_whose_budget_is_a_setting_runs_from_the_command_line(toy, installed, capsys):
+    @dataclass(frozen=True, kw_only=True)
+    class DeltaCount(CountsRecords):
+        delta: float
+
+        def _prepare(self, network):
+            return DiscreteLaplace(1.5)
+
+        def _guarantee(self, plan):
+            return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency="add-or-remove-one")
+
+    registry.installed(None)[0].load = lambda: DeltaCount
+    head, tail = COMMAND[:4], COMMAND[6:]
+    given = ["--mechanism", "count", "--set", "delta=0.01"]
+    for budget in ("--epsilon", "--rho"):
+        assert main([*head, *tail, budget, "1", *given]) == 1
+        said = capsys.readouterr().err
+        assert f"takes no `{budget}`; give it its budget by `--set`, such as `--set delta=...`" in said
+    assert main(["plan", "--model", "model.toml", *given]) == 0
+    assert "delta = 0.01" in capsys.readouterr().out
+    assert main([*head, *tail, *given]) == 0
+    assert load_release("count.release").guarantee.delta == 0.01
+    with pytest.raises(SystemExit):
+        main([*head, *tail, *given[:2]])
+    assert "one of the arguments --epsilon --rho is required" in capsys.readouterr().err
+
+
 FULL = """
 import resource, sys
 sys.path.insert(0, {folder!r})
@@ -258,7 +339,9 @@ class Filling(kinds.RecordCount):
         limit(300)
         return release
 
-kinds.registry.installed = lambda group: [type("P", (), dict(name="count", value="", load=lambda self: Filling))()]
+point = lambda made: [type("P", (), dict(name="count", value="", load=lambda self: made))()]
+kinds.registry.installed = lambda group: point(Filling)
+kinds.kinds.entry_points = lambda group, name: point(kinds.NoisyCount)
 limit(int(sys.argv[1]))
 sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))
 """
