@@ -68,10 +68,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        either.
     2. ``_guarantee(plan)``: what will be promised. No data.
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
-       added to; its errors name columns, never values and never how many records there are.
+       added to, whole numbers; its errors name columns, never values and never how many records there are. Of an
+       error of another library, which may quote the data, type and place alone are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
-       that holds nothing exact and carries the stamp. It must not fail, nor issue a warning that a filter may
+       that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a warning that a filter may
        turn into an error: the budget is spent, and an exception loses the release.
 
     So every refusal comes before anything is spent. A charge cannot be taken back: if ``_randomise`` fails all the
