@@ -72,8 +72,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        error of another library, which may quote the data, type and place alone are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
-       that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a warning that a filter may
-       turn into an error: the budget is spent, and an exception loses the release.
+       that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
+       warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
     So every refusal comes before anything is spent. A charge cannot be taken back: if ``_randomise`` fails all the
     same, the noise may have been drawn, so the charge stands. `promise` is final

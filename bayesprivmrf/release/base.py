@@ -91,8 +91,8 @@ class Released(Card):
     - ``_restored(content, array, **stamp)``, a class method: the release again, from what ``_content`` wrote as
       `bayesprivmrf.release.codec.Fields`, the array, and the guarantee and provenance by name.
 
-    It may say as well, by ``statistics``, what noisy tables it holds, which estimators and audits read: they carry the
-    release's own guarantee and provenance, whatever the property gives them.
+    It may say as well, by a property ``statistics``, what noisy tables it holds, which estimators and audits read:
+    they carry the release's own guarantee and provenance, whatever the property gives them.
 
     A kind of another package is found by the entry-point group ``bayesprivmrf.releases``, in which its name is the
     kind.
