@@ -162,7 +162,7 @@ class Released(Card):
         """
         if not RELEASE_KINDS.holds(type(self)):
             return {}
-        array = self._array()
+        array = np.asarray(self._array())
         return self._content() | ({"array": array.tolist()} if array.size else {})
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
