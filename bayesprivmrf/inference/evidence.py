@@ -163,7 +163,7 @@ class Evidence:
         return is_count
 
     def answers(self, counts: FloatArray) -> list[FloatArray]:
-        """What each measurement says of counts of the model's cells, shape (..., cells): shape (..., *its shape)."""
+        """What each measurement says of counts of the model's cells, shape (..., cells): ``(..., *its shape)``."""
         if self.queries is None:
             return [self.specification.project(counts, scope) for scope in self.scopes]
         lead = counts.shape[:-1]

@@ -14,6 +14,7 @@ from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
 from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.parity_queries import ParityQueries
+from bayesprivmrf.mechanisms.reading.coded_records import record_codes
 from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure
@@ -40,6 +41,7 @@ __all__ = [
     "discrete_gaussian_laws",
     "discrete_laplace_laws",
     "promised_loss",
+    "record_codes",
     "transition_rows",
     "wide_sequences",
 ]

@@ -7,7 +7,7 @@ import inspect
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -68,11 +68,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        either.
     2. ``_guarantee(plan)``: what will be promised. No data.
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
-       added to; its errors name columns, never values and never how many records there are.
+       added to, whole numbers; its errors name columns, never values and never how many records there are. Of an
+       error of another library, which may quote the data, type and place alone are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
-       that holds nothing exact and carries the stamp. It must not fail, nor issue a warning that a filter may
-       turn into an error: the budget is spent, and an exception loses the release.
+       that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
+       warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
     So every refusal comes before anything is spent. A charge cannot be taken back: if ``_randomise`` fails all the
     same, the noise may have been drawn, so the charge stands. `promise` is final
@@ -173,14 +174,28 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        exact = _called(self._read, plan, data)
+        exact = self._called("_read", plan, data)
         self._check_exact(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
-        made = _called(self._randomise, plan, exact, source, stamp)
+        made = self._called("_randomise", plan, exact, source, stamp)
         self._check_stamp(made, stamp)
         return made
+
+    def _called(self, hook: str, *given: Any) -> Any:
+        """Call a hook that sees data: another library's error may quote it, in its message or its context."""
+        try:
+            return getattr(self, hook)(*given)
+        except (BayesPrivMRFError, ImportError, Warning):
+            raise
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
+            what = f"{type(error).__name__} in `{hook}` of {type(self).__name__}"
+        raise DataError(
+            f"unexpected {what}, at {Path(line.filename).name}:{line.lineno}; its message is withheld, for it may "
+            "quote the data."
+        )
 
     def _check_exact(self, exact: Any) -> None:
         """Refuse, while nothing is spent, what no source adds noise to: nothing, or numbers that are not whole."""
@@ -193,7 +208,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def _check_stamp(self, made: Any, stamp: Stamp) -> None:
         """Refuse a release that states another promise than was charged, or hides that its noise was seeded."""
-        held = getattr(made, "statistics", None)
+        tables = inspect.getattr_static(type(made), "statistics", None)
+        held = None if isinstance(tables, property) else getattr(made, "statistics", None)  # one is stamped
         right = (
             made is not None
             and getattr(made, "guarantee", self) == stamp.guarantee
@@ -283,20 +299,6 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text, for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-
-
-def _called(hook: Callable[..., Any], *given: Any) -> Any:
-    """Call a hook that sees data: an error that is not this package's may quote it, in its message or its context."""
-    try:
-        return hook(*given)
-    except (BayesPrivMRFError, ImportError, Warning):
-        raise
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = (
-            f"{type(error).__name__} in `{hook.__qualname__}`, at {Path(place.filename).name}:{place.lineno}"
-        )
-    raise DataError(f"unexpected {where}; its message is withheld, for it may quote the data.")
 
 
 def _check_ledger(ledger: Any, rng: Any) -> None:

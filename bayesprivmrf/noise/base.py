@@ -39,7 +39,7 @@ type Words = Callable[[int], np.ndarray]
 class NoiseLaw(ABC):
     """Law of the noise that is added, independently, to each cell of a table: residual = noisy - true.
 
-    Every law is symmetric about zero. Numbers are in the table's unit (records).
+    Every law is symmetric about zero and has a finite variance. Numbers are in the table's unit (records).
 
     A law of your own is a frozen dataclass that subclasses this one. Its fields are numbers and text, so that a
     file holds it; its `name` is its own, so that a file finds it again. A package lists it in the entry-point group

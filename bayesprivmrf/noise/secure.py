@@ -52,6 +52,11 @@ def require_releasable(law: NoiseLaw) -> None:
         raise ArgumentError(f"a mechanism's noise must be a NoiseLaw, got {type(law).__name__}.")
     if not law.has_exact_draw:
         raise refuse_law(law)
+    if noise_from_dict(law.as_dict()) != law:
+        raise ArgumentError(
+            f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
+            "that it depends on in fields of numbers and text."
+        )
     check_variance(law)
     check_kernel(law)
     if law.kernel == "within":
@@ -60,11 +65,6 @@ def require_releasable(law: NoiseLaw) -> None:
             "within bounds; leave out its `kernel`."
         )
     _check_draw(law)
-    if noise_from_dict(law.as_dict()) != law:
-        raise ArgumentError(
-            f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
-            "that it depends on in fields of numbers and text."
-        )
 
 
 def _check_draw(law: NoiseLaw) -> None:

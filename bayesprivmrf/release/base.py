@@ -91,6 +91,9 @@ class Released(Card):
     - ``_restored(content, array, **stamp)``, a class method: the release again, from what ``_content`` wrote as
       `bayesprivmrf.release.codec.Fields`, the array, and the guarantee and provenance by name.
 
+    It may say as well, by a property ``statistics``, what noisy tables it holds, which estimators and audits read:
+    they carry the release's own guarantee and provenance, whatever the property gives them.
+
     A kind of another package is found by the entry-point group ``bayesprivmrf.releases``, in which its name is the
     kind.
 
@@ -159,7 +162,7 @@ class Released(Card):
         """
         if not RELEASE_KINDS.holds(type(self)):
             return {}
-        array = self._array()
+        array = np.asarray(self._array())
         return self._content() | ({"array": array.tolist()} if array.size else {})
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -231,7 +231,7 @@ def chained(data):
 @pytest.mark.parametrize("hook", [{"read": secret}, {"read": chained}, {"changes": {"made": secret}}])
 def test_an_error_of_another_library_where_data_is_read_or_noise_drawn_shows_its_type_and_place_alone(hook):
     with pytest.raises(
-        DataError, match=r"unexpected (Key|Runtime)Error in .*test_third_party.py:\d+"
+        DataError, match=r"unexpected (Key|Runtime)Error in `_\w+` of Histograms, at test_third_party.py:\d+"
     ) as caught:
         Histograms(**hook).release(None, SECRET, rng=1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -286,3 +286,40 @@ def test_a_kind_without_tables_is_not_called_a_model():
         bpm.NaiveMLE().fit(bare)
     with pytest.raises(ArgumentError, match="got Histogram; give it what was measured"):
         bpm.NaiveMLE().fit(made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Other(Histograms):
+    """Its release is made by another class from the one of its parent."""
+
+    made: Any
+
+    def _randomise(self, plan, exact, source, stamp):
+        return self.made(super()._randomise(plan, exact, source, stamp))
+
+
+def test_tables_that_cannot_be_made_lose_no_release_and_those_that_it_holds_say_that_they_are_simulated():
+    class Failing(Histogram):
+        statistics = property(lambda self: 1 / 0)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Holding:
+        guarantee: Any
+        provenance: Any
+        statistics: Any
+
+    def failing(made):
+        names = ("counts", "noise", "guarantee", "provenance")
+        return Failing(**{name: getattr(made, name) for name in names})
+
+    def holding(tables):
+        return lambda made: Holding(
+            guarantee=made.guarantee, provenance=made.provenance, statistics=tables(made)
+        )
+
+    assert isinstance(Other(made=failing).release(None, None), Failing)
+    for tables in (lambda made: None, lambda made: made.statistics):
+        assert isinstance(Other(made=holding(tables)).release(None, None, rng=1), Holding)
+    unmarked = holding(lambda made: Histograms().release(None, None).statistics)
+    with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
+        Other(made=unmarked).release(None, None, rng=1)
