@@ -5,6 +5,7 @@ import signal
 import threading
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import nutpie
@@ -443,23 +444,20 @@ class Batch:
 
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
-    chains = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
+    chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
     positions, statistics, is_short = _read_arrow(chains, 1000, None, 1)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
-    assert _read_arrow([(Batch(made, 0),) * 2 for made in (5000, 1000)], 1000, None, 1)[0].shape == (
-        2,
-        1000,
-        1,
-    )
+    chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
+    assert _read_arrow(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
 
 
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
-    sampled = replace(made_up(np.zeros((4, 1000, 1))), mixing=Mixing(1.002, 800.0, 600.0, 0.1))
-    assert _reason(sampled, 4) == "R-hat is 1.002, effective draws a chain are 150, and E-BFMI is 0.10"
-    mixed = replace(sampled, mixing=sampled.mixing._replace(bfmi=0.9))
-    assert _reason(mixed, 4) == "R-hat is 1.002, effective draws a chain are 150"
+    sampled, mixing = made_up(np.zeros((4, 1000, 1))), Mixing(1.002, 800.0, 600.0, 0.1)
+    said = "R-hat is 1.002, effective draws a chain are 150"
+    assert _reason(replace(sampled, mixing=mixing), 4) == f"{said}, and E-BFMI is 0.10"
+    assert _reason(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
 def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, release):
