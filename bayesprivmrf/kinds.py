@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from functools import cache
+from importlib import metadata
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError
 
-__all__ = ["Kinds", "is_listed"]
+__all__ = ["Kinds", "installed", "is_listed"]
+
+
+@cache
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Entry points of a group: the files of all installed packages are read once a process."""
+    return tuple(metadata.entry_points(group=group))
 
 
 class Kinds[T]:

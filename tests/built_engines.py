@@ -70,9 +70,9 @@ def fit(name: str) -> None:
 
 def build() -> None:
     """All of them, unless they are kept; a failure is left to the first call, where the error has its place."""
-    from bayesprivmrf.cli.engines import _mark
+    from bayesprivmrf.cli.engines import mark_file
 
-    mark = _mark("tests")
+    mark = mark_file("tests")
     if mark is None or mark.exists():
         return
     commands = [[sys.executable, __file__, *names] for names in TOGETHER]

@@ -14,13 +14,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from inference.posterior.drawn import formulation_on
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli, kinds
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, ReleaseFileError
-from bayesprivmrf.inference import LatentCounts, Status, registry
+from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry
@@ -574,14 +575,14 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
 
     built = tmp_path / "log"
     line = f"open({str(built)!r}, 'a').write('x')"
-    monkeypatch.setattr(engines, "_mark", lambda name: tmp_path / "folder" / name)
+    monkeypatch.setattr(engines, "mark_file", lambda name: tmp_path / "folder" / name)
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(engines, "_MARGINALS", (line, line))
-    monkeypatch.setattr(engines, "_POSTERIORS", {"log-linear": (line, "raise SystemExit(1)")})
+    monkeypatch.setattr(engines, "MARGINALS", (line, line))
+    monkeypatch.setattr(engines, "POSTERIORS", {"log-linear": (line, "raise SystemExit(1)")})
     engines.build_engines(["log-linear"])
     assert [mark.name for mark in (tmp_path / "folder").iterdir()] == ["marginals"]  # the other build failed
     assert built.read_text() == "xxx"
-    monkeypatch.setattr(engines, "_POSTERIORS", {"log-linear": (line,)})
+    monkeypatch.setattr(engines, "POSTERIORS", {"log-linear": (line,)})
     engines.build_engines(["log-linear"])  # tries again, and builds nothing else
     assert built.read_text() == "xxxx"
     assert capsys.readouterr().err.count("building the engines once") == 2
@@ -593,7 +594,7 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
 
 def test_a_model_is_named_the_engine_that_its_posterior_takes():
     from bayesprivmrf.cli.engines import engine_of
-    from bayesprivmrf.inference.evidence import gather
+    from bayesprivmrf.inference import gather
     from bayesprivmrf.noise import Laplace
     from bayesprivmrf.release import NoisyStatistics
     from bayesprivmrf.survey import fair_survey_declaration
@@ -607,14 +608,14 @@ def test_a_model_is_named_the_engine_that_its_posterior_takes():
     for model in models:
         tables = {clique: model.tables(np.full(model.size, 9.0))[clique] for clique in model.cliques}
         release = NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0))
-        assert LatentCounts()._formulation(gather(release), 100).name.lower() == engine_of(model)
+        assert formulation_on(gather(release), 100).name.lower() == engine_of(model)
 
 
 def test_every_line_that_builds_an_engine_runs():
     """In a process of its own its failure would not be seen."""
     from bayesprivmrf.cli import engines
 
-    for line in (*engines._MARGINALS, *(line for part in engines._POSTERIORS.values() for line in part)):
+    for line in (*engines.MARGINALS, *(line for part in engines.POSTERIORS.values() for line in part)):
         exec(line, {})
 
 
@@ -622,7 +623,7 @@ def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
     from bayesprivmrf.cli import engines
     from bayesprivmrf.marginals import compiled
 
-    mark = engines._mark("log-linear")
+    mark = engines.mark_file("log-linear")
     assert mark is not None
     assert mark.parent.samefile(compiled.collect.stats.cache_path)
     entries = (compiled.prepare, compiled.collect, compiled.distribute, compiled.tangent)
@@ -640,7 +641,7 @@ def test_the_figure_of_an_evaluation_says_what_it_is():
         "kl_divergence": [math.nan],
     }
     comparison = compare.Comparison(results=pd.DataFrame(rows), guarantees=(), train=3, test=1)
-    figure = compare._figure(comparison)
+    figure = compare.figure_of(comparison)
     assert compare.NOTE in [text.get_text() for text in figure.texts]
     assert "may be published as private" in compare.NOTE
 
@@ -890,7 +891,7 @@ def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_for
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        fit._write_posterior(Failing(), toy / "kept.nc")
+        fit.write_posterior(Failing(), toy / "kept.nc")
     assert (toy / "kept.nc").read_text() == "kept"
 
 
@@ -988,7 +989,7 @@ class EntryPoint:
 
 def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, monkeypatch):
     points = [EntryPoint("halved", Halved)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
     assert run(capsys, *RELEASE)[0] == 0
     code, out, _ = run(capsys, "fit", "toy.release", "--method", "halved", "--json")
     assert code == 0
@@ -1041,7 +1042,7 @@ def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_it
         EntryPoint("nothing", Nothing),
         EntryPoint("refusing", Refusing),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
     assert run(capsys, *RELEASE)[0] == 0
     for name, words in (
         ("failing", "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove"),
@@ -1107,9 +1108,7 @@ class StepsStatistics(StatisticsMechanism):
 def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy, capsys, monkeypatch):
     listed = []
     monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed)
-    monkeypatch.setattr(
-        mechanism_registry, "entry_points", lambda group: [EntryPoint("steps", StepsStatistics)]
-    )
+    monkeypatch.setattr(mechanism_registry, "installed", lambda group: [EntryPoint("steps", StepsStatistics)])
     assert StepsStatistics(epsilon=1.0).preview(read_declaration("model.toml").specification).attrs[
         "estimators"
     ] == ("NaiveMLE",)

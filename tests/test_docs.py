@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 import shlex
 import sys
+import tomllib
 import types
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bayesprivmrf.cli import _parser, main
+from bayesprivmrf import mechanisms
+from bayesprivmrf.cli import main
+from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning import LearnedNetwork
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -87,7 +91,7 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
             Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
         elif block.kind in {"shell", "bash", "console"}:
             for command in commands(block):
-                _parser().parse_args(command)
+                command_parser().parse_args(command)
                 if path.name in RUN_SHELL:
                     assert main(command) == 0
 
@@ -97,6 +101,72 @@ def test_links_between_guides_lead_somewhere():
     for path in [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for found in link.finditer(path.read_text(encoding="utf-8")):
             assert (path.parent / found["target"]).exists(), f"{path.name} links to {found['target']}"
+
+
+def test_a_reader_of_select_measure_opens_eight_files_from_data_to_interval():
+    """Each file of the two lists exists, and the file before it, or the one said, imports what it is reached by."""
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    section = page.partition("## One method, from data to interval")[2].partition("\n## ")[0]
+    step = re.compile(r"^(\d+)\. `([\w/]+)\.py`(?:, by `(\w+)`(?: \((\d+)\))?)?: \S", re.MULTILINE)
+    found = [
+        (int(number), "bayesprivmrf." + path.replace("/", "."), *how)
+        for number, path, *how in step.findall(section)
+    ]
+    routes = [found[start : start + 8] for start in (0, 8)]
+    for route in routes:
+        assert [number for number, *_ in route] == list(range(1, 9))
+        modules = [importlib.import_module(module) for _, module, *_ in route]
+        assert len(set(modules)) == 8
+        for place, (number, _, name, origin) in enumerate(route[1:], start=1):
+            before = modules[int(origin or number - 1) - 1]
+            assert vars(before)[name] is vars(modules[place])[name]
+            assert defines(modules[place], name), f"{modules[place].__name__} only passes {name} on"
+        assert hasattr(modules[0], "SelectMeasure")
+    assert len(found) == 16
+
+
+def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder():
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    section = page.partition("## What a privacy reviewer reads")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    told = set()
+    for names, files, folders, proof in rows:
+        told.update(re.findall(r"`(\w+)`", names))
+        own = re.findall(r"`([\w.]+)`", files)
+        assert own
+        assert all((ROOT / "bayesprivmrf" / "mechanisms" / file).is_file() for file in own), files
+        assert all((ROOT / "bayesprivmrf" / at).is_dir() for at in re.findall(r"`([\w/]+)`", folders)), (
+            folders
+        )
+        assert "](../" in proof
+    public = {name for name in mechanisms.__all__ if issubclass_of_mechanism(getattr(mechanisms, name))}
+    assert told == public - {
+        "Mechanism",
+        "StatisticsMechanism",
+        "ExactStatistics",
+    }  # bases; one that protects nobody
+
+
+def issubclass_of_mechanism(held) -> bool:
+    return isinstance(held, type) and issubclass(held, mechanisms.Mechanism)
+
+
+def test_the_layers_are_those_of_the_import_contract():
+    page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
+    told = re.search(r"Imports point one way: (.*?)\.\s", page, re.DOTALL)
+    assert told is not None
+    layers = [set(re.findall(r"`(\w+)`", layer)) for layer in told[1].split("→")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (held,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert layers == [
+        {name.strip().removeprefix("bayesprivmrf.") for name in layer.split(":")} for layer in held
+    ]
+
+
+def defines(module, name: str) -> bool:
+    tree = ast.parse(inspect.getsource(module))
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return name in {getattr(node, "name", getattr(node, "id", None)) for node in (*tree.body, *targets)}
 
 
 def test_the_reference_shows_at_most_sixty_names_and_each_exists():

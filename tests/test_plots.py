@@ -21,7 +21,7 @@ from bayesprivmrf.plots import (
     marginal_forest,
     noisy_against_posterior,
 )
-from bayesprivmrf.plots.ranks import _band
+from bayesprivmrf.plots.ranks import band_of
 
 SPECIFICATION = ModelSpecification(
     domain=Domain.from_states({"a": [0, 1], "b": [0, 1, 2]}), cliques=(("a", "b"),)
@@ -280,7 +280,7 @@ def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
 def test_the_band_of_few_ranks_is_exact():
     # one replication: the distribution function jumps at one rank, so that nothing narrower than [0, 1] is left
     places = np.arange(5) / 4
-    lower, upper = _band(1, places, 0.95)
+    lower, upper = band_of(1, places, 0.95)
     np.testing.assert_array_equal(lower[:-1], 0)
     np.testing.assert_array_equal(upper[1:], 1)
 

@@ -18,8 +18,7 @@ from bayesprivmrf.errors import (
     ReleaseFileError,
 )
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
-from bayesprivmrf.release import NoisyStatistics, Provenance
-from bayesprivmrf.release.file import FORMAT_VERSION
+from bayesprivmrf.release import NoisyStatistics, Provenance, file
 
 GUARANTEE = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 MODEL = specification(
@@ -125,9 +124,9 @@ def test_an_edited_document_is_refused_by_its_checksum(tmp_path):
 def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     path = tmp_path / "r"
     release().save(path)
-    edit(path, lambda document: document.update(version=FORMAT_VERSION + 1))
+    edit(path, lambda document: document.update(version=file.FORMAT_VERSION + 1))
     with pytest.raises(
-        NewerFormatError, match=f"format version {FORMAT_VERSION + 1}, newer than {FORMAT_VERSION}"
+        NewerFormatError, match=f"format version {file.FORMAT_VERSION + 1}, newer than {file.FORMAT_VERSION}"
     ):
         load_release(path)
     release().save(path, overwrite=True)
@@ -158,7 +157,7 @@ def test_another_release_is_replaced_only_when_told_to(tmp_path):
     release(seed=1).save(path, overwrite=True)
     assert load_release(path) == release(seed=1)
     edit(
-        path, lambda document: document.update(version=FORMAT_VERSION + 1)
+        path, lambda document: document.update(version=file.FORMAT_VERSION + 1)
     )  # of a newer version, and as dear
     with pytest.raises(ReleaseFileError, match="overwrite=True"):
         release(seed=1).save(path)

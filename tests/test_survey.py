@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from bayesprivmrf.errors import BayesPrivMRFError, DataError, ModelError
+from bayesprivmrf.mechanisms import ExactStatistics
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records, load_fair_survey
 
@@ -80,6 +81,17 @@ def test_bins_are_right_closed_and_unbounded_at_the_ends(declared):
     frame = pd.DataFrame({"age": ages, "smokes": 0, "ill": "no"})
     found = recode(declared(), frame)["age"].tolist()
     assert found == ["young", "young", "middle", "middle", "old", "old", "unknown"]
+
+
+def test_bins_values_and_missing_codes_of_a_model_file_reach_a_mechanism_in_python(declared):
+    """By the names that docs/command_line.md shows; an error of the raw values says what is left out otherwise."""
+    declaration = declared()
+    frame = pd.DataFrame({"age": [25.0, 45.0, np.nan], "smokes": [0, 2, 7], "ill": ["no", "yes", "no"]})
+    counts = ExactStatistics().release(declaration.network, recode(declaration, frame)).tables
+    assert counts["age", "smokes"].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert counts["smokes", "ill"].tolist() == [[1, 0], [0, 1], [1, 0]]
+    with pytest.raises(DataError, match="must hold only the declared states"):
+        ExactStatistics().release(declaration.network, frame[:2])
 
 
 def test_several_values_may_mean_one_state_and_other_takes_the_rest(declared):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +31,10 @@ CERTAIN = 1e6
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
+_CLOSE = 10.0**-_DECIMALS
 
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
+_EVEN_PRODUCTS = 2**26  # where both supports are even, so that equal sums need not be looked for
 _GRID = 2**18  # points of the losses' whole range beyond that
 _LONGEST = 2**23  # whole numbers of one law's support
 
@@ -117,9 +120,7 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
 def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
     """Return the law of the sum of independent losses, as `privacy_loss` does for those of noise."""
     total: Atoms = (np.zeros(1), np.ones(1))
-    cells = sorted(
-        (_merged(np.round(losses, _DECIMALS), each) for losses, each in cells), key=lambda c: c[0].size
-    )
+    cells = _even_together(_merged(np.round(losses, _DECIMALS), each) for losses, each in cells)
     for position, cell in enumerate(cells):
         if total[0].size * cell[0].size > _EXACT_PRODUCTS:
             return _on_a_grid([total, *cells[position:]])
@@ -166,6 +167,29 @@ def support_of(law: NoiseLaw) -> IntArray:
         )
     k = np.arange(-reach, reach + 1)
     return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
+
+
+def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
+    """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's."""
+    apart: list[Atoms] = []
+    even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities
+    for losses, weights in cells:
+        step = float(losses[-1] - losses[0]) / max(losses.size - 1, 1)
+        if (
+            not 0 < step < math.inf
+            or not np.abs(losses - losses[0] - step * np.arange(losses.size)).max() <= _CLOSE
+        ):
+            apart.append((losses, weights))
+            continue
+        for place, (least, other, held) in enumerate(even):
+            rows = held.size + weights.size
+            if abs(step - other) * rows <= _CLOSE and held.size * weights.size <= _EVEN_PRODUCTS:
+                even[place] = (least + float(losses[0]), other, np.convolve(held, weights))
+                break
+        else:
+            even.append((float(losses[0]), step, weights))
+    apart += [(np.round(least + step * np.arange(held.size), _DECIMALS), held) for least, step, held in even]
+    return sorted(apart, key=lambda cell: cell[0].size)
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:

@@ -141,7 +141,7 @@ def audit(
     half = int(runs) // 2
     chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
     thresholds = _thresholds(chosen)
-    first, second = _tail_counts(chosen, thresholds), _tail_counts(tested, thresholds)
+    first, second = tail_counts(chosen, thresholds), tail_counts(tested, thresholds)
     lower = []
     for delta in deltas:
         best = np.unravel_index(np.argmax(_bounds(first, half, delta, level)), first.shape[:2])
@@ -181,7 +181,7 @@ def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
     return np.unique(np.quantile(np.concatenate(samples), np.linspace(0, 1, THRESHOLDS)))
 
 
-def _tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
+def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
     """Runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
     a, b = (np.sort(sample) for sample in samples)
     above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold

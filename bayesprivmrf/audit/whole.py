@@ -18,7 +18,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.queries import Sensitivity, sensitivity
 from bayesprivmrf.queries.sensitivity import moves
-from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
 def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
     """Return by how much each released number moves between the worst neighbours, possible or not."""
     most = _at_most(release) or 1
-    if isinstance(release, NoisyMeasurements):
+    if not hasattr(release, "tables"):
         return most * np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
     before, after = (
         _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
@@ -108,19 +108,20 @@ def _at_most(release: NoisyStatistics) -> int | None:
     return 1 if "grid" in settings else settings.get("at_most")
 
 
-def _worst(release: NoisyMeasurements, adjacency: Adjacency) -> Sensitivity:
+def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:
     """Return how far neighbours move the answers, each over its own noise."""
     norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
     scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
     model = release.specification
     given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}
-    return sensitivity(release.queries, model, scales=scales, **given)
+    queries = [each.query for each in release.measurements]
+    return sensitivity(queries, model, scales=scales, **given)
 
 
 def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
     """Return made-up neighbouring data sets: the worst for queries where these are possible, or those for tables."""
     model = release.specification
-    if not isinstance(release, NoisyMeasurements):
+    if hasattr(release, "tables"):
         return neighbours(model, adjacency)
     found = _worst(release, adjacency).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]

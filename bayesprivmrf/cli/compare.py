@@ -364,7 +364,7 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
     comparison.results.assign(note=NOTE).to_csv(table, index=False)
     whole.write_text(_json(described, comparison) + "\n", encoding="utf-8")
     try:
-        figure = _figure(comparison)
+        figure = figure_of(comparison)
     except ArgumentError:  # no score is finite: the model is too large for exact ones
         picture.unlink(missing_ok=True)
         remark(f"\nNo {picture.name}: there is no score to draw.")
@@ -372,7 +372,7 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
         figure.savefig(picture, dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
 
 
-def _figure(comparison: Comparison) -> Figure:
+def figure_of(comparison: Comparison) -> Figure:
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results.assign(method=[label(method) for method in comparison.results["method"]])

@@ -29,11 +29,11 @@ type EngineName = Literal["log-linear", "hyper-dirichlet"]
 ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
 """Engines of posteriors."""
 
-_MARGINALS = tuple(
+MARGINALS = tuple(
     f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
     for name in ("tangent", "collect", "distribute")  # the slowest first
 )
-_POSTERIORS = {
+POSTERIORS = {
     "log-linear": tuple(
         f"from bayesprivmrf.cli.engines import compile_log_linear; compile_log_linear({part!r})"
         for part in ("density", "population")
@@ -58,8 +58,8 @@ def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    lines = {"marginals": _MARGINALS} | {name: _POSTERIORS[name] for name in engines}
-    marks = {name: mark for name in lines if (mark := _mark(name)) is not None and not mark.exists()}
+    lines = {"marginals": MARGINALS} | {name: POSTERIORS[name] for name in engines}
+    marks = {name: mark for name in lines if (mark := mark_file(name)) is not None and not mark.exists()}
     if not marks:
         return
     remark(f"building the engines once (about {15 + 15 * len(engines)} s on two free cores) ...")
@@ -121,7 +121,7 @@ def _is_built(source: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 (ours)
 
 
-def _mark(what: str) -> Path | None:
+def mark_file(what: str) -> Path | None:
     """File that says that these engines are kept: of these sources, by this numba, for this processor."""
     import llvmlite.binding
     import numba

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     if is_posterior:
         summary |= {"seed": seed}
     if target is not None and is_posterior:
-        _write_posterior(estimate, target)
+        write_posterior(estimate, target)
     elif target is not None:
         clear_folder(target, FILES)
         write_folder(target, summary, estimate)
@@ -101,7 +101,7 @@ def _learned_solution(release: Any) -> Solution | None:
     return solution if hasattr(solution, "interval") else None
 
 
-def _write_posterior(posterior: Any, target: Path) -> None:
+def write_posterior(posterior: Any, target: Path) -> None:
     """Write all, then put it in place: a file that is replaced is whole until the new one is."""
     part = target.with_name(f".{target.stem}.{os.getpid()}.part.nc")
     try:

@@ -31,7 +31,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.queries import BoundQuery
-from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
 __all__ = ["Evidence", "Inference", "Population", "gather", "require_inference", "supported_cells"]
@@ -331,7 +331,7 @@ def _measured(
     releases: Sequence[NoisyStatistics], model: ModelSpecification
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[BoundQuery, ...] | None]:
     """Return scopes of tables, of which each of the model's cliques has one at least; or queries."""
-    if not any(isinstance(release, NoisyMeasurements) for release in releases):
+    if all(hasattr(release, "tables") for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
         return tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques), None
     queries = tuple(query for release in releases for query in _bound(release, model))
@@ -342,11 +342,7 @@ def _measured(
 
 def _bound(release: NoisyStatistics, model: ModelSpecification) -> Sequence[BoundQuery]:
     """What one release measured, on the model of all."""
-    own = release.specification
-    if isinstance(release, NoisyMeasurements):
-        bound = release.bound
-    else:
-        bound = tuple(each.query.bind(own) for each in release.measurements)
+    own, bound = release.specification, release.bound
     return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
 
 

@@ -24,7 +24,7 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["LeastSquares", "least_squares"]
+__all__ = ["LeastSquares", "by_equations", "by_products", "least_squares", "noisy_rows"]
 
 DENSE_LIMIT = 1500
 """Effects up to which the normal equations are formed."""
@@ -63,15 +63,15 @@ def least_squares(evidence: Evidence) -> LeastSquares:
     even = consistent_projection(
         model.cardinalities, model.scopes, np.zeros(model.size), total=evidence.total
     )
-    rows, answers, deviations = _rows(evidence)
-    solve = _by_equations if effects.size <= DENSE_LIMIT else _by_products
+    rows, answers, deviations = noisy_rows(evidence)
+    solve = by_equations if effects.size <= DENSE_LIMIT else by_products
     found = solve(effects, rows, answers - rows @ even, deviations)
     return LeastSquares(
         counts=even + found.counts, variances=found.variances, undetermined=found.undetermined
     )
 
 
-def _rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
+def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     """Return A, y and standard deviations, 0 without noise, of all answers that say something; and of empty cells."""
     from scipy.sparse import eye_array, vstack
 
@@ -85,7 +85,7 @@ def _rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     return rows, answers, np.sqrt(variances)
 
 
-def _by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
+def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
     """Least squares by the eigenvectors of the normal equations, in the null space of the constraints."""
     basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
     held = rows[is_exact] @ basis.T
@@ -118,7 +118,7 @@ def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatA
     return first, right[rank:].T
 
 
-def _by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
+def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
     """Least squares by products with the design; variances and what is undetermined by seeded draws.
 
     The null space is reached by taking off what the constraints' rows span.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+from bayesprivmrf.kinds import installed
 
 __all__ = ["ENTRY_POINT_GROUP", "estimator", "estimator_names"]
 
@@ -19,9 +20,7 @@ def estimator_names() -> tuple[str, ...]:
     A package joins with a line in the group ``bayesprivmrf.estimators`` of its own project file:
     ``name = "package.module:EstimatorClass"``.
     """
-    return tuple(
-        dict.fromkeys([*_OWN, *sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))])
-    )
+    return tuple(dict.fromkeys([*_OWN, *sorted(point.name for point in installed(ENTRY_POINT_GROUP))]))
 
 
 def estimator(name: str) -> Any:
@@ -34,7 +33,7 @@ def estimator(name: str) -> Any:
     BayesPrivMRFError
         What a package brings has no `fit`, or two packages bring one of this name.
     """
-    found = [_loaded(point) for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    found = [_loaded(point) for point in installed(ENTRY_POINT_GROUP) if point.name == name]
     if name in _OWN:
         from bayesprivmrf import inference
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ArgumentError
@@ -93,8 +94,12 @@ def discrete_gaussian_laws(
 
 def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
     """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho)."""
-    losses = {law: Fraction(law.measurement().map(sensitivity)) for law in set(laws)}
-    return sum((losses[law] for law in laws), Fraction(0))
+    return sum((_promised(law, sensitivity) for law in laws), Fraction(0))
+
+
+@lru_cache(maxsize=4096)
+def _promised(law: DiscreteLaplace | DiscreteGaussian, sensitivity: float) -> Fraction:
+    return Fraction(law.measurement().map(sensitivity))
 
 
 def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](

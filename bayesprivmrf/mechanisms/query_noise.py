@@ -117,11 +117,11 @@ def noise_of_queries(
     # labels that compare equal may differ, as 1 and True do
     written = repr((model.domain.states, queries))
     given = None if weights is None else tuple(weights)
-    return _kept(law, model, queries, given, budget, adjacency, at_most, written)
+    return kept_noise(law, model, queries, given, budget, adjacency, at_most, written)
 
 
 @lru_cache(maxsize=32)
-def _kept(
+def kept_noise(
     law: Law,
     model: ModelSpecification,
     queries: tuple[Query, ...],

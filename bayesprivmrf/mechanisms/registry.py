@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from importlib.metadata import entry_points
 
 from bayesprivmrf.errors import BayesPrivMRFError
+from bayesprivmrf.kinds import installed
 from bayesprivmrf.mechanisms.base import Mechanism
 
 __all__ = ["ENTRY_POINT_GROUP", "available_mechanisms"]
@@ -31,7 +31,7 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
         are there.
     """
     found: dict[str, type[Mechanism]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+    for point in installed(ENTRY_POINT_GROUP):
         try:
             mechanism = point.load()
             if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):

@@ -29,15 +29,19 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds.candidates import Size
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
 from bayesprivmrf.learning.rounds.measured import MeasuredTable
 from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
+from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
@@ -51,10 +55,12 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     singles_law,
     tables_law,
 )
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian, selection_scale
 from bayesprivmrf.privacy.filter import PrivacyFilter
+from bayesprivmrf.release.measured import of_measurements
 
 __all__ = ["Rounds", "expected_counts", "misfit"]
 
@@ -227,6 +233,43 @@ class Rounds:
 
     def _law(self, rho: float, tables: int) -> DiscreteGaussian:
         return tables_law(self.plan, rho, tables)
+
+    # the release
+
+    def release(self, domain: Domain, stamp: Stamp) -> LearnedPotentials:
+        """Return the fitted model on the declared states, and everything that was measured."""
+        assert stamp.guarantee is not None
+        scopes, merging = self.fit.effects.scopes, self.merging
+        model = ModelSpecification(
+            domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
+        )
+        full = merging.expanded(scopes, self.fit.potentials())
+        measured = [each.measurement(domain, merging) for each in (*self.singles, *self.measured)]
+        stamped = {"guarantee": stamp.guarantee, "provenance": stamp.provenance}
+        return LearnedPotentials(
+            domain=domain,
+            total=self.fit.total,
+            details=self._details(),
+            model=model,
+            tables=CliqueTables.from_arrays(domain, model.cliques, full),
+            statistics=of_measurements(model, measured, total=self.total, **stamped),
+            **stamped,
+        )
+
+    def _details(self) -> dict[str, Any]:
+        """Return public numbers about a release."""
+        status = Status.STOPPED_EARLY if self.has_fallen_back else self.fit.status
+        return {
+            "status": str(status.value),
+            "rounds": len(self.tables_by_round),
+            "tables_measured": len(self.measured),
+            TABLES_BY_ROUND: list(self.tables_by_round),
+            "refits_that_failed": self.failures,
+            "distance_from_optimum": self.fit.off,
+            "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
+            "one_way_noise": singles_law(self.plan).scale,
+            "rho_spent": float(self.filter.spent),
+        }
 
 
 def expected_counts(table: FloatArray, total: float) -> IntArray:

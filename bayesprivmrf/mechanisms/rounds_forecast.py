@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from bayesprivmrf.audit import Sums
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.rounds_plan import ROUND_SHARES, RoundsPlan
+from bayesprivmrf.mechanisms.rounds_plan import (
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    RoundsPlan,
+    Spending,
+    round_draws,
+    singles_law,
+    tables_law,
+)
+from bayesprivmrf.planning import Outlay
 
-__all__ = ["Forecast", "forecast_rounds", "require_room", "time_of_fits"]
+__all__ = ["Forecast", "forecast_rounds", "require_room", "round_outlays", "time_of_fits"]
 
 _PAIR_RECORD = 0.6e-9  # seconds: one record counted into one table
 _PAIR = 1e-4  # one pair scored against independence, counted in a basis, and looked at by choices
@@ -109,6 +120,42 @@ def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
             f"more than {DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; set a smaller `maximum_cells`, or learn groups of "
             "variables apart."
         )
+
+
+def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
+    """Return the steps; what a round measures waits for the answers before it.
+
+    Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
+    of time and memory as well, and what is too large is refused.
+    """
+    law = singles_law(plan)
+    forecasts: list[dict[str, Any]] = [{} for _ in range(len(ROUND_SHARES) + 1)]
+    if total is not None:
+        require_room(plan, total)
+        forecasts = [
+            {"seconds": step.seconds, "memory_bytes": step.memory} for step in forecast_rounds(plan, total)
+        ]
+    alone = SINGLES_SHARE * plan.rho
+    found = [
+        Outlay(
+            step="each variable by itself",
+            rho=alone,
+            count=len(plan.declared),
+            noise_sd=law.standard_deviation,
+            draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
+            **forecasts[0],
+        )
+    ]
+    tables = min(max(len(plan.free) - 1, 1), plan.most_tables)
+    left = plan.rho - alone
+    for number, share in enumerate(ROUND_SHARES, start=1):
+        rho = min(share * (plan.rho - alone), left)
+        rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
+        noise = tables_law(plan, Spending.of(rho).measuring, tables).standard_deviation
+        step = f"round {number}: how many tables, which, and these (noise of {tables})"
+        draws = round_draws(plan, rho)
+        found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
+    return found
 
 
 def time_of_fits(plan: RoundsPlan, records: float) -> float | None:

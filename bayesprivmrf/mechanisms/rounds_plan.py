@@ -6,31 +6,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning.rounds.candidates import candidates
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 
+if TYPE_CHECKING:
+    from bayesprivmrf.mechanisms.select_measure import SelectMeasure
+
 __all__ = [
+    "MAXIMUM_CELLS",
     "MOST_VARIABLES",
     "ROUND_SHARES",
     "SINGLES_SHARE",
     "STEPS",
     "RoundsPlan",
+    "SelectRoundsPlan",
     "Spending",
     "allowance",
     "counting_law",
+    "no_pair",
     "numbers_of_tables",
     "require_noise",
     "round_draws",
+    "rounds_plan",
     "singles_law",
     "tables_law",
 ]
@@ -49,6 +59,11 @@ NOISE_WEIGHT = 0.5
 
 MOST_VARIABLES = 100
 """Variables of which all pairs are asked about in every round; of more, those near each other in the model."""
+
+MAXIMUM_CELLS = 1 << 17
+"""Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
+
+_MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 
 STEPS = 64
 """M: a misfit's steps for one record."""
@@ -124,6 +139,13 @@ class RoundsPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectRoundsPlan(LearningPlan):
+    """What is public about a release, with the plan of its rounds."""
+
+    rounds: RoundsPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
     """A round's budget, nats, in its three parts."""
 
@@ -138,6 +160,62 @@ class Spending:
         return cls(
             counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
         )
+
+
+def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPlan:
+    """Check what is public, and return the plan."""
+    model = plan.specification
+    variables = len(model.cardinalities)
+    if variables > MOST_VARIABLES and (model.cliques_declared or mechanism.workload is not None):
+        raise ModelTooLargeError(
+            f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
+            f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
+        )
+    singles = sum(model.cardinalities)
+    if singles > _cells(mechanism.maximum_cells, variables):
+        raise ModelTooLargeError(
+            f"the tables of single variables have {singles:,} cells, more than `maximum_cells` of "
+            f"{mechanism.maximum_cells:,}; allow more, or merge states."
+        )
+    rounds = RoundsPlan(
+        declared=model.cardinalities,
+        rho=plan.budget.learning,
+        adjacency=mechanism.adjacency,
+        inside=model.scopes if model.cliques_declared else None,
+        workload=_positions(model, mechanism.workload),
+        maximum_cells=_cells(mechanism.maximum_cells, variables),
+        memory=_MEMORY,
+        seconds=mechanism.seconds,
+    )
+    if not rounds.could_couple:
+        raise no_pair()
+    require_noise(rounds)
+    return plan.extended(SelectRoundsPlan, rounds=rounds)
+
+
+def _cells(maximum: int, variables: int) -> int:
+    """Return the most cells of a model, as many for each hundred variables."""
+    return max(maximum, maximum * variables // MOST_VARIABLES)
+
+
+def no_pair() -> ModelError:
+    """Return the error of a model in which nothing can be coupled."""
+    return ModelError(
+        "`network` must have a pair of variables to couple, each of two states or more, inside one clique where "
+        "cliques are declared, got none; declare more."
+    )
+
+
+def _positions(
+    model: ModelSpecification, workload: Iterable[Clique] | None
+) -> tuple[tuple[int, ...], ...] | None:
+    if workload is None:
+        return None
+    found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
+    if model.cliques_declared:
+        for scope in found:
+            model.parent(scope)
+    return tuple(sorted(found, key=lambda scope: (len(scope), scope)))
 
 
 def round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:

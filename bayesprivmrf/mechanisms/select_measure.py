@@ -37,13 +37,11 @@ from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
-from bayesprivmrf.mechanisms.select_rounds import (
-    MAXIMUM_CELLS,
-    SelectRoundsPlan,
-    checked_workload,
-    no_pair,
-    rounds_plan,
-)
+from bayesprivmrf.mechanisms.rounds import Rounds
+from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
+from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.settings import checked_workload
+from bayesprivmrf.mechanisms.wide_rounds import WideRounds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
@@ -176,7 +174,9 @@ class SelectMeasure(
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
         if self.degree is None:
-            return rounds_plan(self, plan)
+            found = rounds_plan(self, plan)
+            require_room(found.rounds)
+            return found
         return self._one_choice(plan, self.degree)
 
     def _one_choice(self, plan: LearningPlan, degree: float) -> SelectMeasurePlan:
@@ -236,7 +236,7 @@ class SelectMeasure(
 
     def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
         if isinstance(plan, SelectRoundsPlan):
-            return plan.outlays(total)
+            return round_outlays(plan.rounds, total)
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
@@ -286,7 +286,7 @@ class SelectMeasure(
         stamp: Stamp,
     ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
         if isinstance(plan, SelectRoundsPlan):
-            return plan.release(exact, source, stamp)
+            return self._in_rounds(plan, exact, source, stamp)
         total = self._total(plan, exact, source)
         assert total is not None
         assert stamp.guarantee is not None
@@ -298,6 +298,23 @@ class SelectMeasure(
         if message is not None:
             warn_without_raising(message)
         return release
+
+    @staticmethod
+    def _in_rounds(
+        plan: SelectRoundsPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> LearnedPotentials:
+        """Run the rounds, and return the model and what was measured."""
+        known = exact.records if plan.is_total_public else None
+        kind = WideRounds if plan.rounds.is_wide else Rounds
+        run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+        run.run()
+        if not run.measured:
+            message = (
+                "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
+                "fewer variables or states."
+            )
+            warn_without_raising(message)
+        return run.release(plan.specification.domain, stamp)
 
 
 def _release(

@@ -18,6 +18,7 @@ __all__ = [
     "checked_grid",
     "checked_redirect",
     "checked_weights",
+    "checked_workload",
     "redirect_codes",
     "shares",
 ]
@@ -194,3 +195,28 @@ def redirect_codes(
             "declare it as a state of the variables it is meant for."
         )
     return codes
+
+
+def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
+    """Return a workload as given, each table a tuple of two variables or more."""
+    if workload is None:
+        return None
+    example = "write [('age', 'smokes'), ...]"
+    if isinstance(workload, str | bytes) or hasattr(workload, "shape") or not isinstance(workload, Iterable):
+        raise ArgumentError(
+            f"`workload` must be a list of tables, got a {type(workload).__name__}; {example}."
+        )
+    found = []
+    for scope in workload:
+        if isinstance(scope, str | bytes) or not isinstance(scope, Iterable):
+            raise ArgumentError(f"`workload` must hold tuples of variables, got {scope!r}; {example}.")
+        table = tuple(listed("a table of `workload`", scope))
+        if len(table) < 2 or any(table.count(v) > 1 for v in table):
+            raise ArgumentError(
+                f"`workload` must hold tables of two variables or more, each once, got {table!r}; single variables "
+                "are measured anyway."
+            )
+        found.append(table)
+    if not found:
+        raise ArgumentError("`workload` must hold a table at least, got none; leave it out for all.")
+    return tuple(found)

@@ -267,8 +267,10 @@ class StatisticsMechanism(
                 f"{type(self).__name__} must give one noise law for each of the {len(measured)} {what}, got "
                 f"{len(noise)}; correct its `{hook}`."
             )
-        for law in {id(law): law for law in noise}.values():
-            require_releasable(law)
+        for place, law in enumerate(noise):
+            before = noise[place - 1] if place else None
+            if type(law) is not type(before) or law != before:  # tables of one law follow each other
+                require_releasable(law)
         bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
         if bare and self._promise(specification) is not None:
             raise PrivacyError(

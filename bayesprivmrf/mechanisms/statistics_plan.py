@@ -115,7 +115,7 @@ class StatisticsPlan:
     def rehearse(self) -> None:
         """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
         release = self.released(
-            self.answers(np.zeros(self.specification.size, dtype=np.int64)),
+            np.zeros(self.offsets[-1], dtype=np.int64),
             guarantee=None,
             provenance=Provenance(mechanism="rehearsal"),
         )
@@ -158,7 +158,7 @@ def times(query: BoundQuery, units: int) -> Query:
 
 def largest_weight(query: BoundQuery) -> int:
     """Return by how much one record changes an answer at most, or more."""
-    return sum(int(abs(block).max()) if block.nnz else 0 for block in query.blocks)
+    return sum(int(np.abs(block.data).max(initial=0)) for block in query.blocks)
 
 
 def warn_of_bounds(noise: QueryNoise) -> None:

@@ -87,7 +87,9 @@ class Effects:
         >>> effects.subsets, effects.size
         (((0,), (1,), (0, 1)), 5)
         """
-        return _built(tuple(map(int, cardinalities)), tuple(tuple(map(int, scope)) for scope in scopes))
+        return built_effects(
+            tuple(map(int, cardinalities)), tuple(tuple(map(int, scope)) for scope in scopes)
+        )
 
     @property
     def kinds(self) -> IntArray:
@@ -242,7 +244,7 @@ def _with_constant(states: int) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def _built(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
+def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
     subsets = _subsets(cardinalities, scopes)
     sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in subsets]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())

@@ -31,6 +31,8 @@ def checked_ties(
         [_checked_scope(domain, scope) for scope in listed("a group of `tied`", group)]
         for group in listed("`tied`", ties)
     ]
+    if not groups:
+        return ()
     known = {frozenset(scope) for scope in given}
     # as a model keeps what it was given
     known |= {frozenset(group[0]) for group in groups if len(group) == 1}

@@ -76,8 +76,8 @@ def posterior(
     shape = whole_number("chains", chains, least=1), whole_number("draws", draws, least=1)
     random = generator(rng)
     grid = np.linspace(law.betas[0], law.betas[-1], _POINTS)
-    likelihoods, simulations = likelihood(law, value, grid)
     before = _normalised(grid, _prior_density(prior, grid))
+    likelihoods, simulations = likelihood(law, value, grid)
     if not (before * likelihoods).max() > 0:
         raise ArgumentError(
             "`prior` must have mass where the estimate is possible, but no beta of the law's span has both; widen "
@@ -85,7 +85,7 @@ def posterior(
         )
     after = _normalised(grid, before * likelihoods)
     sampled = {
-        name: _sampled(grid, density, shape, random)
+        name: sampled_of(grid, density, shape, random)
         for name, density in (("posterior", after), ("prior", before))
     }
     counted = np.interp(sampled["posterior"], grid, simulations)
@@ -130,7 +130,7 @@ def _normalised(grid: FloatArray, density: FloatArray) -> FloatArray:
     return density / np.trapezoid(density / density.max(), grid) / density.max()
 
 
-def _sampled(
+def sampled_of(
     grid: FloatArray, density: FloatArray, shape: tuple[int, int], rng: np.random.Generator
 ) -> FloatArray:
     """Draws from a density that is a straight line between grid points."""

@@ -7,7 +7,7 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Words
 
-__all__ = ["choose_several", "gumbel"]
+__all__ = ["choose_several", "gumbel", "leading_zeros"]
 
 _CLAMP = 300.0
 """Scales below or above the last score to be chosen, beyond which scores no longer fall or rise."""
@@ -104,11 +104,11 @@ def gumbel(size: int, words: Words) -> np.ndarray:
         Shape (m,).
     """
     first, second = words(size), words(size)
-    zeros = _leading_zeros(first)
+    zeros = leading_zeros(first)
     empty = np.flatnonzero(first == 0)
     while empty.size:
         more = words(empty.size)
-        zeros[empty] += _leading_zeros(more)
+        zeros[empty] += leading_zeros(more)
         empty = empty[more == 0]
     mantissa = 1 + ((second >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     half = np.ldexp(mantissa, -zeros - 2)  # U / 2
@@ -118,14 +118,17 @@ def gumbel(size: int, words: Words) -> np.ndarray:
     return -np.log(exponential)
 
 
-def _leading_zeros(words: np.ndarray) -> np.ndarray:
-    """Return the number of leading zero bits, int64, 64 for a word of zeros; by exact steps on halves."""
-    rest, zeros = words.copy(), np.zeros(words.shape, dtype=np.int64)
-    for bits in (32, 16, 8, 4, 2, 1):
-        empty = rest < np.uint64(1) << np.uint64(64 - bits)
-        zeros[empty] += bits
-        rest[empty] <<= np.uint64(bits)
-    return zeros + (rest == 0)
+def leading_zeros(words: np.ndarray) -> np.ndarray:
+    """Return the number of leading zero bits, int64, 64 for a word of zeros.
+
+    The upper 53 bits, and if they are zeros the lower 11, are a whole number that a float holds exactly.
+    """
+    _, length = np.frexp((words >> np.uint64(11)).astype(np.float64))
+    zeros = 53 - length.astype(np.int64)
+    low = np.flatnonzero(zeros == 53)
+    if low.size:
+        zeros[low] += 11 - np.frexp(words[low].astype(np.float64))[1]
+    return zeros
 
 
 def _largest(noisy: np.ndarray, count: int) -> np.ndarray:

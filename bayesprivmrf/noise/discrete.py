@@ -40,7 +40,7 @@ class _OpenDPLaw(ScaledLaw):
         Its map turns the vector's sensitivity into the loss: for the discrete Laplace law the L1 distance (an
         integer) into epsilon, for the discrete Gaussian law the L2 distance (a float) into rho.
         """
-        return _measurement(self)
+        return opendp_measurement(self)
 
     @final
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
@@ -50,7 +50,7 @@ class _OpenDPLaw(ScaledLaw):
 
 
 @functools.lru_cache(maxsize=256)
-def _measurement(law: _OpenDPLaw) -> Any:
+def opendp_measurement(law: _OpenDPLaw) -> Any:
     from opendp import domains
     from opendp.mod import enable_features
 

@@ -80,7 +80,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     for position, (name, table) in enumerate(tables.items()):
         below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
         shares = below / len(table) - places[:, None]
-        lower, upper = (bound - places for bound in _band(len(table), places, prob))
+        lower, upper = (bound - places for bound in band_of(len(table), places, prob))
         lines[name] = (("point", f"quantity {position}"), shares)
         bands[name] = (("kwarg", "point"), np.stack([places, lower, upper]))
         is_out = np.any((shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0)
@@ -93,7 +93,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     collection.map(multiple_lines, "ranks", x_dim="point", color=COLOURS[0], alpha=0.7, width=1.0)
 
 
-def _band(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
+def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
     """Bounds between which the whole empirical distribution function of uniform ranks stays with probability `prob`.
 
     Between two neighbouring places the number of ranks is multinomial, exactly; the pointwise level is the one

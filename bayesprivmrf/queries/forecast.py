@@ -75,14 +75,14 @@ def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total
     size = sum(math.prod(model.cardinalities[v] - 1 for v in one) for one in kept)
     is_small = size <= LARGEST_EFFECTS and len(queries) * size**2 <= _LARGEST_MATRICES
     if is_small and (model.possible is not None or None in told):
-        return _by_matrices(model, queries, knows_total)
+        return by_matrices(model, queries, knows_total)
     if None in told:
         return None
     return _by_effects(model, kept, [one for one in told if one is not None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ByEffects(Forecast):
+class ByEffects(Forecast):
     """Information by set of variables: shape (queries, sets), of each coordinate; its number and spread."""
 
     information: Sparse
@@ -152,10 +152,10 @@ def _by_effects(
             if one in at:
                 spreads[at[one]] += 1 / math.prod(cards[v] for v in free if v not in one)
     counts = np.array([math.prod(cards[v] - 1 for v in one) for one in sets], dtype=float)
-    return _ByEffects(information=information[:, is_told], counts=counts[is_told], spreads=spreads[is_told])
+    return ByEffects(information=information[:, is_told], counts=counts[is_told], spreads=spreads[is_told])
 
 
-def _by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total: bool) -> Forecast:
+def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total: bool) -> Forecast:
     effects = Effects.of(model.cardinalities, model.scopes)
     basis = effects.margins(np.eye(effects.size))
     if not knows_total:

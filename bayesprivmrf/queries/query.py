@@ -136,7 +136,14 @@ class BoundQuery:
         """
         from scipy.sparse import csr_array
 
-        model, matrix, parts = self.model, self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
+        model = self.model
+        if len(self.scopes) == 1:
+            home = model.parent(self.positions[0])
+            if model.scopes[home] == self.positions[0]:  # the columns are those of the clique
+                own = self.matrix.tocsr()
+                columns = own.indices.astype(np.int64) + model.offsets[home]
+                return csr_array((own.data, columns, own.indptr), (len(self), model.size))
+        matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
         for scope, begin in zip(self.positions, begins, strict=True):
             home = model.parent(scope)
@@ -167,6 +174,8 @@ class BoundQuery:
     @cached_property
     def is_pooled(self) -> bool:
         """Whether a row reads more than one scope."""
+        if len(self.scopes) == 1:
+            return False
         offsets, entries = CliqueTables.offsets_of(self.model.domain, self.scopes), self.matrix.tocoo()
         rows, columns = entries.coords
         read = np.unique(np.stack([rows, np.searchsorted(offsets, columns, side="right")]), axis=1)
@@ -249,7 +258,8 @@ def one_per_column(rows: IntArray, count: int) -> Sparse:
     from scipy.sparse import csr_array
 
     rows = np.ravel(rows)
-    return csr_array((np.ones(rows.size, dtype=np.int64), (rows, np.arange(rows.size))), (count, rows.size))
+    ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+    return csr_array((np.ones_like(rows), np.argsort(rows, kind="stable"), ends), (count, rows.size))
 
 
 def cell_labels(axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None) -> tuple[str, ...]:

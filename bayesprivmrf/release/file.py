@@ -148,7 +148,7 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
     """Return the bytes of a release's file."""
     array, whole = io.BytesIO(), io.BytesIO()
     np.save(array, numbers, allow_pickle=False)
-    digest = _digest(content, array.getvalue())
+    digest = checksum_of(content, array.getvalue())
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
@@ -282,7 +282,7 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
                 "the newest that this bayesprivmrf reads; upgrade it."
             )
         whole = type(version) is int and version >= 1
-        if not whole or document["sha256"] != _digest(document["content"], array):
+        if not whole or document["sha256"] != checksum_of(document["content"], array):
             raise _damaged(target)
     except BayesPrivMRFError:
         raise
@@ -319,7 +319,7 @@ def _foreign(target: Path) -> ReleaseFileError:
     )
 
 
-def _digest(content: Any, array: bytes) -> str:
+def checksum_of(content: Any, array: bytes) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
 

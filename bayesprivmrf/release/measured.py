@@ -72,9 +72,11 @@ class NoisyMeasurements(NoisyStatistics):
     @cached_property
     def informative(self) -> np.ndarray:
         """Whether each answer counts some possible cell; one that does not is 0, whoever the records are."""
-        reach = abs(self.matrix)
         possible = self.specification.possible
-        return reach @ (np.ones(self.specification.size) if possible is None else possible) > 0
+        if possible is not None:
+            return abs(self.matrix) @ possible > 0
+        sums = [np.ravel(abs(query.matrix).sum(axis=1)) for query in self.bound]
+        return np.concatenate([np.zeros(0), *sums]) > 0
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee, noise_from_dict
-from bayesprivmrf.queries import table
+from bayesprivmrf.queries import BoundQuery, table
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import (
     Fields,
@@ -246,6 +247,11 @@ class NoisyStatistics(Released):
         tables = (self.tables.table(position).ravel() for position in range(len(self.tables)))
         queries = (table(*clique) for clique in self.specification.cliques)
         return tuple(map(Measurement, queries, tables, self.noise))
+
+    @cached_property
+    def bound(self) -> tuple[BoundQuery, ...]:
+        """The queries of `measurements` on the declared model."""
+        return tuple(each.query.bind(self.specification) for each in self.measurements)
 
     @property
     def flat(self) -> np.ndarray:

@@ -162,13 +162,13 @@ def test_a_true_promise_is_refuted_no_oftener_than_the_confidence_allows():
 
 def test_the_runs_that_choose_the_event_are_not_those_that_test_it(monkeypatch):
     seen = []
-    true_counts = empirical._tail_counts
+    true_counts = empirical.tail_counts
 
     def spy(samples, thresholds):
         seen.append([set(sample.tolist()) for sample in samples])
         return true_counts(samples, thresholds)
 
-    monkeypatch.setattr(empirical, "_tail_counts", spy)
+    monkeypatch.setattr(empirical, "tail_counts", spy)
     rng = np.random.default_rng(0)
     audit(rng.permutation, lambda runs: -rng.permutation(runs), lambda delta: 1.0, runs=1001)
     chosen, tested = seen
@@ -248,6 +248,23 @@ def test_the_curve_of_many_laws_is_an_upper_bound_and_close(monkeypatch):
         excess = bound.epsilon(delta) - exact.epsilon(delta)
         assert -1e-9 < excess <= steps + 1e-9
     assert bound.epsilon(0.1) > exact.epsilon(0.1)  # the grid was taken
+
+
+def test_losses_that_lie_evenly_add_up_as_any_others(monkeypatch):
+    gaussian, laplace = curves.losses_of(DiscreteGaussian(1.6), 1), curves.losses_of(DiscreteLaplace(0.7), 1)
+    released = (np.array([-1.0, 0.5, np.inf]), np.array([0.5, 0.4, 0.1]))  # as of an answer that is let out
+    uneven = (np.array([-0.9, 0.2, 0.5]), np.array([0.2, 0.5, 0.3]))
+    cells = [
+        *(gaussian, uneven, laplace, gaussian, released),
+        *(curves.losses_of(DiscreteLaplace(1.0), 3), laplace),
+    ]
+    quick = curves.convolved(cells)
+    monkeypatch.setattr(curves, "_even_together", list)
+    by_sorting = curves.convolved(cells)
+    for delta in (0.1001, 0.15, 0.3):
+        assert quick.epsilon(delta) == pytest.approx(by_sorting.epsilon(delta), abs=1e-9)
+    for epsilon in (-1.0, 0.0, 0.7, 5.0):
+        assert quick.delta(epsilon) == pytest.approx(by_sorting.delta(epsilon), abs=1e-10)
 
 
 def test_tables_of_many_scales_are_audited_in_seconds():

@@ -65,7 +65,7 @@ class EntryPoint:
 
 @pytest.fixture
 def plug_in(monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint()])
+    monkeypatch.setattr(registry, "installed", lambda group: [EntryPoint()])
 
 
 @pytest.mark.parametrize(

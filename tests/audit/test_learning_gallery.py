@@ -16,7 +16,7 @@ import pytest
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
 from bayesprivmrf.learning import frank_wolfe, select_measure
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
+from bayesprivmrf.learning.frank_wolfe import UNIT
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (

@@ -11,9 +11,7 @@ from inference.conftest import (
 from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, NaiveMLE, Status, gather
-from bayesprivmrf.inference.discrepancy import expected_residual
-from bayesprivmrf.inference.e_step import dual_e_step, nonlinear_belief_propagation
+from bayesprivmrf.inference import CGM, NaiveMLE, Status, discrepancy, e_step, gather
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -63,7 +61,7 @@ def test_dual_e_step_maximises_the_published_objective(model, law):
     release = noisy_release(model, counts, law, rng, total=300)
     evidence = gather(release)
     theta = 0.5 * rng.normal(size=model.size)
-    step = dual_e_step(evidence, evidence.engine("exact"), theta)
+    step = e_step.dual_e_step(evidence, evidence.engine("exact"), theta)
     best = 300 * step.marginals
     value = e_step_value(model, release, theta, best)
     for _ in range(8):  # any other consistent table with total N, near or far, is no better
@@ -77,7 +75,7 @@ def test_tilt_is_the_noises_score_where_the_residual_is_not_zero():
     counts, _ = simulated_counts(LOOP, 500, rng)
     release = noisy_release(LOOP, counts, Laplace(6.0), rng, total=500)
     evidence = gather(release)
-    step = dual_e_step(evidence, evidence.engine("exact"), np.zeros(LOOP.size))
+    step = e_step.dual_e_step(evidence, evidence.engine("exact"), np.zeros(LOOP.size))
     residual = evidence.noisy_counts - 500 * step.marginals
     clear = np.abs(residual) > 1.0
     assert clear.any()
@@ -91,8 +89,8 @@ def test_dual_e_step_is_the_fixed_point_of_the_published_iteration_under_gaussia
     evidence = gather(noisy_release(LOOP, counts, Gaussian(20.0), rng, total=200))
     engine = evidence.engine("exact")
     theta = 0.3 * rng.normal(size=LOOP.size)
-    dual = dual_e_step(evidence, engine, theta)
-    published = nonlinear_belief_propagation(
+    dual = e_step.dual_e_step(evidence, engine, theta)
+    published = e_step.nonlinear_belief_propagation(
         evidence,
         engine,
         theta,
@@ -114,11 +112,13 @@ def test_published_iteration_with_laplace_sign_and_constant_damping_cycles_but_s
     theta = CGM().fit(release).potentials.flat  # near the end of EM, where residuals change sign
     settings = {"iterations": 1000, "start": engine.marginals(theta)[1]}
     for damping in (1.0, 0.5, 0.1, 0.01):
-        step = nonlinear_belief_propagation(
+        step = e_step.nonlinear_belief_propagation(
             evidence, engine, theta, damping=damping, is_smoothed=False, **settings
         )
         assert not step.converged
-    smooth = nonlinear_belief_propagation(evidence, engine, theta, damping=None, is_smoothed=True, **settings)
+    smooth = e_step.nonlinear_belief_propagation(
+        evidence, engine, theta, damping=None, is_smoothed=True, **settings
+    )
     assert smooth.converged
 
 
@@ -130,7 +130,7 @@ def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
     uniform = np.full(WIDE_LOOP.size, 1 / 16)
     expected = np.sign(release.tables.flat / 1_000_000 - uniform) / 1000  # every cell is far from its count
     evidence = gather(release)
-    step = dual_e_step(evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0)
+    step = e_step.dual_e_step(evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0)
     np.testing.assert_allclose(step.tilt, expected, atol=1e-12)
     assert np.abs(one.marginals.flat - uniform).max() > 1e-5
     fitted = CGM().fit(release)
@@ -243,9 +243,9 @@ def test_expected_residual_matches_simulation(scale):
     for sampling in (0.0, 1.0, 900.0):
         draws = rng.laplace(0, scale, 400_000) + np.sqrt(sampling) * rng.normal(size=400_000)
         error = np.abs(draws).std() / np.sqrt(draws.size)
-        value = float(expected_residual(np.array(scale), np.array(True), np.array(sampling)))
+        value = float(discrepancy.expected_residual(np.array(scale), np.array(True), np.array(sampling)))
         assert abs(np.abs(draws).mean() - value) < 4.5 * error  # two-sided level below 1e-5
-    gaussian = float(expected_residual(np.array(3.0), np.array(False), np.array(16.0)))
+    gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(False), np.array(16.0)))
     assert gaussian == pytest.approx(5 * np.sqrt(2 / np.pi))
 
 

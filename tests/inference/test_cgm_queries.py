@@ -16,10 +16,7 @@ from scipy.optimize import minimize
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, Status, e_step
-from bayesprivmrf.inference.discrepancy import Discrepancy
-from bayesprivmrf.inference.e_step import dual_e_step
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import CGM, Status, discrepancy, e_step, gather
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -124,9 +121,9 @@ def test_the_e_step_maximises_the_published_objective(name, kind, law, monkeypat
     made = release(model, counts, queries, laws, rng, total=total)
     theta = 0.5 * rng.normal(size=model.size)
     evidence = gather(made)
-    assert dual_e_step(evidence, evidence.engine("exact"), theta).converged
+    assert e_step.dual_e_step(evidence, evidence.engine("exact"), theta).converged
     monkeypatch.setattr(e_step, "_TOLERANCE", 1e-4)
-    step = dual_e_step(evidence, evidence.engine("exact"), theta)
+    step = e_step.dual_e_step(evidence, evidence.engine("exact"), theta)
     p = probabilities(model, step.potentials)
     assert np.allclose(step.marginals, tables_of(model, p), atol=1e-9)
     best, found = by_solver(model, evidence, theta, total)
@@ -165,11 +162,11 @@ def test_tables_asked_as_queries_give_what_the_plain_release_gives(name, law):
     asked = replace(plain, queries=bound, scopes=())
     assert asked.matrix is not None
     theta = np.random.default_rng(5).normal(size=model.size)
-    one, other = (dual_e_step(e, e.engine("exact"), theta) for e in (plain, asked))
+    one, other = (e_step.dual_e_step(e, e.engine("exact"), theta) for e in (plain, asked))
     assert np.array_equal(one.tilt, other.tilt)
     assert np.array_equal(one.marginals, other.marginals)
     engine = plain.engine("exact")
-    measured = [Discrepancy.of(e, engine)(one.marginals, one.potentials) for e in (plain, asked)]
+    measured = [discrepancy.Discrepancy.of(e, engine)(one.marginals, one.potentials) for e in (plain, asked)]
     assert measured[0] == pytest.approx(measured[1], rel=1e-12)
 
 
@@ -219,7 +216,7 @@ def test_the_sampling_variance_of_an_answer_is_that_of_records():
     p, unit = probabilities(model, theta), np.array([tables_of(model, row) for row in np.eye(24)])
     shown = np.array([evidence.gathered(row) for row in unit])
     variance = p @ shown**2 - (p @ shown) ** 2
-    measure = Discrepancy.of(evidence, engine)
+    measure = discrepancy.Discrepancy.of(evidence, engine)
     assert measure.pooled.size
     marginals = engine.marginals(theta)[1]
     assert np.allclose(measure._variance(p @ shown, marginals, theta), variance, atol=1e-9)

@@ -6,10 +6,8 @@ from inference.conftest import AWKWARD, simulated_counts, specification
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.least_squares import _by_equations, _by_products, _rows, least_squares
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, least_squares
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -80,16 +78,16 @@ def test_least_squares_meets_constraints_and_is_the_limit_of_ever_less_noise():
     exact = [q.table("a"), q.table("b", "c"), q.coarsened("b", b={"all": [0, 1, 2]})]
     noisy = [q.parities(2), q.table("d", "a")]
     made = release(CYCLE, counts, exact, noisy, Laplace(5.0))
-    found, evidence = least_squares(gather(made)), gather(made)
+    found, evidence = least_squares.least_squares(gather(made)), gather(made)
     shown = evidence.gathered(found.counts)
     assert np.abs(shown - evidence.noisy_counts)[evidence.is_exact].max() < 1e-8
     values = made.measurements
     near = [Measurement(each.query, each.values, Gaussian(1e-4)) for each in values[:3]] + list(values[3:])
-    limit = least_squares(gather(NoisyStatistics.from_measurements(CYCLE, near, total=400)))
+    limit = least_squares.least_squares(gather(NoisyStatistics.from_measurements(CYCLE, near, total=400)))
     assert np.allclose(found.counts, limit.counts, atol=1e-4)
     assert np.allclose(found.variances, limit.variances, atol=1e-4)
-    given = Effects.of(CYCLE.cardinalities, CYCLE.scopes), *_rows(evidence)
-    one, other = _by_equations(*given), _by_products(*given)
+    given = Effects.of(CYCLE.cardinalities, CYCLE.scopes), *least_squares.noisy_rows(evidence)
+    one, other = least_squares.by_equations(*given), least_squares.by_products(*given)
     assert np.allclose(one.counts, other.counts, atol=1e-5)
     assert np.array_equal(one.undetermined, other.undetermined)
 

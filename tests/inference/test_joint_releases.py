@@ -6,8 +6,7 @@ from inference.conftest import simulated_counts, specification
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import DeclarationWarning, ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
 from bayesprivmrf.model import ModelSpecification, markov_chain
 from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics

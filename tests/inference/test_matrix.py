@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts, specification
+from inference.posterior.drawn import finished_of
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.registry import estimator_names
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -45,7 +44,7 @@ def refused(name, kind, law):
 
 def test_the_matrix_holds_every_estimator():
     kinds = {type(each) for each in ESTIMATORS.values()}
-    assert {"naive-mle", "cgm", "noise-aware", "posterior"} <= set(estimator_names())
+    assert {"naive-mle", "cgm", "noise-aware", "posterior"} <= set(registry.estimator_names())
     assert kinds == {NaiveMLE, CGM, NoiseAwareMAP, LatentCounts}
 
 
@@ -72,7 +71,7 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
     if "Latent" in name and isinstance(
         law, NoNoise
     ):  # the records' own; of the population no answer is exact
-        tables = fitted._draws.finished.counts.reshape(-1, CHAIN.size)
+        tables = finished_of(fitted).counts.reshape(-1, CHAIN.size)
     answers = QUERIES[kind].bind(CHAIN).answers(tables)
     near = 1e-3 if isinstance(law, NoNoise) else 60
     assert np.abs(answers - given[0].values).max() < near

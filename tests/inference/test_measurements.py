@@ -5,14 +5,13 @@ import functools
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
+from inference.posterior.drawn import finished_of
 from inference.posterior.test_exact_effects import populations
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.least_squares import _by_equations, _by_products, _rows, least_squares
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status, gather, least_squares
+from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -134,7 +133,7 @@ def test_least_squares_is_that_of_the_textbook():
     design = np.vstack([weights * (matrix @ joint), np.full((1, joint.shape[1]), 1e5)])
     wanted = np.append(weights[:, 0] * made.flat, 4e7)
     inverse = np.linalg.pinv(design, rcond=1e-12)
-    found = least_squares(gather(made))
+    found = least_squares.least_squares(gather(made))
     assert np.allclose(found.counts, joint @ (inverse @ wanted), atol=1e-5)
     assert np.allclose(found.variances, ((joint @ inverse)[:, :-1] ** 2).sum(axis=1), atol=1e-5)
     assert not found.undetermined.any()
@@ -144,9 +143,9 @@ def test_least_squares_by_products_is_that_by_equations():
     model = specification(*AWKWARD["three-way"])
     counts, _ = simulated_counts(model, 400, np.random.default_rng(8))
     noisy = release(model, counts, [q.parities(2), q.table("a")], Laplace(3.0), np.random.default_rng(9))
-    rows, answers, deviations = _rows(gather(noisy))
+    rows, answers, deviations = least_squares.noisy_rows(gather(noisy))
     given = Effects.of(model.cardinalities, model.scopes), rows, answers, deviations
-    one, other = _by_equations(*given), _by_products(*given)
+    one, other = least_squares.by_equations(*given), least_squares.by_products(*given)
     assert np.allclose(one.counts, other.counts, atol=1e-5)
     assert np.array_equal(one.undetermined, other.undetermined)
     assert one.undetermined.sum() == 12
@@ -209,7 +208,7 @@ def test_the_posterior_of_a_coarsened_table_and_parities_is_that_of_brute_force(
     posterior = LatentCounts(formulation=formulation, **FIXED[formulation]).fit(made, rng=3, draws=1000)
     marginals, latent = by_importance(formulation, made)
     assert np.abs(posterior.marginals.flat - marginals).max() < 0.015
-    assert np.abs(posterior._draws.finished.counts.mean(axis=(0, 1)) - latent).max() < 1.8
+    assert np.abs(finished_of(posterior).counts.mean(axis=(0, 1)) - latent).max() < 1.8
     assert posterior.status in ("converged", "approximate")
 
 

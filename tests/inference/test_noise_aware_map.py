@@ -8,21 +8,24 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
-from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware import forecast
-from bayesprivmrf.inference.noise_aware import interval as interval_module
-from bayesprivmrf.inference.noise_aware import objective as objective_module
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
-from bayesprivmrf.inference.noise_aware.interval import _noise_variances
-from bayesprivmrf.inference.noise_aware.likelihood import (
+from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather, mean_counts
+from bayesprivmrf.inference.noise_aware import (
+    DenseCurvature,
+    EffectsPrior,
+    Expansion,
     NoiseLikelihood,
+    Objective,
+    SampledCurvature,
+    Settings,
+    forecast,
+    noise_aware_mode,
     normal_laplace,
     normal_laplace_curvature,
 )
-from bayesprivmrf.inference.noise_aware.mode import Settings, _Search, noise_aware_mode
-from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective
+from bayesprivmrf.inference.noise_aware import interval as interval_module
+from bayesprivmrf.inference.noise_aware import objective as objective_module
+from bayesprivmrf.inference.noise_aware.interval import noise_variances
+from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
@@ -64,8 +67,8 @@ def test_the_forecast_counts_what_a_search_with_sampled_curvature_does(monkeypat
     table = specification({"a": range(45), "b": range(45)}, [("a", "b")])
     rng = np.random.default_rng(1)
     release = noisy_release(table, simulated_counts(table, 2_000, rng)[0], DiscreteLaplace(1.0), rng)
-    products, times = [], SampledCurvature._times
-    monkeypatch.setattr(SampledCurvature, "_times", lambda *given: products.append(1) or times(*given))
+    products, times = [], SampledCurvature.times
+    monkeypatch.setattr(SampledCurvature, "times", lambda *given: products.append(1) or times(*given))
     solution = NoiseAwareMAP().fit(release)
     assert forecast.EVALUATIONS / 5 < solution.stats["evaluations"] < 5 * forecast.EVALUATIONS
     assert forecast.PRODUCTS / 5 < len(products) < 5 * forecast.PRODUCTS
@@ -165,7 +168,7 @@ def test_mean_counts_and_their_derivative_match_enumeration(awkward):
     rng = np.random.default_rng(4)
     counts, _ = simulated_counts(awkward, 200, rng)
     evidence = gather(noisy_release(awkward, counts, Laplace(3.0), rng))
-    means = MeanCounts(evidence=evidence)
+    means = mean_counts.MeanCounts(evidence=evidence)
     point = np.append(0.5 * rng.normal(size=means.effects.size), np.log(150.0))
     linearized = means.at(point)
     flat = means.potentials(point[:-1])
@@ -193,7 +196,7 @@ def test_mean_counts_of_nested_tables_with_zeros_are_sums_of_their_cliques():
     table = wide.tables(counts)
     exact = np.concatenate([table["b", "a"].sum(axis=0), table["c", "b"].ravel()])
     evidence = gather([first, noisy_release(narrow, exact, Laplace(4.0), rng)])
-    means = MeanCounts(evidence=evidence)
+    means = mean_counts.MeanCounts(evidence=evidence)
     point = np.append(rng.normal(size=means.effects.size), np.log(500.0))
     model = evidence.specification
     joint = model.tables(tables_of(model, probabilities(model, means.potentials(point[:-1]))))
@@ -216,7 +219,7 @@ def test_sampled_curvature_agrees_with_the_dense_one():
     rng = np.random.default_rng(6)
     counts, _ = simulated_counts(CYCLE, 2000, rng)
     evidence = gather(noisy_release(CYCLE, counts, Laplace(20.0), rng))
-    means = MeanCounts(evidence=evidence)
+    means = mean_counts.MeanCounts(evidence=evidence)
     linearized = means.at(np.append(0.4 * rng.normal(size=means.effects.size), np.log(2000.0)))
     weights, prior = rng.uniform(0.5, 2, len(linearized.mean)) / 400, np.full(means.size, 4.0)
     jacobian = means.jacobian(linearized)
@@ -390,9 +393,9 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
     release = noisy_release(CYCLE, counts, DiscreteLaplace(20.0), rng)
     evidence = gather(release)
     whole = noise_aware_mode(evidence)
-    search = _Search(evidence, Settings())
+    search = Search(evidence, Settings())
     start = np.append(search.means.effects.coordinates(potentials), np.log(evidence.total))
-    informed = search._settle(start, whole.log_scales, is_learning=False)
+    informed = search.settle(start, whole.log_scales, is_learning=False)
     assert whole.log_evidence > informed.log_evidence - 10
 
 
@@ -515,17 +518,17 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
         prior=np.append(mode.prior.precision(mode.log_scales), 1.0),
     )
     rows = rng.normal(size=(6, mode.means.effects.size))
-    by_matrices, large = _noise_variances(mode, rows), replace(mode, curvature=by_products)
+    by_matrices, large = noise_variances(mode, rows), replace(mode, curvature=by_products)
     np.testing.assert_allclose(
-        _noise_variances(large, rows), by_matrices, rtol=1e-8
+        noise_variances(large, rows), by_matrices, rtol=1e-8
     )  # formed for so many rows
     monkeypatch.setattr(interval_module, "_FORMED", 0)
-    np.testing.assert_allclose(_noise_variances(large, rows), by_matrices, rtol=0.01)
+    np.testing.assert_allclose(noise_variances(large, rows), by_matrices, rtol=0.01)
     monkeypatch.setattr(interval_module, "PATIENCE", 0.0)
     with pytest.warns(
         ForecastWarning, match="intervals of 6 cells .* minutes here; wait for them, ask for fewer"
     ):
-        _noise_variances(large, rows)
+        noise_variances(large, rows)
 
 
 def test_rows_without_signal_are_named_as_doubtful_and_no_others():

@@ -9,12 +9,9 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import Status
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference import Status, gather, mean_counts
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.model import ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -77,7 +74,7 @@ def tables_of(network, counts, noise):
 
 def drawn(network, size, seed=0, scale=0.7):
     model = ModelSpecification.from_pgmpy(network)
-    effects, cells = coordinates_of(model), joint_cells(model)
+    effects, cells = ties.coordinates_of(model), joint_cells(model)
     rng = np.random.default_rng(seed)
     law = law_of(cells, effects.potentials(scale * rng.normal(size=effects.size)))
     return model, effects, cells, law, rng.multinomial(size, law) @ cells
@@ -126,7 +123,7 @@ def test_one_number_holds_all_odds_ratios_of_two_ordered_variables():
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_coordinates_are_as_many_as_the_model_has_and_orthonormal(network):
     model = ModelSpecification.from_pgmpy(network)
-    effects, cells = coordinates_of(model), joint_cells(model)
+    effects, cells = ties.coordinates_of(model), joint_cells(model)
     columns = cells @ effects.potentials(np.eye(effects.size)).T
     assert np.linalg.matrix_rank(np.column_stack([columns, np.ones(len(cells))])) == effects.size + 1
     gamma = np.random.default_rng(3).normal(size=effects.size)
@@ -138,7 +135,7 @@ def test_coordinates_are_as_many_as_the_model_has_and_orthonormal(network):
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_what_scores_leave_open_matches_enumeration(network):
     _, effects, cells, _, counts = drawn(network, 300)
-    means = MeanCounts(evidence=gather(tables_of(network, counts, Laplace(1.0))))
+    means = mean_counts.MeanCounts(evidence=gather(tables_of(network, counts, Laplace(1.0))))
     gamma = 0.5 * np.random.default_rng(5).normal(size=effects.size)
     law = law_of(cells, effects.potentials(gamma))
     statistics = cells @ effects.potentials(np.eye(effects.size)).T
@@ -179,7 +176,7 @@ def areas(levels=TRACTS):
 
 def test_parts_of_levels_are_differences_between_areas_and_within_them():
     model = ModelSpecification.from_pgmpy(areas())
-    effects = coordinates_of(model)
+    effects = ties.coordinates_of(model)
     assert dict(zip(*np.unique(effects.kinds, return_counts=True), strict=True)) == {
         "1": 2, "1, tract": 2, "1, area": 6, "2, tract": 4, "2, area": 12,
     }  # fmt: skip
@@ -229,7 +226,7 @@ def test_several_levels_nest():
         }
     }
     model = ModelSpecification.from_pgmpy(bpm.declare({"x": states}, [("x",)], levels=levels))
-    kinds = dict(zip(*np.unique(coordinates_of(model).kinds, return_counts=True), strict=True))
+    kinds = dict(zip(*np.unique(ties.coordinates_of(model).kinds, return_counts=True), strict=True))
     assert kinds == {"1, county": 1, "1, tract": 1, "1, x": 9}
 
 
@@ -277,7 +274,7 @@ def test_bad_scores_and_levels_are_refused(given, words):
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
 def test_scores_are_the_same_in_any_unit(size):
     coordinates = [
-        coordinates_of(ModelSpecification.from_pgmpy(pair(ordinal={"b": values})))
+        ties.coordinates_of(ModelSpecification.from_pgmpy(pair(ordinal={"b": values})))
         for values in ([0, 1, 3], [-4 * size, -2 * size, 2 * size])
     ]
     assert np.allclose(coordinates[0].matrix.toarray(), coordinates[1].matrix.toarray())

@@ -9,14 +9,9 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference import NoiseAwareMAP, Status
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.transitions.mode import transition_mode
-from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.ties import coordinates_of, tie_matrix
+from bayesprivmrf.inference import NoiseAwareMAP, Status, gather, mean_counts
+from bayesprivmrf.inference.transitions import TransitionRows, transition_mode
+from bayesprivmrf.model import Effects, ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -63,8 +58,8 @@ def moments(cells, theta):
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_coordinates_span_what_the_merged_map_spans(network):
     model = ModelSpecification.from_pgmpy(network)
-    effects, full = coordinates_of(model), Effects.of(model.cardinalities, model.scopes)
-    merged = np.array([full.coordinates(column) for column in tie_matrix(model).toarray().T]).T
+    effects, full = ties.coordinates_of(model), Effects.of(model.cardinalities, model.scopes)
+    merged = np.array([full.coordinates(column) for column in ties.tie_matrix(model).toarray().T]).T
     assert effects.size == np.linalg.matrix_rank(merged)
     assert np.linalg.matrix_rank(np.hstack([merged, effects.matrix.toarray()])) == effects.size
     gamma = np.random.default_rng(0).normal(size=effects.size)
@@ -76,13 +71,13 @@ def test_coordinates_span_what_the_merged_map_spans(network):
 
 @pytest.mark.parametrize("states", [2, 3])
 def test_a_chain_has_as_many_parameters_as_it_should(states):
-    size = coordinates_of(ModelSpecification.from_pgmpy(chain(4, states))).size
+    size = ties.coordinates_of(ModelSpecification.from_pgmpy(chain(4, states))).size
     assert size == 3 * (states - 1) + (states - 1) ** 2
 
 
 def test_a_table_used_both_ways_makes_the_items_exchangeable():
     model = ModelSpecification.from_pgmpy(triangle())
-    effects = coordinates_of(model)
+    effects = ties.coordinates_of(model)
     theta = effects.potentials(np.random.default_rng(0).normal(size=effects.size))
     law = moments(joint_cells(model), theta)[0].reshape(3, 3, 3)
     for axes in [(1, 0, 2), (0, 2, 1), (2, 1, 0)]:
@@ -91,7 +86,7 @@ def test_a_table_used_both_ways_makes_the_items_exchangeable():
 
 def data_of(network, size=400, seed=0):
     model = ModelSpecification.from_pgmpy(network)
-    effects, cells = coordinates_of(model), joint_cells(model)
+    effects, cells = ties.coordinates_of(model), joint_cells(model)
     gamma = np.random.default_rng(seed).normal(size=effects.size)
     law, _ = moments(cells, effects.potentials(gamma))
     return model, cells, np.random.default_rng(seed + 1).multinomial(size, law) @ cells
@@ -108,9 +103,9 @@ def test_naive_likelihood_matches_the_sums_over_tied_cliques(network):
     model, cells, counts = data_of(network)
     solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-9).fit(exact_tables(network, counts))
     _law, mean = moments(cells, solution.potentials.flat)
-    basis = tie_matrix(model)
+    basis = ties.tie_matrix(model)
     assert np.allclose(basis.T @ mean, basis.T @ counts / counts[: model.offsets[1]].sum(), atol=1e-6)
-    assert coordinates_of(model).missed(solution.potentials.flat) < 1e-8
+    assert ties.coordinates_of(model).missed(solution.potentials.flat) < 1e-8
     assert np.allclose(solution.marginals.flat, mean)
     assert solution.stats["model"] == "tied potentials"
 
@@ -119,7 +114,7 @@ def test_tied_likelihood_is_the_highest_of_its_family():
     network = chain(3, 2)
     model, cells, counts = data_of(network)
     solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-9).fit(exact_tables(network, counts))
-    effects = coordinates_of(model)
+    effects = ties.coordinates_of(model)
     best = effects.coordinates(solution.potentials.flat)
 
     def likelihood(gamma):
@@ -133,7 +128,7 @@ def test_tied_likelihood_is_the_highest_of_its_family():
 @pytest.mark.parametrize("network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"])
 def test_every_estimator_agrees_on_much_data_without_much_noise(network):
     model, cells, _ = data_of(network)
-    effects = coordinates_of(model)
+    effects = ties.coordinates_of(model)
     theta = effects.potentials(0.7 * np.random.default_rng(3).normal(size=effects.size))
     counts = np.rint(1e6 * moments(cells, theta)[1])
     release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
@@ -157,14 +152,14 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
     far = [np.abs(noisy - 400 * fit.marginals.flat).sum() for fit in (one, many)]
     assert far[1] < far[0]
     assert np.allclose(many.marginals.flat, blocks.marginals.flat, atol=1e-6)  # ties take no blocks
-    assert coordinates_of(model).missed(many.potentials.flat) < 1e-6
+    assert ties.coordinates_of(model).missed(many.potentials.flat) < 1e-6
 
 
 @pytest.mark.parametrize("network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"])
 def test_what_statistics_leave_open_matches_enumeration(network):
     model, cells, counts = data_of(network)
     release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
-    means = MeanCounts(evidence=gather(release))
+    means = mean_counts.MeanCounts(evidence=gather(release))
     gamma = np.random.default_rng(5).normal(size=means.effects.size)
     found = means.at(np.append(gamma, np.log(100.0)))
     law, mean = moments(cells, means.effects.potentials(gamma))
@@ -196,10 +191,10 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     network = chain(4, 3)
     _, _, counts = data_of(network)
     release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
-    assert MeanCounts(evidence=gather(release)).tells_all
+    assert mean_counts.MeanCounts(evidence=gather(release)).tells_all
     untied = bpm.declare(dict.fromkeys(["m0", "m1"], range(2)), [("m0", "m1")])
     plain = NoisyStatistics.from_tables(untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0))
-    assert MeanCounts(evidence=gather(plain)).tells_all
+    assert mean_counts.MeanCounts(evidence=gather(plain)).tells_all
 
 
 def test_cgm_reads_sums_over_tied_cliques():

@@ -5,13 +5,13 @@ from math import comb
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
+from inference.posterior.drawn import formulation_on
 from inference.posterior.enumeration import compositions
 from inference.posterior.test_exact_effects import populations
 from scipy.special import gammaln
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.held_records import HeldEffects
 from bayesprivmrf.model import markov_chain
@@ -108,7 +108,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
         NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law, total=size)
         for v, size in zip(values, sizes, strict=True)
     ]
-    formulation = LatentCounts(scale=1.0)._formulation(gather(waves, population="waves"), 10)
+    formulation = formulation_on(gather(waves, population="waves"), 10, scale=1.0)
     assert isinstance(formulation, HeldEffects)
     prior = populations(formulation, 20_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
+import pytest
 
-from bayesprivmrf.mechanisms.base import Stamp
+import bayesprivmrf as bpm
+from bayesprivmrf.mechanisms import StableStructure, Stamp
 from bayesprivmrf.mechanisms.stable_structure import ExactGraph
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.release import Provenance
 
-__all__ = ["largest_excess", "neighbours"]
+__all__ = ["PromiseOfStableStructure", "neighbours", "plan_of"]
 
 _REACH = np.arange(-80, 81)
 
@@ -39,13 +42,18 @@ class _Fixed:
         return exact + self.noise
 
 
+def plan_of(mechanism, model):
+    """What is public of a release, such as the scale of its noise."""
+    return mechanism._prepare(model)
+
+
 def largest_excess(mechanism, model, answer, sets, noise=1.0):
     """Largest P(S) - exp(epsilon) P'(S) over events S and neighbours, by the mechanism's own code.
 
     What comes out is a noisy distance, with a graph or without. `answer` gives a graph and its distance from counts
     of cells, and `sets` holds such counts. The noise has `noise` times the scale that it should have.
     """
-    plan = mechanism._prepare(model)
+    plan = plan_of(mechanism, model)
     provenance = Provenance(mechanism="StableStructure", settings={}, simulated=True)
     stamp = Stamp(guarantee=mechanism._guarantee(plan), provenance=provenance)
     weights = np.exp(DiscreteLaplace(noise * plan.law.scale).log_density(_REACH))
@@ -71,3 +79,49 @@ def largest_excess(mechanism, model, answer, sets, noise=1.0):
             theirs = answer(other)
             worst = max(worst, excess(own, theirs), excess(theirs, own))
     return worst
+
+
+class PromiseOfStableStructure:
+    """What each form of the mechanism must keep, over all neighbours of small data; and twins that must not pass.
+
+    A subclass gives the settings, the number of states of each variable, counts of cells, and the answer to them.
+    """
+
+    settings: ClassVar[dict[str, object]] = {}
+    cards: tuple[int, ...] = (2, 3, 2, 2)
+
+    def sets(self, adjacency):
+        """Counts of cells."""
+        raise NotImplementedError
+
+    def answer(self, counts, adjacency):
+        """The exact graph and its distance from another."""
+        raise NotImplementedError
+
+    def scale_scores(self, unit, monkeypatch):
+        """Take scores to be moved by `unit` times what moves them."""
+        raise NotImplementedError
+
+    def excess(self, adjacency, *, shift=0, noise=1.0):
+        """The largest excess, of noise of `noise` times its scale and a distance with `shift` added."""
+
+        def shifted(counts):
+            pairs, distance = self.answer(counts, adjacency)
+            return pairs, distance + shift
+
+        mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency, **self.settings)
+        model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(self.cards)})
+        return largest_excess(mechanism, model, shifted, self.sets(adjacency), noise)
+
+    @pytest.mark.parametrize("adjacency", list(Adjacency))
+    def test_the_release_keeps_its_promise_over_all_neighbours(self, adjacency):
+        """Exact probabilities of what comes out: the likeliest event exceeds its bound by at most delta."""
+        assert self.excess(adjacency) <= 0.1
+
+    @pytest.mark.parametrize("twin", [{"shift": 1}, {"noise": 0.6}], ids=["one less far", "less noise"])
+    def test_a_twin_that_lets_graphs_out_too_easily_is_caught(self, twin):
+        assert self.excess(Adjacency.ADD_OR_REMOVE_ONE, **twin) > 0.1
+
+    def test_a_twin_whose_scores_are_taken_to_be_too_steady_is_caught(self, monkeypatch):
+        self.scale_scores(0.125, monkeypatch)
+        assert self.excess(Adjacency.ADD_OR_REMOVE_ONE) > 0.1

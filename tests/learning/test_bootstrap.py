@@ -13,7 +13,7 @@ from scipy.stats import binom
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
 from bayesprivmrf.learning import LearnedIsing, intervals, select_measure
-from bayesprivmrf.learning.select_measure.targets import least_statistic
+from bayesprivmrf.learning.select_measure import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 from bayesprivmrf.model import Domain
 from bayesprivmrf.noise import SimulatedNoise

@@ -12,7 +12,7 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import gradient_ascent
-from bayesprivmrf.learning.gradient_ascent.clipped_gradients import (
+from bayesprivmrf.learning.gradient_ascent import (
     LARGEST_POTENTIAL,
     LARGEST_SUM,
     MARGINAL_BITS,
@@ -207,7 +207,7 @@ def test_records_of_a_merged_row_are_drawn_each_by_itself():
     counts = np.array([3, 1, 5])
     chosen = ascent(numerator=WHOLE // 4)
     noise = source(3)
-    drawn = np.array([chosen._sample(counts, noise) for _ in range(4_000)])
+    drawn = np.array([chosen.sample(counts, noise) for _ in range(4_000)])
     for row, n in enumerate(counts.tolist()):
         expected = stats.binom.pmf(np.arange(n + 1), n, 0.25) * len(drawn)
         assert stats.chisquare(np.bincount(drawn[:, row], minlength=n + 1), expected).pvalue > LEVEL
@@ -218,7 +218,7 @@ def test_records_are_drawn_in_parts_as_at_once(monkeypatch):
     counts = np.array([3, 1, 60, 2, 40, 1])
     chosen = ascent(numerator=WHOLE // 2)
     monkeypatch.setattr("bayesprivmrf.learning.gradient_ascent.clipped_gradients._DRAWN", 16)
-    drawn = np.array([chosen._sample(counts, noise) for noise in [source(9)] for _ in range(4_000)])
+    drawn = np.array([chosen.sample(counts, noise) for noise in [source(9)] for _ in range(4_000)])
     assert (drawn <= counts).all()
     for row, n in enumerate(counts.tolist()):
         found = stats.binomtest(int(drawn[:, row].sum()), len(drawn) * n, 0.5)

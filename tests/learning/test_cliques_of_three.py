@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations, product
+from typing import ClassVar
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from learning.released_graphs import largest_excess, neighbours
+from learning.released_graphs import PromiseOfStableStructure, neighbours
 from learning.test_dependence_graph import direct_score, made_up, table_of
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import dependence_graph
-from bayesprivmrf.learning.structure.dependence_graph import PairScores, excess_range, stable_graph
-from bayesprivmrf.learning.structure.packed_records import UNIT
-from bayesprivmrf.learning.structure.released import ReleasedGraph
+from bayesprivmrf.learning.structure import (
+    UNIT,
+    PairScores,
+    ReleasedGraph,
+    dependence_graph,
+    excess_range,
+    stable_graph,
+)
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
 
@@ -85,34 +90,18 @@ def test_one_neighbour_moves_the_distance_by_one_and_changes_a_graph_only_at_one
     assert far > 1
 
 
-def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0, monkeypatch=None):
-    if monkeypatch is not None:
+class TestPromise(PromiseOfStableStructure):
+    settings: ClassVar = {"structure": "graph", "order": 3}
+
+    def sets(self, adjacency):
+        rng = np.random.default_rng(5)
+        return [made_up(rng) for _ in range(8 if adjacency is ADD else 3)]
+
+    def answer(self, counts, adjacency):
+        return answer(counts, adjacency)
+
+    def scale_scores(self, unit, monkeypatch):
         monkeypatch.setattr(dependence_graph, "excess_range", lambda *rule: int(unit * excess_range(*rule)))
-
-    def stable(counts):
-        edges, distance = answer(counts, adjacency)
-        return edges, distance + shift
-
-    rng = np.random.default_rng(5)
-    sets = [made_up(rng) for _ in range(8 if adjacency is ADD else 3)]
-    mechanism = StableStructure(epsilon=0.5, delta=0.1, structure="graph", order=3, adjacency=adjacency)
-    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
-    return largest_excess(mechanism, model, stable, sets, noise)
-
-
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_the_release_keeps_its_promise_over_all_neighbours(adjacency):
-    """Exact probabilities of what comes out: the likeliest event exceeds its bound by at most delta."""
-    assert _largest_excess(adjacency) <= 0.1
-
-
-@pytest.mark.parametrize(
-    "twin",
-    [{"shift": 1}, {"noise": 0.6}, {"unit": 0.125}],
-    ids=["one less far", "less noise", "scores too steady"],
-)
-def test_a_twin_that_lets_graphs_out_too_easily_is_caught(twin, monkeypatch):
-    assert _largest_excess(ADD, monkeypatch=monkeypatch, **twin) > 0.1
 
 
 FOREST = ((0, 1, 2), (2, 3, 4), (4, 5))

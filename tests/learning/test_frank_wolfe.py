@@ -13,9 +13,9 @@ from scipy.special import logsumexp
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import frank_wolfe
+from bayesprivmrf.learning.frank_wolfe import UNIT
 from bayesprivmrf.learning.frank_wolfe import atoms as atoms_module
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe as search
+from bayesprivmrf.learning.frank_wolfe import frank_wolfe as search
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
@@ -95,7 +95,7 @@ def test_the_mass_of_a_group_is_that_of_its_atoms_each_held_up(scale):
     starts = np.array([0, 1, 4, 6, 7])
     sums = rng.integers(-100, 100, (6, 7))
     best = np.abs(np.add.reduceat(np.abs(sums), starts[:-1], axis=1)).max(axis=1)
-    clamp = atoms_module._CLAMP
+    clamp = atoms_module.CLAMP
     expected = np.empty((6, 4))
     for row, group in itertools.product(range(6), range(4)):
         part = sums[row, starts[group] : starts[group + 1]]
@@ -103,9 +103,9 @@ def test_the_mass_of_a_group_is_that_of_its_atoms_each_held_up(scale):
         expected[row, group] = logsumexp(np.maximum((scores - best[row]) / scale, -clamp))
     absolute = np.abs(sums)
     best_of = np.add.reduceat(absolute, starts[:-1], axis=1)
-    masses = atoms_module._masses(sums, absolute, best_of, best, starts, np.full((6, 1), scale))
+    masses = atoms_module.log_masses(sums, absolute, best_of, best, starts, np.full((6, 1), scale))
     np.testing.assert_allclose(masses, expected, rtol=0, atol=2.0**-43)
-    narrow = atoms_module._masses(sums, absolute, absolute, best, np.arange(8), np.full((6, 1), scale))
+    narrow = atoms_module.log_masses(sums, absolute, absolute, best, np.arange(8), np.full((6, 1), scale))
     pairs = np.stack([absolute, -absolute]) - best[:, None]
     np.testing.assert_allclose(
         narrow, logsumexp(np.maximum(pairs / scale, -clamp), axis=0), rtol=0, atol=2.0**-43

@@ -12,9 +12,7 @@ from scipy.special import softmax
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT
-from bayesprivmrf.learning.frank_wolfe.settings import default_steps
-from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
+from bayesprivmrf.learning.frank_wolfe import UNIT, SoftmaxRegressions, default_steps
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 

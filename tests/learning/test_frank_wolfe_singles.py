@@ -17,8 +17,7 @@ from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.frank_wolfe import fields as refit
 from bayesprivmrf.learning.frank_wolfe import singles_plan
-from bayesprivmrf.learning.select_measure.fit import Fixed
-from bayesprivmrf.learning.select_measure.measurement import Measured
+from bayesprivmrf.learning.select_measure import Fixed, Measured
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee

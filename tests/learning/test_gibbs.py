@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf import chains
-from bayesprivmrf.chains.gibbs import ising_of
+from bayesprivmrf.chains import gibbs
 from bayesprivmrf.marginals import marginal_engine
 
 MODELS = {
@@ -68,7 +68,7 @@ def test_two_states_take_either_kernel_to_the_same_law():
 
 
 def test_potentials_of_pairs_and_singles_are_couplings_and_fields():
-    A, h = ising_of(3, [(2, 0), (1,), (0,)], np.array([0.5, -0.3, 0.1, 0.9, -0.2, 0.2, 0.0, 1.0]))
+    A, h = gibbs.ising_of(3, [(2, 0), (1,), (0,)], np.array([0.5, -0.3, 0.1, 0.9, -0.2, 0.2, 0.0, 1.0]))
     s = np.array(np.meshgrid(*[[-1, 1]] * 3, indexing="ij")).reshape(3, -1)
     pair = np.array([[0.5, -0.3], [0.1, 0.9]])
     direct = (

@@ -11,8 +11,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning import parities
-from bayesprivmrf.learning.parities.mode import posterior_mode
-from bayesprivmrf.learning.parities.moments import Elimination, parity_moments
+from bayesprivmrf.learning.parities import Elimination, parity_moments, posterior_mode
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model import Monomials
 

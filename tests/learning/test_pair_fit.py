@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.learning import select_measure
-from bayesprivmrf.learning.select_measure.fit import closed_form, fit_means
+from bayesprivmrf.learning.select_measure import closed_form, fit_means
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects
 from bayesprivmrf.noise import SimulatedNoise

@@ -64,7 +64,7 @@ def test_features_are_the_parities_and_may_be_made_block_by_block(monkeypatch):
     features = model().features
     spins = 2 * codes.astype(int) - 1
     expected = np.array([spins[:, list(members)].prod(axis=1) > 0 for members in features]).T
-    lazy = regressions_module._ParityCodes(codes, features)
+    lazy = regressions_module.ParityCodes(codes, features)
     assert (lazy[:] == expected).all()
     assert (lazy[3:7] == expected[3:7]).all()
     assert lazy[3:7] is lazy[3:7]
@@ -86,7 +86,7 @@ def test_no_record_moves_a_choice_beyond_the_bound_that_it_is_paid_by(steps):
     ]
     sums = []
     for record in rows:
-        codes = regressions_module._ParityCodes(record[None], fitted.features)[:]
+        codes = regressions_module.ParityCodes(record[None], fitted.features)[:]
         design = frank_wolfe.Design(codes=codes, cardinalities=(2,) * len(fitted.features))
         one = frank_wolfe.LogisticRegressions(design, record[None], np.ones(1, np.int64), 2.4, np.arange(3))
         for weight, atom in enumerate(atoms, start=1):

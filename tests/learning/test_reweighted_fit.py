@@ -92,7 +92,7 @@ def test_a_covariance_is_that_of_the_records_however_it_is_found(monkeypatch):
     for lowered, tolerance in ((None, 1e-10), ("ALWAYS_LISTED", 1e-10), ("_LARGEST_WORK", 0.03)):
         if lowered is not None:
             monkeypatch.setattr(reweighted_fit_module, lowered, 0)
-        moments = reweighted_fit_module._moments(effects, np.random.default_rng(4), "exact")
+        moments = reweighted_fit_module.moments_of(effects, np.random.default_rng(4), "exact")
         np.testing.assert_allclose(moments.covariance(beta), covariance_of(effects, beta), atol=tolerance)
 
 

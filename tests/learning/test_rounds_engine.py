@@ -7,8 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.rounds import engine
-from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
+from bayesprivmrf.learning.rounds import NoisyTable, engine, fit_tables
 
 CARDS = (2, 3, 1, 4, 2, 3, 2)
 MODELS = {

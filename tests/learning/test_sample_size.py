@@ -23,24 +23,22 @@ from bayesprivmrf.learning.sample_size import (
     UPPER_BOUNDS,
     Grouped,
     Task,
+    divergences,
+    fano_nats,
     fingerprinting_error,
     fingerprinting_records,
+    for_replacing,
     log_members,
     packing,
     packing_records,
     random_means,
     random_member,
-)
-from bayesprivmrf.learning.sample_size.lower_bounds import (
-    divergences,
-    fano_nats,
-    for_replacing,
+    rho_within,
     variation,
 )
-from bayesprivmrf.learning.sample_size.theorems import rho_within
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.reproduce.zhang_learners import EXACT, TOLD, learned_couplings, means_of_pairs
+from bayesprivmrf.reproduce import zhang_learners
 
 REPLACE = Adjacency.REPLACE_ONE
 SMALL = [(4, 2, 2), (5, 2, 2), (5, 2, 3), (6, 2, 3), (4, 3, 2), (4, 4, 2)]  # p, k, s
@@ -201,8 +199,8 @@ P, WIDTH, RECORDS, RHO, DRAWS = 32, 1.0, 900, 1e-4, 8
 @pytest.mark.parametrize(
     "method",
     [
-        EXACT,
-        TOLD,
+        zhang_learners.EXACT,
+        zhang_learners.TOLD,
         "ParityQueries",
         "PrivateFrankWolfe",
         "SelectMeasure",
@@ -215,11 +213,13 @@ def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(method):
     for seed in range(DRAWS):
         rng = np.random.default_rng([7, seed])
         model = random_means(P, WIDTH, rng)
-        learned = learned_couplings(method, model, model.codes(RECORDS, rng), WIDTH, 1.0, RHO, rng)
+        learned = zhang_learners.learned_couplings(
+            method, model, model.codes(RECORDS, rng), WIDTH, 1.0, RHO, rng
+        )
         found.append(np.clip(learned, -WIDTH, WIDTH)[pairs])
         truth.append(model.coupling_matrix()[pairs])
     low, high = spread(found, truth)
-    if method == EXACT:
+    if method == zhang_learners.EXACT:
         assert high < bound
     else:
         assert low > bound
@@ -234,7 +234,7 @@ def test_laplace_noise_on_the_true_pairs_does_not_beat_the_bound_of_pure_privacy
     pairs = np.arange(0, P, 2), np.arange(1, P, 2)
     for _ in range(12):
         model = random_means(P, WIDTH, rng)
-        means = means_of_pairs(mechanism, model, model.codes(RECORDS, rng), rng)
+        means = zhang_learners.means_of_pairs(mechanism, model, model.codes(RECORDS, rng), rng)
         found.append(np.arctanh(means.clip(-largest, largest)[pairs]))
         truth.append(model.coupling_matrix()[pairs])
     low, _ = spread(found, truth)
@@ -254,8 +254,8 @@ def test_no_private_learner_finds_the_members_of_a_packing_below_the_bound(is_pr
             rng = np.random.default_rng([11, groups, seed])
             member = random_member(p, size, groups, rng, with_signs=False)
             codes = member.codes(records, rng)
-            method = "SelectMeasure" if is_private else EXACT
-            found = learned_couplings(method, member, codes, size, 2 * groups / p, rho, rng)
+            method = "SelectMeasure" if is_private else zhang_learners.EXACT
+            found = zhang_learners.learned_couplings(method, member, codes, size, 2 * groups / p, rho, rng)
             edges = {(int(i), int(j)) for i, j in np.argwhere(np.triu(np.abs(found), 1) > size / 2)}
             hits += edges == set(member.groups)
         rates.append(hits)

@@ -8,17 +8,18 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from learning.released_graphs import largest_excess, neighbours
+from learning.released_graphs import PromiseOfStableStructure, neighbours
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.structure.spanning_tree import (
+from bayesprivmrf.learning.structure import (
+    LARGEST,
     gap_range,
+    release_threshold,
     scaled_scores,
     stable_tree,
     tree_and_distance,
 )
-from bayesprivmrf.learning.structure.stability import LARGEST, release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
@@ -179,40 +180,22 @@ def test_a_record_that_moves_two_scores_apart_needs_the_whole_range():
     assert gap_range(Adjacency.REPLACE_ONE) == 16  # one removed, one added
 
 
-def _largest_excess(adjacency, *, shift=0, noise=1.0, unit=1.0):
-    """The largest excess over neighbours of 30 data sets.
+class TestPromise(PromiseOfStableStructure):
+    cards, unit = CARDS, 1.0
 
-    The noise has `noise` times its scale, the distance has `shift` added, and is that of scores which may move by
-    `unit` times what they do.
-    """
+    def sets(self, adjacency):
+        rng = np.random.default_rng(4)
+        return [
+            rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(30)
+        ]
 
-    def answer(counts):
-        move = max(int(unit * gap_range(adjacency)), 1)
-        pairs, distance = tree_and_distance(scores_of(counts), counts.sum() * move)
-        return pairs, distance + shift
+    def answer(self, counts, adjacency):
+        return tree_and_distance(
+            scores_of(counts), counts.sum() * max(int(self.unit * gap_range(adjacency)), 1)
+        )
 
-    rng = np.random.default_rng(4)
-    sets = [
-        rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(30)
-    ]
-    mechanism = StableStructure(epsilon=0.5, delta=0.1, adjacency=adjacency)
-    model = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)})
-    return largest_excess(mechanism, model, answer, sets, noise)
-
-
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_the_release_keeps_its_promise_over_all_neighbours(adjacency):
-    """Exact probabilities of what comes out: the likeliest event exceeds its bound by at most delta."""
-    assert _largest_excess(adjacency) <= 0.1
-
-
-@pytest.mark.parametrize(
-    "twin",
-    [{"shift": 1}, {"noise": 0.6}, {"unit": 0.125}],
-    ids=["one less far", "less noise", "scores too steady"],
-)
-def test_a_twin_that_lets_graphs_out_too_easily_is_caught(twin):
-    assert _largest_excess(Adjacency.ADD_OR_REMOVE_ONE, **twin) > 0.1
+    def scale_scores(self, unit, monkeypatch):
+        self.unit = unit
 
 
 @pytest.mark.parametrize("step", ["stable_structure.stable_tree", "reading.coded_records._merged"])

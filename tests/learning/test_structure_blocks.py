@@ -11,8 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
-from bayesprivmrf.learning.structure.stability import release_threshold
+from bayesprivmrf.learning.structure import answers_of_blocks, enough_blocks, most_frequent, release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 

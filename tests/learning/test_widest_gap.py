@@ -9,20 +9,20 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from learning.released_graphs import neighbours
+from learning.released_graphs import neighbours, plan_of
 from learning.test_dependence_graph import made_up
 
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure.dependence_graph import (
+from bayesprivmrf.learning.structure import (
+    LARGEST,
     THRESHOLDS,
+    UNIT,
     PairScores,
     graphs_to_choose,
     stable_graph,
 )
-from bayesprivmrf.learning.structure.packed_records import UNIT
-from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
@@ -74,7 +74,7 @@ def cost_of_choice(one, other, scale):
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_one_neighbour_moves_clearness_by_at_most_one_and_the_choice_costs_no_more_than_its_share(adjacency):
     rng = np.random.default_rng(2)
-    plan = StableStructure(epsilon=1.0, delta=1e-6, structure="graph", threshold="gap")._prepare(MODEL)
+    plan = plan_of(StableStructure(epsilon=1.0, delta=1e-6, structure="graph", threshold="gap"), MODEL)
     moved, spent, steady = 0, 0.0, 0.0
     for _ in range(15 if adjacency is ADD else 4):
         counts = near(rng)
@@ -90,7 +90,7 @@ def test_one_neighbour_moves_clearness_by_at_most_one_and_the_choice_costs_no_mo
 
 def largest_excess(mechanism, noise=1.0):
     """Largest P(S) - exp(epsilon) P'(S) over events of a threshold, a noisy distance and a graph, and neighbours."""
-    plan = mechanism._prepare(MODEL)
+    plan = plan_of(mechanism, MODEL)
     reach = np.arange(-60, 61)
     weights = np.exp(DiscreteLaplace(noise * plan.law.scale).log_density(reach))
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, MarginalEngine, marginal_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.planning import plan_steps
+from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, buckets, exact, marginal_engine, planning
 
 AWKWARD = {
     "empty model": ((), ()),
@@ -49,14 +45,14 @@ def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def exact_engines(model: Model) -> dict[str, ArrayEngine | CompiledEngine]:
+def exact_engines(model: Model) -> dict[str, arrays.ArrayEngine | exact.CompiledEngine]:
     """Every executor of the exact plan, each forced."""
-    tree = BucketTree.build(Layout.build(*model))
-    engines: dict[str, ArrayEngine | CompiledEngine] = {"numpy": ArrayEngine(tree)}
+    tree = buckets.BucketTree.build(Layout.build(*model))
+    engines: dict[str, arrays.ArrayEngine | exact.CompiledEngine] = {"numpy": arrays.ArrayEngine(tree)}
     for force in (None, "cells", "products"):
         for domain in ("auto", "logarithmic"):
-            steps = plan_steps(tree, force=force)
-            engines[f"{force or 'mixed'}, {domain}"] = CompiledEngine(tree, steps, domain=domain)
+            steps = planning.plan_steps(tree, force=force)
+            engines[f"{force or 'mixed'}, {domain}"] = exact.CompiledEngine(tree, steps, domain=domain)
     return engines
 
 

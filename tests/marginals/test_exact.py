@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from marginals.models import AWKWARD, assert_agree, brute, exact_engines
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import Layout, MarginalEngine, marginal_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.planning import plan_steps
+from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, buckets, marginal_engine, planning
 
 EXECUTORS = tuple(exact_engines(AWKWARD["one variable"]))
 
@@ -158,7 +155,7 @@ def test_plain_numpy_stands_in_where_numba_cannot_keep_code(monkeypatch):
     monkeypatch.setitem(sys.modules, "bayesprivmrf.marginals.exact", None)
     model = ((2, 3, 5), ((0, 1), (1, 2), (2,)))  # in no other test, so not planned yet
     engine = marginal_engine(*model)
-    assert isinstance(engine, ArrayEngine)
+    assert isinstance(engine, arrays.ArrayEngine)
     theta = np.random.default_rng(2).normal(size=engine.size)
     assert_agree(engine, brute(model), theta, theta)
 
@@ -169,13 +166,15 @@ def test_plans_are_kept():
 
 def test_dispatch_mixes_both_kinds_of_step():
     """Small tables cell by cell, large ones as products."""
-    small = BucketTree.build(Layout.build((3,) * 6, [(i, i + 1) for i in range(5)]))
-    large = BucketTree.build(Layout.build((20,) * 6, [(i, j) for i in range(6) for j in range(i)][:12]))
-    assert all(len(step.groups) == 1 for step in plan_steps(small))
-    kinds = [len(step.groups) for step in plan_steps(large)]
+    small = buckets.BucketTree.build(Layout.build((3,) * 6, [(i, i + 1) for i in range(5)]))
+    large = buckets.BucketTree.build(
+        Layout.build((20,) * 6, [(i, j) for i in range(6) for j in range(i)][:12])
+    )
+    assert all(len(step.groups) == 1 for step in planning.plan_steps(small))
+    kinds = [len(step.groups) for step in planning.plan_steps(large)]
     assert kinds.count(2) >= 3
     assert kinds[-1] == 1
-    assert all(len(step.groups) == 1 for step in plan_steps(large, force="cells"))
+    assert all(len(step.groups) == 1 for step in planning.plan_steps(large, force="cells"))
 
 
 @pytest.mark.parametrize("kind", ["exact", "loopy", "brute-force"])

@@ -8,8 +8,7 @@ import pytest
 from marginals.models import AWKWARD, brute
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import Layout, marginal_engine
-from bayesprivmrf.marginals.loopy import LoopyEngine
+from bayesprivmrf.marginals import Layout, loopy, marginal_engine
 
 FORESTS = ("empty model", "no variables, an empty scope", "one variable", "one variable in no scope", "one state",
            "tree", "disconnected", "isolated, with and without a scope", "hub")  # fmt: skip
@@ -19,7 +18,7 @@ FORESTS = ("empty model", "no variables, an empty scope", "one variable", "one v
 @pytest.mark.parametrize(("spread", "zeros"), [(1.0, 0.0), (300.0, 0.0), (3.0, 0.1), (5000.0, 0.1)])
 def test_exact_on_trees(name, spread, zeros):
     model = AWKWARD[name]
-    reference, engine = brute(model), LoopyEngine(Layout.build(*model))
+    reference, engine = brute(model), loopy.LoopyEngine(Layout.build(*model))
     rng = np.random.default_rng(7)
     theta = rng.normal(size=reference.size) * spread
     theta[rng.random(reference.size) < zeros] = -np.inf
@@ -42,7 +41,7 @@ def test_exact_on_trees(name, spread, zeros):
 def test_close_where_couplings_are_weak(name):
     """On a graph with cycles the error is of higher order in the couplings."""
     model = AWKWARD[name]
-    reference, engine = brute(model), LoopyEngine(Layout.build(*model))
+    reference, engine = brute(model), loopy.LoopyEngine(Layout.build(*model))
     theta = np.random.default_rng(9).normal(size=reference.size)
     errors, log_errors = [], []
     for scale in (0.1, 0.05):
@@ -72,7 +71,7 @@ def test_beliefs_agree_on_the_variables_that_they_share():
 def test_an_unsettled_run_says_so():
     layout = Layout.build((2,) * 4, [(i, j) for i in range(4) for j in range(i)])
     theta = np.random.default_rng(1).normal(size=layout.size) * 8
-    _, mu, is_converged, iterations = LoopyEngine(layout, max_iterations=2).marginals_with_status(theta)
+    _, mu, is_converged, iterations = loopy.LoopyEngine(layout, max_iterations=2).marginals_with_status(theta)
     assert not is_converged
     assert iterations == 2
     assert np.all(np.isfinite(mu))
@@ -83,4 +82,4 @@ def test_an_unsettled_run_says_so():
 )
 def test_bad_settings_are_errors(setting):
     with pytest.raises(ArgumentError, match=f"`{next(iter(setting))}` must be"):
-        LoopyEngine(Layout.build((2,), [(0,)]), **setting)
+        loopy.LoopyEngine(Layout.build((2,), [(0,)]), **setting)

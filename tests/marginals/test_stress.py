@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, array_engine, marginal_engine
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals import Layout, array_engine, buckets, marginal_engine, planning
 from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.planning import plan_steps
 
 FIELDS = (1.0, 200.0, 700.0, 10_000.0)
 
@@ -86,7 +84,7 @@ def solved_cases():
     solved = []
     for cards, scopes, theta in cases():
         layout = Layout.build(cards, scopes)
-        tree = BucketTree.build(layout)
+        tree = buckets.BucketTree.build(layout)
         direction = np.random.default_rng(len(theta)).normal(size=theta.size)
         try:
             log_partition, mu, product = array_engine(layout).linearize(theta)
@@ -101,7 +99,7 @@ def solved_cases():
 def test_the_linear_domain_is_right_or_refuses(force):
     refused = accepted = wrong_without_check = 0
     for cards, theta, tree, direction, found_safely in solved_cases():
-        steps = plan_steps(tree, force=force)
+        steps = planning.plan_steps(tree, force=force)
         auto = CompiledEngine(tree, steps)
         if found_safely is None:
             with pytest.raises(ModelError):
@@ -192,7 +190,7 @@ def test_a_long_conflicting_chain_agrees_with_decimal_arithmetic():
 def test_structural_zeros_stay_in_the_linear_domain():
     """Zeros that the model declares are no reason to leave it, wherever they move between calls."""
     layout = Layout.build((3,) * 8, [(i, i + 1) for i in range(7)])
-    engine, safe = CompiledEngine(BucketTree.build(layout), domain="linear"), array_engine(layout)
+    engine, safe = CompiledEngine(buckets.BucketTree.build(layout), domain="linear"), array_engine(layout)
     rng = np.random.default_rng(8)
     for _ in range(5):
         theta = rng.normal(size=engine.size)

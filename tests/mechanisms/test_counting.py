@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import pickle
+import traceback
 from fractions import Fraction
 
 import duckdb
@@ -19,8 +21,7 @@ from hypothesis import strategies as st
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
 from bayesprivmrf.mechanisms import ExactStatistics
-from bayesprivmrf.mechanisms.reading import counting
-from bayesprivmrf.mechanisms.reading.counting import count_tables
+from bayesprivmrf.mechanisms.reading import count_tables, counting
 from bayesprivmrf.model import Domain, ModelSpecification
 
 STATES = {
@@ -115,6 +116,24 @@ def test_an_undeclared_value_is_an_error_that_names_the_column_and_no_value(kind
     assert f"{value!r}" not in text
     for number in ("300", "299", "137"):
         assert number not in text
+
+
+def test_an_undeclared_value_is_in_no_part_of_its_error_but_in_the_frames():
+    """Neither text, arguments, notes, chain nor a pickled copy; local variables are Python's (docs/privacy.md)."""
+    with pytest.raises(UndeclaredStateError) as caught:
+        count_one(["yes", "no"], ["yes", "secret-17"])
+    error = caught.value
+    parts = [str(error), repr(error.args), repr(getattr(error, "__notes__", [])), repr(vars(error))]
+    assert not any("secret-17" in part for part in parts)
+    assert error.__cause__ is error.__context__ is None
+    assert b"secret-17" not in pickle.dumps(error)
+    assert "secret-17" in "".join(
+        traceback.TracebackException.from_exception(error, capture_locals=True).format()
+    )
+    loose = error.with_traceback(None)
+    assert "secret-17" not in "".join(
+        traceback.TracebackException.from_exception(loose, capture_locals=True).format()
+    )
 
 
 def with_missing(kind, variable):

@@ -16,9 +16,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.audit import exact_cost
-from bayesprivmrf.audit.whole import audit_releases, table_draws
-from bayesprivmrf.audit.worst_case import exceeds
+from bayesprivmrf.audit import audit_releases, exact_cost, whole, worst_case
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, DataError, PrivacyError
 from bayesprivmrf.mechanisms import (
@@ -230,10 +228,10 @@ def test_an_audit_with_the_worst_persons_flags_noise_for_records():
     right = LaplaceStatistics(epsilon=1.0, person="id", at_most=3)
     for mechanism, is_flagged in ((right, False), (UnderNoised(person="id", at_most=3), True)):
         release = mechanism.release(CHAIN, people())
-        draws = table_draws(release, release.guarantee.adjacency)
+        draws = whole.table_draws(release, release.guarantee.adjacency)
         cost = exact_cost(draws, release.guarantee)
         assert cost == pytest.approx(3.0 if is_flagged else 1.0)
-        assert exceeds(draws, cost, 1.0) == is_flagged
+        assert worst_case.exceeds(draws, cost, 1.0) == is_flagged
     assert not audit_releases(right, model, runs=200, confidence=0.999).is_violated
 
 
@@ -244,7 +242,7 @@ def test_queries_are_audited_with_the_worst_persons(adjacency):
             epsilon=1.0, person="id", at_most=3, queries=queries, adjacency=adjacency
         )
         release = mechanism.release(CHAIN, people())
-        assert exact_cost(table_draws(release, adjacency), release.guarantee) == pytest.approx(1.0)
+        assert exact_cost(whole.table_draws(release, adjacency), release.guarantee) == pytest.approx(1.0)
 
 
 def test_the_command_line_takes_persons(tmp_path, capsys):
@@ -349,7 +347,9 @@ def test_persons_whose_rows_share_a_grid_keep_the_promise_and_no_more(kind, adja
     loss = moved.sum(axis=-1).max() if budget == "epsilon" else (moved**2).sum(axis=-1).max() / 2
     assert loss <= 0.7 * (1 + 1e-12)
     assert loss == pytest.approx(0.7, rel=1e-6)  # attained by a person of one row
-    assert exact_cost(table_draws(release, adjacency), release.guarantee) == pytest.approx(0.7, rel=1e-6)
+    assert exact_cost(whole.table_draws(release, adjacency), release.guarantee) == pytest.approx(
+        0.7, rel=1e-6
+    )
     assert release.guarantee.unit == "person"
 
 
@@ -424,6 +424,6 @@ def test_an_audit_flags_noise_that_forgets_the_grid():
         (UnderWeighed(**settings), 4.0),
     ):
         release = mechanism.release(PAIR, frame)
-        draws = table_draws(release, release.guarantee.adjacency)
+        draws = whole.table_draws(release, release.guarantee.adjacency)
         assert exact_cost(draws, release.guarantee) == pytest.approx(cost)
-        assert exceeds(draws, exact_cost(draws, release.guarantee), 1.0) == (cost > 1)
+        assert worst_case.exceeds(draws, exact_cost(draws, release.guarantee), 1.0) == (cost > 1)

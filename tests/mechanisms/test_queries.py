@@ -17,9 +17,7 @@ from scipy.optimize import minimize
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.audit import audit_noise, exact_cost
-from bayesprivmrf.audit.whole import audit_releases, table_draws
-from bayesprivmrf.audit.worst_case import exceeds
+from bayesprivmrf.audit import audit_noise, audit_releases, exact_cost, whole, worst_case
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import (
     ArgumentError,
@@ -29,8 +27,7 @@ from bayesprivmrf.errors import (
     PrivacyError,
     ReleaseFileError,
 )
-from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.inference import gather, least_squares
 from bayesprivmrf.mechanisms import (
     ExactStatistics,
     GaussianStatistics,
@@ -38,7 +35,7 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
     query_noise,
 )
-from bayesprivmrf.mechanisms.reading.counting import ExactCounts
+from bayesprivmrf.mechanisms.reading import ExactCounts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
@@ -199,7 +196,7 @@ def test_a_bound_is_said_to_be_one_and_gives_more_noise(adjacency, monkeypatch):
     exact = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     laws = exact.release(network, sample(network, 50)).noise
     monkeypatch.setattr(norm_tables, "LARGEST_PAIRS", 1)
-    query_noise._kept.cache_clear()
+    query_noise.kept_noise.cache_clear()
     mechanism = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     found = q.sensitivity(queries, network, norm=2, adjacency=adjacency)
     if not found.is_exact:
@@ -208,7 +205,7 @@ def test_a_bound_is_said_to_be_one_and_gives_more_noise(adjacency, monkeypatch):
                 call(network)
     wider = mechanism.release(network, sample(network, 50)).noise
     assert all(b.scale >= a.scale * (1 - 1e-12) for a, b in zip(laws, wider, strict=True))
-    query_noise._kept.cache_clear()
+    query_noise.kept_noise.cache_clear()
 
 
 def test_scales_for_nested_tables_are_those_of_shares():
@@ -318,7 +315,7 @@ def test_exact_answers_promise_nothing():
 def dense(network, queries, adjacency, zeros=False):
     """The same forecast with matrices made for every query."""
     model = ModelSpecification.from_pgmpy(network)
-    return forecasts._by_matrices(model, queries, adjacency is Adjacency.REPLACE_ONE)
+    return forecasts.by_matrices(model, queries, adjacency is Adjacency.REPLACE_ONE)
 
 
 BINARY = bpm.declare({v: [0, 1] for v in "abcd"}, [("a", "b", "c"), ("c", "d")])
@@ -337,7 +334,7 @@ def test_the_forecast_by_effects_is_that_by_matrices(network, queries, adjacency
     model = ModelSpecification.from_pgmpy(network)
     precisions = np.linspace(0.3, 2.0, len(queries))
     by_effects = forecasts.forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE)
-    assert isinstance(by_effects, forecasts._ByEffects)
+    assert isinstance(by_effects, forecasts.ByEffects)
     found, expected = (each.variance(precisions) for each in (by_effects, dense(network, queries, adjacency)))
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-8)
@@ -349,7 +346,7 @@ def test_the_forecast_is_the_variance_of_least_squares(stack):
     network, queries = STACKS[stack]
     release = make(GaussianStatistics, queries, adjacency="replace-one").release(network, sample(network, 50))
     preview = make(GaussianStatistics, queries, adjacency="replace-one").preview(network)
-    fitted = least_squares(gather(release))
+    fitted = least_squares.least_squares(gather(release))
     assert preview.attrs["forecast_variance"] == pytest.approx(fitted.variances.sum(), rel=1e-6)
 
 
@@ -423,7 +420,7 @@ def test_the_split_does_not_depend_on_the_data():
 def test_where_the_model_is_too_large_the_even_split_is_kept_and_said(monkeypatch):
     network, queries = STACKS["mixed kinds"]
     monkeypatch.setattr(forecasts, "LARGEST_EFFECTS", 3)
-    query_noise._kept.cache_clear()
+    query_noise.kept_noise.cache_clear()
     mechanism = make(LaplaceStatistics, queries, 0.4999)
     for call in (mechanism.preview, mechanism.promise):
         with pytest.warns(NoiseWarning, match="split evenly"):
@@ -432,7 +429,7 @@ def test_where_the_model_is_too_large_the_even_split_is_kept_and_said(monkeypatc
         preview = mechanism.preview(network)
     assert preview["share"].tolist() == [0.25] * 4
     assert preview["forecast_sd"].isna().all()
-    query_noise._kept.cache_clear()
+    query_noise.kept_noise.cache_clear()
 
 
 def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():
@@ -633,13 +630,13 @@ def test_the_exact_cost_of_the_worst_neighbours_is_the_promise_and_a_thinner_twi
     release = make(kind, queries, adjacency=adjacency, weights=[1] * len(queries)).release(
         network, sample(network, 50)
     )
-    draws = table_draws(release, adjacency)
+    draws = whole.table_draws(release, adjacency)
     cost = exact_cost(draws, release.guarantee)
-    assert not exceeds(draws, cost, 0.7)
+    assert not worst_case.exceeds(draws, cost, 0.7)
     assert cost == pytest.approx(0.7, rel=2e-2)
     twin = thinner(release, 0.9)
-    draws = table_draws(twin, adjacency)
-    assert exceeds(draws, exact_cost(draws, twin.guarantee), 0.7)
+    draws = whole.table_draws(twin, adjacency)
+    assert worst_case.exceeds(draws, exact_cost(draws, twin.guarantee), 0.7)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

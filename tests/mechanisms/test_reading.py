@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
-from bayesprivmrf.mechanisms.reading.coding import Coding
-from bayesprivmrf.mechanisms.reading.counting import count_tables
+from bayesprivmrf.mechanisms.reading import Coding, count_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.records import read_declaration, read_records, recode
 

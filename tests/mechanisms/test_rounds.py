@@ -13,9 +13,9 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoiseWarning
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.learning.rounds import Merging
 from bayesprivmrf.mechanisms import SelectMeasure, base, rounds, rounds_plan
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, selection_rho

@@ -136,7 +136,7 @@ class EntryPoint:
 
 def test_installed_entry_points_are_found_checked_and_must_not_collide(monkeypatch):
     points = [EntryPoint("cube-root", CubeRootStatistics)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
     assert available_mechanisms() == {"cube-root": CubeRootStatistics}
     points.append(EntryPoint("cube-root", TestThirdParty))
     with pytest.warns(

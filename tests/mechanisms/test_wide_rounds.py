@@ -12,8 +12,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.rounds.fit import NoisyTable, fit_tables
-from bayesprivmrf.learning.rounds.junction import GrowingForest
+from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure, base, pair_misfits, rounds, rounds_plan, wide_rounds
 from bayesprivmrf.privacy import Adjacency, selection_rho
@@ -81,7 +80,7 @@ def test_pairs_that_are_added_cost_what_was_said_and_leave_a_junction_forest(car
         assert forest.cost(u, v) == 0
         for w in range(len(cardinalities)):  # the cliques of a variable hang together
             held = [place for place, clique in enumerate(forest.cliques) if w in clique]
-            links = nx.Graph([(a, b) for a in held for b in forest._links[a] if b in held])
+            links = nx.Graph([(a, b) for a in held for b in forest.links[a] if b in held])
             links.add_nodes_from(held)
             assert nx.is_connected(links)
             assert nx.is_forest(links)

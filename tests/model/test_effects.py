@@ -29,11 +29,11 @@ def model(request):
 @pytest.fixture(params=["sparse", "dense"], autouse=True)
 def way(request, monkeypatch):
     """Both ways of computing the map: one sparse matrix, and tables grouped by shape."""
-    effects_module._built.cache_clear()
+    effects_module.built_effects.cache_clear()
     if request.param == "dense":
         monkeypatch.setattr(effects_module, "_SPARSE", -1)
     yield request.param
-    effects_module._built.cache_clear()
+    effects_module.built_effects.cache_clear()
 
 
 def log_probabilities(cardinalities, scopes, potentials):

@@ -9,7 +9,7 @@ from scipy import stats
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
-from bayesprivmrf.network.beta_posterior import _sampled, posterior
+from bayesprivmrf.network.beta_posterior import posterior, sampled_of
 from bayesprivmrf.network.estimate_likelihood import likelihood
 from bayesprivmrf.privacy import perturbation_constants
 
@@ -66,10 +66,10 @@ def test_draws_follow_a_density_that_is_straight_between_grid_points():
     grid, density = np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.0])
     even = np.linspace(0, 3, 301)
     heights = np.interp(even, grid, density) / 1.5
-    draws = _sampled(even, heights, (1, 20_000), np.random.default_rng(1)).ravel()
+    draws = sampled_of(even, heights, (1, 20_000), np.random.default_rng(1)).ravel()
     cdf = lambda x: np.where(x < 1, x**2 / 3, 1 - (3 - x) ** 2 / 6)  # noqa: E731
     assert stats.kstest(draws, cdf).pvalue > 1e-4
-    steep = _sampled(
+    steep = sampled_of(
         np.array([0.0, 1.0]), np.array([0.0, 2.0]), (1, 20_000), np.random.default_rng(2)
     ).ravel()
     assert stats.kstest(steep, lambda x: x**2).pvalue > 1e-4

@@ -10,8 +10,7 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
-from bayesprivmrf.network.law_simulation import public_grid
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator, law_simulation
 from bayesprivmrf.privacy import perturbation_constants
 
 from .graphs import configurations, law, small_networks
@@ -115,11 +114,13 @@ def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_a
 
 def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
     network = IsingNetwork.from_graph(nx.complete_graph(30), "mean-degree")  # norm 1
-    grid = public_grid(network.coupling, (0.0, 5.0), 40)
+    grid = law_simulation.public_grid(network.coupling, (0.0, 5.0), 40)
     assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
     assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
-    assert public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
-    both = public_grid(network.coupling, (-2.0, 2.0), 40)
+    assert law_simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx(
+        [2, 2.25, 2.5, 2.75, 3]
+    )
+    both = law_simulation.public_grid(network.coupling, (-2.0, 2.0), 40)
     assert both == pytest.approx(-both[::-1])
 
 

@@ -30,8 +30,13 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import IsingNetwork, NetworkEstimate, PerturbedEstimator
 from bayesprivmrf.noise import noise_source
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, PrivacyGuarantee, perturbation_constants
-from bayesprivmrf.privacy.objective_perturbation import TANH_SLOPE
+from bayesprivmrf.privacy import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    PrivacyGuarantee,
+    objective_perturbation,
+    perturbation_constants,
+)
 
 NODES = ["z", "b", 0, 7, -3, "a", 1]
 
@@ -469,7 +474,7 @@ def worst_case():
 def test_the_gadget_spends_the_whole_share_of_the_noise(worst_case):
     network, spins, hub, constants = worst_case
     scores = gadget_sides(constants, network, spins, hub)
-    position = round(TANH_SLOPE / (1 - 1 / 8) / constants.grid)
+    position = round(objective_perturbation.TANH_SLOPE / (1 - 1 / 8) / constants.grid)
     here, moved = (score.at(position) for score in scores)
     assert 0.998 < abs(here - moved) / constants.sensitivity <= 1
     assert -0.2 * constants.sensitivity < max(here, moved) <= 0  # "above" differs by the full factor
@@ -488,7 +493,7 @@ def test_an_audit_passes_the_tight_noise_and_catches_less_of_it(worst_case):
 
 def test_an_audit_catches_a_twin_that_forgets_the_tanh_term(worst_case):
     network, spins, hub, constants = worst_case
-    scale = constants.noise.scale * 4 / (4 + 2 * TANH_SLOPE)
+    scale = constants.noise.scale * 4 / (4 + 2 * objective_perturbation.TANH_SLOPE)
     forgetful = dataclasses.replace(constants, noise=DiscreteLaplace(scale))
     assert audited(constants.epsilon_noise, forgetful, network, spins, hub).is_violated
     assert audited(2.0, forgetful, network, spins, hub).is_violated  # the whole budget, not only the share
@@ -534,7 +539,7 @@ def test_an_audit_holds_gaussian_noise_against_its_exact_curve(gaussian_case):
         settings = {"delta": DELTA, "seed": seed}
         assert not audited(curve, constants, network, spins, hub, **settings).is_violated
         assert audited(curve, less_gaussian(constants, 0.85), network, spins, hub, **settings).is_violated
-        forgetful = less_gaussian(constants, 4 / (4 + 2 * TANH_SLOPE))
+        forgetful = less_gaussian(constants, 4 / (4 + 2 * objective_perturbation.TANH_SLOPE))
         assert audited(2.0, forgetful, network, spins, hub, **settings).is_violated  # the whole budget
 
 

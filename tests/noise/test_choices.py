@@ -11,10 +11,8 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.noise import SecureNoise, SimulatedNoise
-from bayesprivmrf.noise.choices import gumbel
-from bayesprivmrf.privacy import selection_rho, selection_scale
-from bayesprivmrf.privacy.selection import ROUNDING
+from bayesprivmrf.noise import SecureNoise, SimulatedNoise, choices
+from bayesprivmrf.privacy import selection, selection_rho, selection_scale
 
 LEVEL = 1e-4
 
@@ -29,15 +27,22 @@ def law(scores: np.ndarray, scale: float) -> np.ndarray:
 
 
 def test_gumbel_numbers_have_their_law():
-    draws = gumbel(200_000, source(1).words)
+    draws = choices.gumbel(200_000, source(1).words)
     assert stats.kstest(draws, "gumbel_r").pvalue > LEVEL
-    tail = gumbel(2_000_000, source(2).words)
+    tail = choices.gumbel(2_000_000, source(2).words)
     expected = -math.expm1(-math.exp(-9.0)) * tail.size  # about 250 above 9
     assert abs((tail > 9).sum() - expected) < 4 * math.sqrt(expected)
 
 
+def test_leading_zeros_are_counted_exactly():
+    words = [*range(9), *(1 << bit for bit in range(64)), *((1 << bit) - 1 for bit in range(1, 65))]
+    words += [word ^ low for word in words[9:] for low in (1, 0x7FF, 0x801)]  # beside a float's rounding
+    expected = [64 - word.bit_length() for word in words]
+    assert choices.leading_zeros(np.array(words, dtype=np.uint64)).tolist() == expected
+
+
 def test_the_secure_source_has_the_same_law():
-    assert stats.kstest(gumbel(50_000, SecureNoise().words), "gumbel_r").pvalue > 1e-6
+    assert stats.kstest(choices.gumbel(50_000, SecureNoise().words), "gumbel_r").pvalue > 1e-6
 
 
 def test_a_row_of_zero_words_goes_on_to_the_next_word():
@@ -49,7 +54,7 @@ def test_a_row_of_zero_words_goes_on_to_the_next_word():
             np.array([1], np.uint64),
         ]
     )
-    far, near = gumbel(2, lambda size: next(rows))
+    far, near = choices.gumbel(2, lambda size: next(rows))
     # U of 2^-(64 + 64 + 63 + 1) and of 2^-65, both in the upper half's tail
     assert far == pytest.approx(-math.log(-math.log((1 + 2.0**-53) * 2.0**-193)), rel=1e-12)
     assert near == pytest.approx(-math.log(-math.log((1 + 2.0**-53) * 2.0**-66)), rel=1e-12)
@@ -113,7 +118,7 @@ def test_the_scale_is_the_smallest_that_keeps_to_the_budget():
     assert scale == pytest.approx(4.0 * math.sqrt(10 / 4.0), rel=1e-9)
     assert selection_rho(4.0, scale * (1 - 1e-8), 10) > 0.5
     assert selection_rho(1.0, 1.0) > 1 / 8  # the rounding is paid for
-    assert selection_rho(1.0, 1.0) < (1 + 3 * ROUNDING) / 8
+    assert selection_rho(1.0, 1.0) < (1 + 3 * selection.ROUNDING) / 8
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1e-30])

@@ -189,7 +189,7 @@ def test_a_right_law_of_any_size_is_not_refused(scale):
 
 def test_the_check_of_a_law_takes_nothing_from_a_seeded_draw():
     generator = np.random.default_rng(5)
-    With(laws=(Borrowed(), Borrowed()))._prepare(MODEL)
+    With(laws=(Borrowed(), Borrowed())).preview(MODEL)
     first = With(laws=(Borrowed(), Borrowed())).release(MODEL, DATA, rng=generator)
     noise = np.random.default_rng(5)
     drawn = np.concatenate([DiscreteLaplace(1.0).draw((4,), noise)])

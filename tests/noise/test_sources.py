@@ -134,7 +134,7 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
         "final",
     }
     assert "urandom" in source_names(SecureNoise)  # for choices, and for laws that OpenDP does not draw
-    exact = [SecureNoise, discrete._measurement.__wrapped__]
+    exact = [SecureNoise, discrete.opendp_measurement.__wrapped__]
     exact += [DiscreteLaplace.add_exactly, DiscreteLaplace.measurement]  # both laws have these
     assert DiscreteGaussian.add_exactly is DiscreteLaplace.add_exactly
     assert DiscreteGaussian.measurement is DiscreteLaplace.measurement

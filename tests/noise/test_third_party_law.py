@@ -425,7 +425,7 @@ def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
 @pytest.mark.parametrize(("thinner", "status"), [(1.0, 0), (0.5, 3)])
 def test_a_promise_of_delta_alone_is_audited_from_the_command_line(thinner, status, monkeypatch, capsys):
     point = type("Point", (), {"name": "flat", "value": "", "load": lambda self: FlatStatistics})()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr(registry, "installed", lambda group: [point])
     given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]
     assert main(["audit", "flat", *given]) == status
     assert "delta = 0.1" in capsys.readouterr().out

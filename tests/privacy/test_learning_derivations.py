@@ -14,7 +14,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.learning import frank_wolfe, select_measure
-from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, NodeRegressions
+from bayesprivmrf.learning.frank_wolfe import UNIT, NodeRegressions
 from bayesprivmrf.mechanisms import (
     ParityQueries,
     PrivateFrankWolfe,

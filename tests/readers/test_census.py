@@ -9,7 +9,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Within
 from bayesprivmrf.readers import read_census
 

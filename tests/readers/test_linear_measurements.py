@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.readers import from_mbi, from_opendp
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.release.file import _digest
+from bayesprivmrf.release import file
 
 NASTY: list[Any] = [
     None,
@@ -45,7 +45,7 @@ def document_and_array(path: Path) -> tuple[dict[str, Any], bytes]:
 
 def write_sealed(path: Path, document: Any, array: bytes) -> None:
     """Write a file whose checksum holds, whatever it says."""
-    document["sha256"] = _digest(document["content"], array)
+    document["sha256"] = file.checksum_of(document["content"], array)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("release.json", json.dumps(document))
         archive.writestr("tables.npy", array)

@@ -52,20 +52,11 @@ class Nameless(Released):
         return [("privacy", self.privacy_statement())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordCount(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
-    """The number of records, with discrete Laplace noise."""
+class CountsRecords(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
+    """The number of records, with the noise of its plan."""
 
     runs_from_file = True
     releases = (NoisyCount,)
-
-    epsilon: float
-
-    def _prepare(self, network):
-        return DiscreteLaplace(1.5 / self.epsilon)
-
-    def _guarantee(self, plan):
-        return PrivacyGuarantee(epsilon=self.epsilon, adjacency="add-or-remove-one")
 
     def _read(self, plan, data):
         return np.array([len(data)])
@@ -73,6 +64,17 @@ class RecordCount(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
     def _randomise(self, plan, exact, source, stamp):
         noisy = int(source.add(exact, plan)[0])
         return NoisyCount(records=noisy, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCount(CountsRecords):
+    epsilon: float
+
+    def _prepare(self, network):
+        return DiscreteLaplace(1.5 / self.epsilon)
+
+    def _guarantee(self, plan):
+        return PrivacyGuarantee(epsilon=self.epsilon, adjacency="add-or-remove-one")
 
 
 class NamelessCount(RecordCount):
@@ -252,7 +254,7 @@ def installed(monkeypatch):
 
     made = {"count": RecordCount, "nameless": NamelessCount, "silent": SilentCount, "plain": PlainCount}
     points = [Point(name, target) for name, target in made.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda group: points)
     listed = {"counted-records": [Point("counted-records", NoisyCount)]}
     monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed.get(name, []))
     return listed
@@ -299,19 +301,16 @@ def test_the_command_line_refuses_a_kind_that_is_not_listed_under_its_name_befor
 
 def test_a_mechanism_whose_budget_is_a_setting_runs_from_the_command_line(toy, installed, capsys):
     @dataclass(frozen=True, kw_only=True)
-    class DeltaCount(Mechanism):
-        runs_from_file = True
-        releases = (NoisyCount,)
-
+    class DeltaCount(CountsRecords):
         delta: float
 
-        _prepare = lambda self, network: DiscreteLaplace(1.5)  # noqa: E731
-        _read, _randomise = RecordCount._read, RecordCount._randomise
+        def _prepare(self, network):
+            return DiscreteLaplace(1.5)
 
         def _guarantee(self, plan):
             return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency="add-or-remove-one")
 
-    registry.entry_points(None)[0].load = lambda: DeltaCount
+    registry.installed(None)[0].load = lambda: DeltaCount
     head, tail = COMMAND[:4], COMMAND[6:]
     given = ["--mechanism", "count", "--set", "delta=0.01"]
     for budget in ("--epsilon", "--rho"):
@@ -341,7 +340,7 @@ class Filling(kinds.RecordCount):
         return release
 
 point = lambda made: [type("P", (), dict(name="count", value="", load=lambda self: made))()]
-kinds.registry.entry_points = lambda group: point(Filling)
+kinds.registry.installed = lambda group: point(Filling)
 kinds.kinds.entry_points = lambda group, name: point(kinds.NoisyCount)
 limit(int(sys.argv[1]))
 sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))

@@ -10,7 +10,7 @@ from inference.conftest import AWKWARD, simulated_counts, specification
 from bayesprivmrf import load_release
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.model import declare
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics

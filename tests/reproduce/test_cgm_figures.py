@@ -15,22 +15,19 @@ import pytest
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.inference import Status
-from bayesprivmrf.reproduce import FIGURES, GraphCell, SequenceCell, cgm, find_networks, reproduce
-from bayesprivmrf.reproduce.cgm_cells import (
-    CGM_PLAIN,
-    COMPARED,
-    FIXED,
-    NO_PROJECTION_FIXED,
-    NON_PRIVATE,
-    PSGD,
-    PSGD_FREE,
-    RANDOM,
-    RAW,
+from bayesprivmrf.reproduce import (
+    FIGURES,
+    GraphCell,
+    SequenceCell,
+    cgm,
+    cgm_cells,
+    find_networks,
+    graphs,
+    reproduce,
+    run,
 )
 from bayesprivmrf.reproduce.cgm_findings import finding
-from bayesprivmrf.reproduce.graphs import Graph, truth_of
 from bayesprivmrf.reproduce.panels import SimulatedPanel
-from bayesprivmrf.reproduce.run import NOTE_REAL, NOTE_SIMULATED
 
 TINY = replace(
     cgm.QUICK,
@@ -97,7 +94,7 @@ def test_every_figure_has_table_picture_and_finding(made):
     for entry in printed:
         table = table_of(made, entry["figure"])
         assert (folder / f"{entry['figure']}-quick.png").read_bytes()[:4] == b"\x89PNG"
-        assert set(table["note"]) == {NOTE_SIMULATED}
+        assert set(table["note"]) == {run.NOTE_SIMULATED}
         assert entry["finding"] == finding(entry["figure"], table)
 
 
@@ -110,27 +107,27 @@ def test_figure_1_has_its_three_panels(made):
     }
     a, c = table[table["panel"] == "a"], table[table["panel"] == "c"]
     assert sorted(set(a["records"])) == [100, 1_000, 10_000]
-    assert set(a["method"]) == {NON_PRIVATE, RAW, "naive MLE"}
+    assert set(a["method"]) == {cgm_cells.NON_PRIVATE, cgm_cells.RAW, "naive MLE"}
     assert len(set(c["method"])) == 6
     assert np.isfinite(table["mse"]).all()
 
 
 def test_figure_2_nests_draws_of_noise_in_data_sets(made):
     table = table_of(made, "cgm-fig2")
-    assert set(table["method"]) == {RANDOM, NON_PRIVATE, *COMPARED}
+    assert set(table["method"]) == {cgm_cells.RANDOM, cgm_cells.NON_PRIVATE, *cgm_cells.COMPARED}
     cell = table[(table["graph"] == "third-order chain") & (table["records"] == 100)]
     trials = cell.groupby("method")[["population", "draw"]].apply(
         lambda own: sorted(own.value_counts().index)
     )
-    for method in COMPARED:
+    for method in cgm_cells.COMPARED:
         assert trials[method] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert (cell["method"] == NON_PRIVATE).sum() == 2
+    assert (cell["method"] == cgm_cells.NON_PRIVATE).sum() == 2
     assert (table["kl"] > 0).all()
 
 
 def test_figure_3a_has_every_cell_of_every_edge(made):
     table = table_of(made, "cgm-fig3a")
-    truth = truth_of(Graph(kind="Erdős-Rényi", nodes=4, states=2, seed=1))
+    truth = graphs.truth_of(graphs.Graph(kind="Erdős-Rényi", nodes=4, states=2, seed=1))
     for _, own in table.groupby("method"):
         assert own["true"].to_numpy() == pytest.approx(truth.marginals.flat)
         assert own.groupby("edge")["inferred"].sum().to_numpy() == pytest.approx(1)
@@ -139,11 +136,16 @@ def test_figure_3a_has_every_cell_of_every_edge(made):
 def test_figure_3b_searches_twice_and_pays_for_it_once(made):
     pytest.importorskip("dp_accounting")
     table = table_of(made, "cgm-fig3b")
-    assert set(table["method"]) == {NON_PRIVATE, *COMPARED, PSGD, PSGD_FREE}
+    assert set(table["method"]) == {
+        cgm_cells.NON_PRIVATE,
+        *cgm_cells.COMPARED,
+        cgm_cells.PSGD,
+        cgm_cells.PSGD_FREE,
+    }
     assert set(table["people"]) == {300}
     spent = table.set_index("method")["spent"]
-    assert spent[PSGD] == 1.0
-    assert spent[PSGD_FREE] > 1.0  # two trials of that budget each
+    assert spent[cgm_cells.PSGD] == 1.0
+    assert spent[cgm_cells.PSGD_FREE] > 1.0  # two trials of that budget each
 
 
 def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, tmp_path):
@@ -155,7 +157,7 @@ def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, 
     made, table = made_of("cgm-fig3b", tmp_path / "out", published, scale)
     assert list(dict.fromkeys(table["data"])) == ["simulated", "msnbc", "biofam"]
     assert made.is_real
-    assert set(table["note"]) == {NOTE_REAL}
+    assert set(table["note"]) == {run.NOTE_REAL}
     assert "PSGD is left out" in made.finding
 
 
@@ -189,8 +191,8 @@ def test_a_finding_counts_what_the_table_holds():
         for n, cgm_kl in ((1, 0.5), (2, 1.5))
         for method, kl in (
             ("CGM", cgm_kl),
-            (CGM_PLAIN, 3.0),
-            (FIXED, 2.0),
+            (cgm_cells.CGM_PLAIN, 3.0),
+            (cgm_cells.FIXED, 2.0),
             ("naive MLE", 1.0),
             ("noise-aware", 0.1),
         )
@@ -202,14 +204,14 @@ def test_a_finding_counts_what_the_table_holds():
 
 
 def test_one_seed_is_one_graph_and_edges_are_distributions_of_one_draw():
-    graph = Graph(kind="third-order chain", nodes=6, states=3, seed=2)
-    truth = truth_of(graph)
+    graph = graphs.Graph(kind="third-order chain", nodes=6, states=3, seed=2)
+    truth = graphs.truth_of(graph)
     assert truth.specification.cliques == tuple(
         (f"v{i}", f"v{j}") for i in range(6) for j in range(i + 1, min(i + 4, 6))
     )
     assert np.exp(truth.potentials.flat).reshape(-1, 9).sum(axis=1) == pytest.approx(1)
     assert truth.status is Status.CONVERGED
-    other = truth_of(replace(graph, seed=3))
+    other = graphs.truth_of(replace(graph, seed=3))
     assert not np.allclose(truth.potentials.flat, other.potentials.flat)
 
 
@@ -229,16 +231,19 @@ def test_noise_dominates_errors_projection_helps_and_a_small_ridge_overfits(tmp_
     _, table = made_of("cgm-fig1", tmp_path, scale=replace(cgm.QUICK, graph_states=5))
     table = table.groupby(["panel", "method", "records"])[["mse", "kl"]].median()
     sizes = (1_000, 100_000)
-    for method, low, high in ((RAW, 1.9, 2.1), (NON_PRIVATE, 0.8, 1.2)):
+    for method, low, high in ((cgm_cells.RAW, 1.9, 2.1), (cgm_cells.NON_PRIVATE, 0.8, 1.2)):
         errors = [table.loc[("a", method, n), "mse"] for n in sizes]
         assert low < np.log10(errors[0] / errors[1]) / 2 < high
-    by = {method: table.loc[("b", method, 1_000), "kl"] for method in (FIXED, NO_PROJECTION_FIXED)}
-    assert by[FIXED] < by[NO_PROJECTION_FIXED]
+    by = {
+        method: table.loc[("b", method, 1_000), "kl"]
+        for method in (cgm_cells.FIXED, cgm_cells.NO_PROJECTION_FIXED)
+    }
+    assert by[cgm_cells.FIXED] < by[cgm_cells.NO_PROJECTION_FIXED]
     kl = table.loc["c"]["kl"].droplevel("records")
     noisy = kl[[name for name in kl.index if name.startswith("naive")]]
     assert noisy["naive MLE, ridge 1e-07"] > 10 * noisy.min()
-    exact = kl[[name for name in kl.index if name.startswith(NON_PRIVATE)]]
-    assert exact[f"{NON_PRIVATE}, ridge 1e-07"] < 2 * exact.min()
+    exact = kl[[name for name in kl.index if name.startswith(cgm_cells.NON_PRIVATE)]]
+    assert exact[f"{cgm_cells.NON_PRIVATE}, ridge 1e-07"] < 2 * exact.min()
 
 
 @pytest.mark.slow
@@ -248,10 +253,10 @@ def test_the_noise_aware_estimate_is_below_a_fixed_ridge_and_everything_below_ra
     _, table = made_of("cgm-fig2", tmp_path, scale=scale)
     kl = table.groupby(["graph", "records", "method"])["kl"].median().unstack("method")
     for method in ("CGM", "naive MLE", "noise-aware"):
-        assert (kl[method] < kl[RANDOM]).all()
-        assert (kl[NON_PRIVATE] < kl[method]).all()
-    assert (kl["noise-aware"] < kl[FIXED]).all()
-    assert (kl["CGM"] < kl[FIXED]).all()
+        assert (kl[method] < kl[cgm_cells.RANDOM]).all()
+        assert (kl[cgm_cells.NON_PRIVATE] < kl[method]).all()
+    assert (kl["noise-aware"] < kl[cgm_cells.FIXED]).all()
+    assert (kl["CGM"] < kl[cgm_cells.FIXED]).all()
 
 
 @pytest.mark.slow
@@ -259,7 +264,7 @@ def test_inferred_edges_are_nearer_the_truth_without_noise(tmp_path):
     _, table = made_of("cgm-fig3a", tmp_path, scale=replace(cgm.QUICK, graph_states=8))
     table["error"] = (table["true"] - table["inferred"]).abs()
     error = table.groupby("method")["error"].mean()
-    assert (error.drop(NON_PRIVATE) > error[NON_PRIVATE]).all()
+    assert (error.drop(cgm_cells.NON_PRIVATE) > error[cgm_cells.NON_PRIVATE]).all()
     flat = (table["true"] - 1 / 64).abs().mean()
     assert (error < flat / 2).all()
 
@@ -280,6 +285,6 @@ def test_held_out_people_are_predicted_better_with_more_budget(tmp_path):
     ]
     table = pd.DataFrame([row for cell in cells for row in cell.rows()])
     means = table.groupby(["method", "epsilon"], dropna=False)["holdout_log_likelihood"].mean()
-    level = float(means[NON_PRIVATE].iloc[0])
+    level = float(means[cgm_cells.NON_PRIVATE].iloc[0])
     for method in ("naive MLE", "CGM", "noise-aware"):
         assert means[method, 0.1] < min(level, means[method, 1.0])

@@ -156,7 +156,7 @@ class SampledCurvature:
         for _ in range(_CONJUGATE_GRADIENTS):
             if not weight > _RESIDUAL**2 * first:
                 break
-            image = self._times(direction)
+            image = self.times(direction)
             length = weight / (direction @ image)
             solution += length * direction
             residual -= length * image
@@ -165,7 +165,8 @@ class SampledCurvature:
             direction = scaled + (weight / before) * direction
         return solution
 
-    def _times(self, vector: FloatArray) -> FloatArray:
+    def times(self, vector: FloatArray) -> FloatArray:
+        """Return the curvature times a direction, shape (d,)."""
         inner = self.weights * self.linearized.forward(vector)
         return self.linearized.backward(inner) + self.prior * vector
 

@@ -79,7 +79,7 @@ def standard_errors(
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
     share = float(np.exp(log_partition - means.engine.log_partition(free))) if given else 1.0
-    variances = _noise_variances(mode, rows) + _sampling_variances(mode, rows, probabilities, share)
+    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, probabilities, share)
     odds = probabilities * (1 - probabilities)
     errors = np.divide(np.sqrt(variances), odds, out=np.zeros_like(odds), where=odds > 0)
     return probabilities, errors
@@ -113,7 +113,7 @@ def interval_of_log_odds(
     return frame
 
 
-def _noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
+def noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
     """Variance of each probability from what the noise leaves unknown of β and N."""
     is_free = mode.means.evidence.total_standard_error > 0
     prior = np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
@@ -231,7 +231,7 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     return (inverse @ middle @ inverse)[:-1, :-1]
 
 
-def _sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
+def sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
     """Variance of each probability of the population given the N people, by NΣ + T⁻¹.
 
     For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below; N being

@@ -169,14 +169,14 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     settings
         Settings of the search; by default those of `Settings`.
     """
-    search = _Search(evidence, settings or Settings())
+    search = Search(evidence, settings or Settings())
     mode = search.run()
     tilt, is_feasible = search.honouring(mode.coordinates)
     point = np.append(mode.coordinates + tilt, mode.log_total)
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
 
 
-class _Search:
+class Search:
     def __init__(self, evidence: Evidence, settings: Settings) -> None:
         self.settings, self.evidence = settings, evidence
         self.objective = Objective(evidence, settings)
@@ -198,18 +198,18 @@ class _Search:
         scales = np.full(len(self.prior.orders), np.log(given))
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
-            return self._settle(start, scales, is_learning=self.settings.scale is None)
+            return self.settle(start, scales, is_learning=self.settings.scale is None)
         # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
-        mode = self._settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
+        mode = self.settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
         trust = self._trust(mode)
         if trust > 0 and mode.status is not Status.CONVERGED:
-            mode = self._settle(mode.point, mode.log_scales, is_learning=True)
+            mode = self.settle(mode.point, mode.log_scales, is_learning=True)
             trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
             # the two answers are mixed, so that the estimate does not jump where trust runs out
             scales = trust * mode.log_scales + (1 - trust) * bound
-            mode = self._settle(point, scales, is_learning=False)
+            mode = self.settle(point, scales, is_learning=False)
         return replace(mode, trust=trust)
 
     @cached_property
@@ -247,7 +247,7 @@ class _Search:
 
     # one expansion after the other
 
-    def _settle(
+    def settle(
         self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
     ) -> Mode:
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1

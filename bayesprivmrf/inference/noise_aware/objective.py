@@ -162,7 +162,7 @@ class Expansion:
             held = with_total_held(self._linearized)
             self.curvature = SampledCurvature(linearized=held, weights=weights, prior=prior)
             variances = self.curvature.mean_variances()
-        # damped on the variance; see `_Search._settle`
+        # damped on the variance; see `Search.settle`
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
     def learned(self, log_scales: FloatArray) -> FloatArray:

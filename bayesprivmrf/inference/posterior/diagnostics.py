@@ -29,6 +29,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = [
     "LONGEST",
+    "SMALLEST_BFMI",
     "SMALLEST_ESS",
     "Diagnosis",
     "diagnose",
@@ -205,10 +206,13 @@ def times_longer(mixing: Mixing, chains: int) -> float:
 
 
 def _longer(sampled: Sampled, mixing: Mixing) -> str:
-    """What makes a sampling long enough, with a forecast where one can be made."""
-    seconds = sampled.stats.get("sampling_seconds", 0.0) * times_longer(mixing, len(sampled.statistics["lp"]))
-    forecast = f" (about {max(seconds, 1):,.0f} seconds should do)" if math.isfinite(seconds) else ""
-    return f"`draws` and `tune`, or `time_limit`{forecast}"
+    """What makes a sampling long enough; `time_limit`, with a forecast, where the chains may go on so far."""
+    chains, draws = sampled.statistics["lp"].shape
+    times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
+    if draws < SMALLEST_ESS or not steps * times <= LONGEST:
+        return "`draws` and `tune`"
+    seconds = sampled.stats.get("sampling_seconds", 0.0) * times
+    return f"`draws` and `tune`, or `time_limit` (about {max(seconds, 1):,.0f} seconds should do)"
 
 
 def warn_of(diagnosis: Diagnosis) -> None:

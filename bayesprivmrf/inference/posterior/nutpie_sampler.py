@@ -19,6 +19,7 @@ from numba import cfunc, types
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_BFMI
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_progress
@@ -67,7 +68,16 @@ def sample_with_nutpie(
         Add to draws how they have mixed; and tell whether that is enough.
     time_limit
         Seconds after which a sampling ends where it is, once the first length is reached.
+
+    Raises
+    ------
+    ArgumentError
+        nutpie refuses a setting, or `tune` is 0.
     """
+    if tune < 1:
+        raise ArgumentError(
+            "`tune` must be 1 or more for nutpie, got 0: its step has to be found; 500 is usual."
+        )
     begin = time.perf_counter()
     model = _nutpie_model(formulation.density)
     compile_seconds = time.perf_counter() - begin
@@ -204,8 +214,9 @@ def _reason(sampled: Sampled, chains: int) -> str:
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
-    draws = min(mixing.bulk, mixing.tail) / chains
-    return f"R-hat is {mixing.r_hat:.3f}, and effective draws a chain are {draws:.0f}"
+    draws, still = min(mixing.bulk, mixing.tail) / chains, mixing.bfmi < SMALLEST_BFMI
+    energy = f", and E-BFMI is {mixing.bfmi:.2f}" if still else ""
+    return f"R-hat is {mixing.r_hat:.3f}, effective draws a chain are {draws:.0f}{energy}"
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
@@ -281,13 +292,13 @@ def _read_arrow(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """Positions and statistics after tuning, of so many steps, or of those that all chains have made.
 
-    Where some chain has not made `draws` steps, one that was stopped before half of the longest one's is left out,
-    so that one late chain does not cost the others theirs.
+    A chain that was stopped before half of the longest one's, or of `draws`, is left out, so that one late chain does
+    not cost the others theirs.
     """
     warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
     steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
-    longest, is_short = max(steps, default=0), min(steps, default=0) < draws
-    kept = [c for c, made in enumerate(steps) if longest and (not is_short or 2 * made >= longest)]
+    longest, is_short = min(max(steps, default=0), draws), min(steps, default=0) < draws
+    kept = [c for c, made in enumerate(steps) if longest and 2 * made >= longest]
     shortest = min((steps[c] for c in kept), default=0)
     many = shortest if length is None else min(length, shortest)
     positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]

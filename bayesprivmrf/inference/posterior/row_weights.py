@@ -147,7 +147,7 @@ def softened(u):
     """
     if u > 7.0:  # Φ is 1 within 1e-12
         return u, math.log(u), 1.0 / u, 0.0, 0.0
-    if u > -5.0:
+    if not u <= -5.0:  # what is no number is none below, and would give the fraction no end
         below = 0.5 * math.erfc(-u / math.sqrt(2.0))
         density = math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
         soft = u * below + density

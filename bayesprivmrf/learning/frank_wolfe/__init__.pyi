@@ -2,26 +2,33 @@ from .atoms import Atoms, choose_atoms
 from .fields import FrankWolfeFit, singles_plan
 from .logistic import SparseLogistic
 from .monomials import MonomialsByRegressions, Target
-from .node_regressions import Design, LogisticRegressions
+from .node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
 from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax
 from .paper import PaperIsing, PaperPairs, PaperRegressions
-from .search import LARGEST_STEPS
+from .search import LARGEST_STEPS, frank_wolfe
+from .settings import default_steps
+from .softmax import SoftmaxRegressions
 
 __all__ = [
     "LARGEST_STEPS",
+    "UNIT",
     "Atoms",
     "Design",
     "FrankWolfeFit",
     "LogisticRegressions",
     "MonomialsByRegressions",
+    "NodeRegressions",
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
     "PaperIsing",
     "PaperPairs",
     "PaperRegressions",
+    "SoftmaxRegressions",
     "SparseLogistic",
     "Target",
     "choose_atoms",
+    "default_steps",
+    "frank_wolfe",
     "singles_plan",
 ]

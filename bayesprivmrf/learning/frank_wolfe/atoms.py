@@ -17,7 +17,7 @@ from bayesprivmrf.noise.source import NoiseSource
 
 __all__ = ["Atoms", "choose_atoms"]
 
-_CLAMP = 290.0  # scales; below the -300 at which a choice would clamp again
+CLAMP = 290.0  # scales; below the -300 at which a choice would clamp again
 _UNIT = 2.0**44  # steps of a score in one scale
 _ENUMERATED = 1 << 22  # signed atoms whose scores are held at once
 
@@ -74,12 +74,12 @@ def choose_atoms(
     best_of = absolute if widths.max() == 1 else np.add.reduceat(absolute, starts[:-1], axis=1)
     best_of = np.where(eligible, best_of, 0)
     best = best_of.max(axis=1)
-    masses = _masses(sums, absolute, best_of, best, starts, scales[:, None])
+    masses = log_masses(sums, absolute, best_of, best, starts, scales[:, None])
     groups = source.choose(_whole(masses), _UNIT, eligible)
     return Atoms(groups=groups, signs=_signs(sums, starts, groups, best, scales, source))
 
 
-def _masses(
+def log_masses(
     sums: IntArray,
     absolute: IntArray,
     best_of: IntArray,
@@ -92,14 +92,14 @@ def _masses(
     low = (-best_of - best[:, None]) / scales
     widths = np.diff(starts)
     if widths.max() == 1:
-        high, low = np.maximum(high, -_CLAMP), np.maximum(low, -_CLAMP)
+        high, low = np.maximum(high, -CLAMP), np.maximum(low, -CLAMP)
         return high + np.log1p(np.exp(low - high))
     spread = np.log1p(np.exp(absolute * (-2 / scales)))
     masses = high + np.add.reduceat(spread, starts[:-1], axis=1)
-    masses = np.where(high <= -_CLAMP, widths * np.log(2.0) - _CLAMP, masses)
-    rows, groups = np.nonzero((low < -_CLAMP) & (high > -_CLAMP))
+    masses = np.where(high <= -CLAMP, widths * np.log(2.0) - CLAMP, masses)
+    rows, groups = np.nonzero((low < -CLAMP) & (high > -CLAMP))
     for part, scores in _atom_scores(sums, starts, rows, groups, best):
-        held = np.maximum(scores / scales[rows[part]], -_CLAMP)
+        held = np.maximum(scores / scales[rows[part]], -CLAMP)
         masses[rows[part], groups[part]] = np.log(np.exp(held).sum(axis=1))
     return masses
 
@@ -116,7 +116,7 @@ def _signs(
     rows = np.arange(groups.size)
     signs = np.zeros((groups.size, int(np.diff(starts).max())), dtype=np.int8)
     for part, scores in _atom_scores(sums, starts, rows, groups, best):
-        held = np.maximum(scores / scales[part, None], -_CLAMP)
+        held = np.maximum(scores / scales[part, None], -CLAMP)
         chosen = source.choose(_whole(held), _UNIT)
         table = sign_table(scores.shape[1].bit_length() - 1)
         signs[part, : table.shape[1]] = table[chosen]

@@ -200,7 +200,7 @@ class MonomialsByRegressions(SavedMap):
         """Coefficients of all regressions, shape (p, features)."""
         steps = self.steps_for(total)
         p = self.sets.variables
-        lazy: Any = _ParityCodes(codes, self.features)
+        lazy: Any = ParityCodes(codes, self.features)
         columns = lazy if len(codes) * len(self.features) > _KEPT else lazy[:]
         design = Design(codes=columns, cardinalities=(2,) * len(self.features))
         return frank_wolfe(
@@ -244,7 +244,7 @@ class MonomialsByRegressions(SavedMap):
         return cls(sets=basis, parity_law=law, **common_settings(content))
 
 
-class _ParityCodes:
+class ParityCodes:
     """Codes 0 and 1 of the parities of records, made anew for each slice; the last one is kept.
 
     A step asks for each slice twice in a row. They look like an array, of which only slices are ever asked for.

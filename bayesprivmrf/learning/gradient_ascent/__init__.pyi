@@ -1,19 +1,31 @@
 from .clipped_gradients import (
+    LARGEST_POTENTIAL,
+    LARGEST_SUM,
+    MARGINAL_BITS,
     RATE_BITS,
     SMALLEST_CLIP,
     Ascent,
     AscentPath,
+    ExactSum,
     GradientLattice,
     cells_of,
+    draw_each,
     drawn_noises,
+    largest_curvature,
 )
 
 __all__ = [
+    "LARGEST_POTENTIAL",
+    "LARGEST_SUM",
+    "MARGINAL_BITS",
     "RATE_BITS",
     "SMALLEST_CLIP",
     "Ascent",
     "AscentPath",
+    "ExactSum",
     "GradientLattice",
     "cells_of",
+    "draw_each",
     "drawn_noises",
+    "largest_curvature",
 ]

@@ -363,7 +363,7 @@ class Ascent:
         return AscentPath(potentials=potentials, learning_rate=rate.smallest, is_bounded=is_bounded)
 
     def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
-        drawn = self._sample(counts, source)
+        drawn = self.sample(counts, source)
         rows = np.flatnonzero(drawn)
         exact = ExactSum(rounded.size)
         for start in range(0, rows.size, _CHUNK):
@@ -374,7 +374,7 @@ class Ascent:
                 left, power = left >> _COUNT_BITS, power + _COUNT_BITS
         return exact.clipped()
 
-    def _sample(self, counts: IntArray, source: NoiseSource) -> IntArray:
+    def sample(self, counts: IntArray, source: NoiseSource) -> IntArray:
         """Return how many of each row's records are drawn, each record by itself."""
         if self.numerator == 1 << RATE_BITS or not counts.size:
             return counts

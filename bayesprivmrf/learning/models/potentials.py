@@ -21,7 +21,7 @@ from bayesprivmrf.learning.models.saved_statistics import (
     statistics_size,
 )
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.solution import RoundsSolution
+from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
@@ -93,7 +93,7 @@ class LearnedPotentials(LearnedNetwork):
     def solution(self) -> LearnedSolution:
         """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
         whole = super().solution
-        if self.statistics is None or self.total is None or "tables_by_round" not in self.details:
+        if self.statistics is None or self.total is None or TABLES_BY_ROUND not in self.details:
             return whole
         known = {each.name: getattr(whole, each.name) for each in fields(whole) if each.init}
         return RoundsSolution(**known, statistics=self.statistics, total=self.total)

@@ -48,7 +48,7 @@ class GrowingForest:
         self.cardinalities = tuple(cardinalities)
         tree = BucketTree.build(Layout.build(self.cardinalities, scopes))
         self.cliques = [set(bucket.scope) for bucket in tree.buckets]
-        self._links: list[set[int]] = [set() for _ in self.cliques]
+        self.links: list[set[int]] = [set() for _ in self.cliques]
         self._holders: list[set[int]] = [set() for _ in self.cardinalities]
         for place, bucket in enumerate(tree.buckets):
             for child in bucket.children:
@@ -83,7 +83,7 @@ class GrowingForest:
     def _join(self, u: int, v: int) -> None:
         place = len(self.cliques)
         self.cliques.append({u, v})
-        self._links.append(set())
+        self.links.append(set())
         for w in (u, v):
             self._link(place, min(self._holders[w]))
         for w in (u, v):
@@ -119,7 +119,7 @@ class GrowingForest:
                     rows = inflow.pop((before, place))
                 for v in fresh:
                     yield (u, v), cost * (k - 1), rows @ self._step(steps, known, place, source, (v,))
-                for after in self._links[place]:
+                for after in self.links[place]:
                     if after == before or u in self.cliques[after]:
                         continue
                     target = self._separator(place, after)
@@ -142,7 +142,7 @@ class GrowingForest:
         while waiting:
             place, before, cost = waiting.popleft()
             yield place, before, cost
-            for after in sorted(self._links[place]):
+            for after in sorted(self.links[place]):
                 if after != before and after not in self._holders[u]:
                     total = cost + self._size(self.cliques[after])
                     if total <= reach:
@@ -202,8 +202,8 @@ class GrowingForest:
         raise AssertionError("two variables of one part are joined")
 
     def _link(self, one: int, other: int) -> None:
-        self._links[one].add(other)
-        self._links[other].add(one)
+        self.links[one].add(other)
+        self.links[other].add(one)
 
     def _scope(self, place: int) -> Scope:
         return tuple(sorted(self.cliques[place]))
@@ -224,7 +224,7 @@ class GrowingForest:
             seen.add(place)
             waiting, inside = [place], set(self.cliques[place])
             while waiting:
-                for after in self._links[waiting.pop()] - seen:
+                for after in self.links[waiting.pop()] - seen:
                     seen.add(after)
                     inside |= self.cliques[after]
                     waiting.append(after)

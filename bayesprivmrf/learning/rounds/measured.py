@@ -13,7 +13,7 @@ from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.privacy import DiscreteGaussian
+from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
@@ -37,16 +37,15 @@ class MeasuredTable:
 
     scope: Scope
     values: IntArray
-    law: DiscreteGaussian
+    law: NoiseLaw
 
     @classmethod
     def of(cls, measurement: Measurement, domain: Domain) -> MeasuredTable:
         """Return the inverse of `measurement`."""
-        query, law = measurement.query, measurement.noise
+        query = measurement.query
         assert isinstance(query, TableQuery)
-        assert isinstance(law, DiscreteGaussian)
         scope = tuple(domain.index(variable) for variable in query.scope)
-        return cls(scope=scope, values=measurement.values.ravel(), law=law)
+        return cls(scope=scope, values=measurement.values.ravel(), law=measurement.noise)
 
     def merged(self, merging: Merging) -> NoisyTable:
         """Return the table of merged states, for the fit."""

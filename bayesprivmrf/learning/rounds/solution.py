@@ -65,7 +65,10 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RoundsSolution"]
+__all__ = ["TABLES_BY_ROUND", "RoundsSolution"]
+
+TABLES_BY_ROUND = "tables_by_round"
+"""The detail of a release, how many tables each round measured, by which its `solution` is a `RoundsSolution`."""
 
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
 _LEAST_SPREAD = 1e-9

@@ -1,10 +1,18 @@
 from .instances import Grouped, log_members, packing, random_means, random_member
 from .law import LAWS, FittedLaw
-from .lower_bounds import fingerprinting_error, fingerprinting_records, packing_records
+from .lower_bounds import (
+    divergences,
+    fano_nats,
+    fingerprinting_error,
+    fingerprinting_records,
+    for_replacing,
+    packing_records,
+    variation,
+)
 from .records import records_needed
 from .table_1 import TABLE_1, Entry
 from .task import Task
-from .theorems import UPPER_BOUNDS, UpperBound
+from .theorems import UPPER_BOUNDS, UpperBound, rho_within
 
 __all__ = [
     "LAWS",
@@ -15,12 +23,17 @@ __all__ = [
     "Grouped",
     "Task",
     "UpperBound",
+    "divergences",
+    "fano_nats",
     "fingerprinting_error",
     "fingerprinting_records",
+    "for_replacing",
     "log_members",
     "packing",
     "packing_records",
     "random_means",
     "random_member",
     "records_needed",
+    "rho_within",
+    "variation",
 ]

@@ -1,4 +1,4 @@
-from .fit import is_narrow
+from .fit import Fixed, closed_form, fit_means, is_narrow
 from .map import (
     CouplingsByMeasurement,
     FittedCouplings,
@@ -9,6 +9,7 @@ from .map import (
 )
 from .measurement import (
     STEPS,
+    Measured,
     MeasurementPlan,
     all_pairs,
     dependence_scores,
@@ -20,18 +21,23 @@ from .measurement import (
     singles_sensitivity,
 )
 from .statistics import pair_statistics
-from .targets import PairTargets
+from .targets import PairTargets, least_statistic
 
 __all__ = [
     "STEPS",
     "CouplingsByMeasurement",
     "FittedCouplings",
+    "Fixed",
+    "Measured",
     "MeasurementPlan",
     "PairTargets",
     "all_pairs",
+    "closed_form",
     "dependence_scores",
     "details_of",
+    "fit_means",
     "is_narrow",
+    "least_statistic",
     "noise_share",
     "pair_statistics",
     "pair_sums",

@@ -73,7 +73,7 @@ def needs_reweighting(
     beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > _IMPLAUSIBLE * prior)
     if size == 0 or size > _LARGEST or beyond or fit.inference != "exact" or size > _LARGEST_EXACT:
         return beyond and size <= _LARGEST
-    covariance = _moments(fit.effects, generator, "exact").covariance(fit.coordinates)
+    covariance = moments_of(fit.effects, generator, "exact").covariance(fit.coordinates)
     pull = _pull(covariance, noises, total, prior) @ fit.coordinates - ridges * fit.coordinates
     return bool((np.abs(pull) > _STRAIN * np.sqrt(noises + covariance.diagonal() / total)).any())
 
@@ -111,7 +111,7 @@ def reweighted_fit(
     start
         β to begin at, held to two prior deviations; 0 by default.
     """
-    moments, is_exact = _moments(effects, generator, inference), inference == "exact"
+    moments, is_exact = moments_of(effects, generator, inference), inference == "exact"
     weighed = _WEIGHED if moments.has_covariance else _DRAWN
     precision = np.eye(effects.size) / prior**2
     beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
@@ -203,7 +203,7 @@ class _Moments(ABC):
         return True
 
 
-def _moments(effects: Effects, generator: np.random.Generator, inference: Inference) -> _Moments:
+def moments_of(effects: Effects, generator: np.random.Generator, inference: Inference) -> _Moments:
     if inference != "exact":
         return _Sampled(effects, generator)
     varying = sum(k > 1 for k in effects.cardinalities)

@@ -20,7 +20,11 @@ def release_of(model, *, law=None, records=200, total=200, seed=3):
 
 def formulation_of(releases, draws=10, **settings):
     """The formulation that a fit would choose; a fit would compile it and sample."""
-    return LatentCounts(**settings)._formulation(gather(releases), draws)
+    return formulation_on(gather(releases), draws, **settings)
+
+
+def formulation_on(evidence, draws=10, **settings):
+    return LatentCounts(**settings)._formulation(evidence, draws)
 
 
 def finished_of(posterior):

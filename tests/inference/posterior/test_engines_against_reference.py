@@ -12,7 +12,7 @@ from inference.posterior.drawn import finished_of
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.noise_aware.effects_prior import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON
+from bayesprivmrf.inference.noise_aware import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 

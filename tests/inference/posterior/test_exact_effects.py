@@ -12,18 +12,16 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from inference.posterior.drawn import finished_of
 from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior import log_linear
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.log_linear import LogLinear
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import cells_within
+from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
 SQUARE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
@@ -218,7 +216,7 @@ def test_many_records_have_the_posterior_of_the_relaxed_counts():
     for kind in (ExactEffects, LogLinear):
         name = "exact" if kind is ExactEffects else "log-linear"
         posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1500)
-        drawn = posterior._draws.finished.marginals.reshape(6000, -1)
+        drawn = finished_of(posterior).marginals.reshape(6000, -1)
         found.append((drawn.mean(axis=0), drawn.std(axis=0)))
     (mean, deviation), (expected, spread) = found
     assert np.abs((mean - expected) / spread).max() < 0.25

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from inference.conftest import specification
+from inference.posterior.drawn import finished_of
 from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
 
 from bayesprivmrf import queries as q
@@ -48,7 +49,7 @@ def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exa
     posterior = LatentCounts(concentration=1.0).fit(
         release_of(*exact), rng=1, draws=1000, tune=100, chains=2, time_limit=1
     )
-    counts = posterior._draws.finished.counts.reshape(-1, 8)
+    counts = finished_of(posterior).counts.reshape(-1, 8)
     assert posterior.stats["formulation"] == "exact"
     for query, values in exact:
         assert (query.bind(MODEL).answers(counts) == values).all()
@@ -62,7 +63,7 @@ def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exa
 def test_answers_that_moves_of_one_cell_do_not_keep_are_kept_by_exchanges_or_refused_with_a_remedy():
     crossing = release_of((q.table("area"), [3, 2]), (q.table("sex"), [2, 3]))
     posterior = LatentCounts().fit(crossing, rng=1, draws=20, tune=5, chains=2, time_limit=1)
-    counts = posterior._draws.finished.counts.reshape(-1, 2, 2, 2)
+    counts = finished_of(posterior).counts.reshape(-1, 2, 2, 2)
     assert (counts.sum(axis=(2, 3)) == [3, 2]).all()
     assert (counts.sum(axis=(1, 3)) == [2, 3]).all()
     scores = q.weighted("area", "sex", matrix=[[0, 1, 2, 3]])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts, specification
+from inference.posterior.drawn import finished_of
 from inference.posterior.test_exact_effects import summed
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
@@ -119,7 +119,7 @@ def test_many_records_are_near_what_many_precise_answers_say(model):
     made = NoisyStatistics.from_measurements(model, given, total=4000)
     posterior = LatentCounts(formulation="exact").fit(made, rng=1, draws=100, tune=100, time_limit=1e-9)
     assert posterior.stats["formulation"] == "exact"
-    latent = posterior._draws.finished.counts.reshape(-1, model.size)
+    latent = finished_of(posterior).counts.reshape(-1, model.size)
     assert (latent == np.rint(latent)).all()
     assert np.abs(latent.mean(axis=0) - counts).max() < 6
     assert latent.std(axis=0).max() < 3

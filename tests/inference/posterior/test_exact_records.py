@@ -12,8 +12,7 @@ from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.shape_moves import growth
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback

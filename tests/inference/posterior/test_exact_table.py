@@ -11,8 +11,7 @@ from numba import njit
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior import table_moves
 from bayesprivmrf.inference.posterior.exact_table import ExactTable
 from bayesprivmrf.inference.posterior.table_moves import move_between

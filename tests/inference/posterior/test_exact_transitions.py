@@ -12,7 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
 from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, draw_tables
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals

@@ -115,6 +115,20 @@ def test_the_log_of_gamma_and_its_derivative_are_scipy_s():
     assert slope == pytest.approx(psi(x), rel=1e-14, abs=1e-13)
 
 
+def test_what_is_no_number_stays_none_and_ends():
+    """A trajectory that left the reals must come back to the sampler, whose threads nobody can stop from outside."""
+    assert np.isnan(softened.py_func(np.nan)).all()
+    assert np.isnan(softened(np.nan)).all()
+    assert np.isnan(log_gamma(np.nan)).all()
+    assert np.isnan(inverse_softened(np.array([np.nan, -np.inf]))).all()
+    value, log_value, _, log_normal, _ = softened(-1e200)
+    assert (value, log_value, log_normal) == (0.0, -np.inf, -np.inf)
+    for shapes in (np.array([np.inf, 1.0]), np.array([np.nan, 1.0]), np.array([0.0, 1.0])):
+        row = np.array([0, 2]), np.zeros(2), np.ones(2), np.ones(1)
+        _, _, _, log_jacobian = row_coordinates(shapes, np.zeros(2), *row)
+        assert not np.isfinite(log_jacobian)
+
+
 def test_targets_of_the_coordinates_are_where_the_softened_weight_is_the_expected_one():
     """S(t) = G_0 α / (A σ), at every size that α may have: between the nodes of its inverse, and beyond them."""
     logs = np.concatenate([np.linspace(-29.999, 1.999, 2000), [-900.0, -31.0, 2.5, 40.0]])

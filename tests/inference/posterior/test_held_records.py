@@ -5,14 +5,14 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
+from inference.posterior.drawn import finished_of, formulation_on
 from inference.posterior.test_exact_effects import TIED
 from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees
 from inference.posterior.test_exact_transitions import conditionals
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
-from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within
@@ -83,7 +83,7 @@ def test_tables_that_cross_in_one_clique_too():
     made = release(
         CROSSED, 6, noisy=[q.table("a", "b")], law=Laplace(1.0), exact=[q.table("a"), q.table("b")]
     )
-    formulation = LatentCounts(concentration=0.6)._formulation(held(made), 10)
+    formulation = formulation_on(held(made), 10, concentration=0.6)
     assert isinstance(formulation, HeldRecords)
     near(formulation, [6])
 
@@ -118,7 +118,7 @@ LONG = ("a three-way table", "integer names and a variable of one state")
 def test_records_of_other_models_too(case):
     model, known, records = EFFECTS[case]
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
-    formulation = LatentCounts(scale=1.0)._formulation(held(made), 10)
+    formulation = formulation_on(held(made), 10, scale=1.0)
     assert isinstance(formulation, HeldEffects)
     agrees(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
 
@@ -132,7 +132,7 @@ def test_records_of_a_chain_of_shared_transitions_too():
     known = {"exact": [q.table(first), q.table(last)], "within": [q.table(middle)]}
     pooled = q.pooled([(first, middle), (middle, last)])
     made = release(chain, 4, noisy=[q.table(first, middle), pooled], law=Laplace(1.5), **known)
-    formulation = LatentCounts(concentration=0.8)._formulation(held(made), 10)
+    formulation = formulation_on(held(made), 10, concentration=0.8)
     assert isinstance(formulation, HeldTransitions)
 
     near(formulation, [4], size=16_000, potentials=conditionals(chain))
@@ -150,7 +150,7 @@ def test_every_draw_gives_the_exact_answers_back():
     made = release(model, 300, noisy=noisy, law=Laplace(3.0), exact=exact, within=within)
     posterior = LatentCounts().fit(made, rng=1, draws=200, tune=100, chains=2, time_limit=1)
     assert posterior.stats["formulation"] == "exact"
-    counts = posterior._draws.finished.counts.reshape(-1, model.size)
+    counts = finished_of(posterior).counts.reshape(-1, model.size)
     given = {measurement.query: measurement for measurement in made.measurements}
     for query in exact:
         answers = query.bind(model).answers(counts)

@@ -8,7 +8,7 @@ from inference.conftest import AWKWARD, joint_states, specification, tables_of
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.effect_tape import bag_evidence, bag_forest
 from bayesprivmrf.inference.posterior.held_sums import HeldSums
 from bayesprivmrf.inference.posterior.nested_sums import Bounded, CrossingError, NestedSums

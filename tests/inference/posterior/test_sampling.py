@@ -5,9 +5,11 @@ import signal
 import threading
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import nutpie
+import pyarrow as pa
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
@@ -24,6 +26,7 @@ from bayesprivmrf.inference.posterior.diagnostics import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.nutpie_sampler import _read_arrow, _reason
 from bayesprivmrf.inference.posterior.sampled import Mixing
 from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.inference.posterior.step_progress import step_progress
@@ -149,6 +152,7 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
         ({"cores": 0}, "cores"),
         ({"draws": 2.5}, "draws"),
         ({"tune": -1}, "tune"),
+        ({"tune": 0}, "tune"),
         ({"chains": True}, "chains"),
         ({"seed": 4}, "rng"),
         ({"sampler": "stan"}, "sampler"),
@@ -408,6 +412,52 @@ def test_the_forecast_of_a_longer_sampling_is_what_its_worst_number_needs():
     assert times_longer(mixing, 4) == pytest.approx(8)
     assert times_longer(mixing._replace(r_hat=1.1), 4) == pytest.approx((1.1**2 - 1) / (1.01**2 - 1))
     assert times_longer(Mixing(r_hat=1.0, bulk=900.0, tail=900.0), 4) == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "words"),
+    [
+        (1.0, 1000, "time_limit` \\(about 8 seconds should do"),
+        (16.0, 1000, "raise `draws` and `tune`$"),
+        (None, 1000, "raise `draws` and `tune`$"),
+        (1.0, 50, "raise `draws` and `tune`$"),
+    ],
+)
+def test_a_time_limit_is_the_remedy_where_the_chains_may_go_on_so_far(release, steps, size, words):
+    """And not where they have their greatest length, were sampled once, or are too few draws to tell."""
+    given = {"sampling_seconds": 2.0} | ({} if steps is None else {"steps_between_draws": steps})
+    sampled = replace(made_up(np.random.default_rng(8).normal(size=(4, size, 3))), stats=given)
+    slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
+    assert re.search(words, diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
+
+
+class Batch:
+    """So many draws of a chain, of which some are tuning."""
+
+    def __init__(self, made, warm):
+        self.num_rows = made
+        self.columns = {"tuning": (np.arange(made) < warm) * 1.0, "position": np.arange(made) * 1.0}
+
+    def column(self, name):
+        return pa.array(self.columns.get(name, self.columns["position"]))
+
+
+def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
+    """However far beyond that the others ran, which nobody stops at the first length."""
+    chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
+    positions, statistics, is_short = _read_arrow(chains, 1000, None, 1)
+    assert positions.shape == (2, 900, 1)
+    assert statistics["energy"].shape == (2, 900)
+    assert is_short
+    chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
+    assert _read_arrow(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
+
+
+def test_a_bar_tells_of_an_energy_that_hardly_moves():
+    sampled, mixing = made_up(np.zeros((4, 1000, 1))), Mixing(1.002, 800.0, 600.0, 0.1)
+    said = "R-hat is 1.002, effective draws a chain are 150"
+    assert _reason(replace(sampled, mixing=mixing), 4) == f"{said}, and E-BFMI is 0.10"
+    assert _reason(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
 def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, release):

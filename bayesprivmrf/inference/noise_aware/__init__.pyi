@@ -1,0 +1,25 @@
+from .curvature import DenseCurvature, SampledCurvature
+from .effects_prior import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON, EffectsPrior
+from .estimator import NoiseAwareMAP
+from .interval import standard_errors
+from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
+from .mode import Settings, noise_aware_mode
+from .objective import Expansion, Objective
+
+__all__ = [
+    "LOCATION",
+    "SPREAD_BETWEEN_ORDERS",
+    "SPREAD_IN_COMMON",
+    "DenseCurvature",
+    "EffectsPrior",
+    "Expansion",
+    "NoiseAwareMAP",
+    "NoiseLikelihood",
+    "Objective",
+    "SampledCurvature",
+    "Settings",
+    "noise_aware_mode",
+    "normal_laplace",
+    "normal_laplace_curvature",
+    "standard_errors",
+]
