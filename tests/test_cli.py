@@ -1060,6 +1060,14 @@ def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_it
     assert statuses["cgm"] != "failed"
     assert "No failing: it failed with ValueError" in err
     assert "no NoisyStatistics" not in err
+    points[:] = [EntryPoint("broken", len), EntryPoint("cgm", Failing)]
+    code, out, err = run(capsys, *compared, "--quick")
+    assert code == 0, err
+    assert {"uniform", "mle", "naive-mle", "noise-aware"} == {
+        row["method"] for row in json.loads(out)["results"]
+    }
+    assert "`compare` leaves 'broken' out" in err
+    assert "two packages bring an estimator named 'cgm'; remove one. `compare` leaves 'cgm' out" in err
 
 
 @dataclass(frozen=True)

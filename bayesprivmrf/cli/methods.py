@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from bayesprivmrf.cli.output import remark
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.inference.registry import estimator, estimator_names
 
@@ -26,6 +27,7 @@ __all__ = [
     "label",
     "offers_loopy",
     "takes",
+    "usable_methods",
 ]
 
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
@@ -40,6 +42,19 @@ def chosen_method(options: argparse.Namespace) -> str:
 def known_methods() -> tuple[str, ...]:
     """All methods of ``compare``, in the order of its rows."""
     return (*_REFERENCES, *estimator_names())
+
+
+def usable_methods() -> list[str]:
+    """All methods but those whose package cannot be imported, or brings no estimator: a remark names these."""
+    found = []
+    for name in known_methods():
+        try:
+            label(name)
+        except BayesPrivMRFError as error:
+            remark(f"{error} `compare` leaves {name!r} out.")
+        else:
+            found.append(name)
+    return found
 
 
 def label(name: str) -> str:

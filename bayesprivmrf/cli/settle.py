@@ -9,9 +9,9 @@ from bayesprivmrf.cli.methods import (
     chosen_method,
     has_intervals,
     in_order,
-    known_methods,
     offers_loopy,
     takes,
+    usable_methods,
 )
 
 __all__ = ["settle"]
@@ -68,10 +68,13 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
         sampling = [name for name in options.methods or () if takes(name, "draws")]
         if sampling:
             parser.error(f"argument --quick: leaves out {sampling[0]}, which --methods asks for")
-        options.methods = [name for name in options.methods or known_methods() if not takes(name, "draws")]
-    never_loopy = [name for name in options.methods or () if name not in in_order(None, options.inference)]
-    if never_loopy:
-        parser.error(f"argument --methods: {never_loopy[0]} takes no --inference loopy")
+    for name in options.methods or ():
+        if options.inference == "loopy" and not offers_loopy(name):
+            parser.error(f"argument --methods: {name} takes no --inference loopy")
+    if options.methods is None:
+        options.methods = in_order(usable_methods(), options.inference)
+    if options.quick:
+        options.methods = [name for name in options.methods if not takes(name, "draws")]
 
 
 def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
