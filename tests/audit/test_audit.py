@@ -264,6 +264,30 @@ def test_losses_that_lie_evenly_add_up_as_any_others(monkeypatch):
         assert quick.delta(epsilon) == pytest.approx(by_sorting.delta(epsilon), abs=1e-10)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [([-1.0, 0.0, 1.0001], [0.2, 0.3, 0.5])] * 3,
+        [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0, 1e-6, 1.0], [0.1, 0.3, 0.6])],
+        [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0001, 0.0, 1.0001], [0.2, 0.3, 0.5])],
+        [([-0.7, 0.7], [0.4, 0.6]), ([-0.7, 0.7], [0.4, 0.6]), ([-0.7 - 1e-9, 0.7 + 1e-9], [0.4, 0.6])],
+    ],
+    ids=["uneven", "one of them uneven", "two steps", "steps that nearly agree"],
+)
+def test_losses_that_nearly_lie_evenly_are_not_moved(cells):
+    """Against all sums, whatever their order: a loss that is moved to an even place could be too small."""
+    arrays = [(np.array(losses), np.array(weights)) for losses, weights in cells]
+    sums, products = np.zeros(1), np.ones(1)
+    for losses, weights in arrays:
+        sums = np.add.outer(sums, losses).ravel()
+        products = np.multiply.outer(products, weights).ravel()
+    for order in (arrays, arrays[::-1]):
+        found = convolved(order)
+        for epsilon in (-1.5, 0.0, 0.6, 1.9):
+            exact = products @ np.maximum(-np.expm1(epsilon - sums), 0.0)
+            assert found.delta(epsilon) == pytest.approx(exact, abs=1e-10)
+
+
 def test_tables_of_many_scales_are_audited_in_seconds():
     laws = [DiscreteGaussian(3.0 + 0.37 * table) for table in range(8)]
     source = noise_source(2)
