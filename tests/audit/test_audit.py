@@ -264,6 +264,34 @@ def test_losses_that_lie_evenly_add_up_as_any_others(monkeypatch):
         assert quick.delta(epsilon) == pytest.approx(by_sorting.delta(epsilon), abs=1e-10)
 
 
+@pytest.mark.parametrize("standard_deviation", [1.0, 40.0])
+def test_the_curve_of_hundreds_of_equal_sums_is_exact(standard_deviation):
+    """Of 400 cells a loss is the sum of their noises, whose law is the 400th power of one's, by squaring."""
+    law, cells = DiscreteGaussian(standard_deviation), 400
+    reach = int(30 * standard_deviation)
+    density = np.exp(law.log_density(np.arange(-reach, reach + 1)).astype(np.longdouble))
+    power, rest = np.ones(1, dtype=np.longdouble), cells
+    while rest:
+        if rest % 2:
+            power = _trimmed(np.convolve(power, density))
+        density, rest = _trimmed(np.convolve(density, density)), rest // 2
+    sums = np.arange(power.size) - power.size // 2
+    losses = (2 * sums + cells) / (2 * standard_deviation**2)
+    loss = convolved([losses_of(law, 1)] * cells)
+    assert loss.excess == 0
+    centre = cells / (2 * standard_deviation**2)
+    for epsilon in centre * np.array([0.5, 1.0, 1.3]) + 2 * math.sqrt(2 * centre):
+        exact = float(power @ np.maximum(-np.expm1(epsilon - losses), 0.0))
+        assert exact > 1e-14
+        assert loss.delta(epsilon) == pytest.approx(exact, rel=1e-6, abs=400e-18)
+
+
+def _trimmed(weights):
+    """A symmetric law without entries below 1e-30 on either side."""
+    first = int(np.argmax(weights > 1e-30))
+    return weights[first : weights.size - first]
+
+
 @pytest.mark.parametrize(
     "cells",
     [
