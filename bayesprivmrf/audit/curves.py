@@ -170,7 +170,10 @@ def support_of(law: NoiseLaw) -> IntArray:
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
-    """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's."""
+    """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's.
+
+    Of each sum the tails are left out again, so that its support grows as the root of the number of cells.
+    """
     apart: list[Atoms] = []
     even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities
     for losses, weights in cells:
@@ -184,12 +187,20 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
         for place, (least, other, held) in enumerate(even):
             rows = held.size + weights.size
             if abs(step - other) * rows <= _CLOSE and held.size * weights.size <= _EVEN_PRODUCTS:
-                even[place] = (least + float(losses[0]), other, np.convolve(held, weights))
+                sums = np.convolve(held, weights)
+                first, last = _without_tails(sums)
+                even[place] = (least + float(losses[0]) + other * first, other, sums[first:last])
                 break
         else:
             even.append((float(losses[0]), step, weights))
     apart += [(np.round(least + step * np.arange(held.size), _DECIMALS), held) for least, step, held in even]
     return sorted(apart, key=lambda cell: cell[0].size)
+
+
+def _without_tails(weights: FloatArray) -> tuple[int, int]:
+    """Where weights begin and end but for a tail of negligible probability on either side."""
+    first, last = (int(np.searchsorted(np.cumsum(one), _NEGLIGIBLE)) for one in (weights, weights[::-1]))
+    return first, weights.size - last
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:

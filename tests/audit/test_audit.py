@@ -267,6 +267,58 @@ def test_losses_that_lie_evenly_add_up_as_any_others(monkeypatch):
         assert quick.delta(epsilon) == pytest.approx(by_sorting.delta(epsilon), abs=1e-10)
 
 
+@pytest.mark.parametrize("standard_deviation", [1.0, 40.0])
+def test_the_curve_of_hundreds_of_equal_sums_is_exact(standard_deviation):
+    """Of 400 cells a loss is the sum of their noises, whose law is the 400th power of one's, by squaring."""
+    law, cells = DiscreteGaussian(standard_deviation), 400
+    reach = int(30 * standard_deviation)
+    density = np.exp(law.log_density(np.arange(-reach, reach + 1)).astype(np.longdouble))
+    power, rest = np.ones(1, dtype=np.longdouble), cells
+    while rest:
+        if rest % 2:
+            power = _trimmed(np.convolve(power, density))
+        density, rest = _trimmed(np.convolve(density, density)), rest // 2
+    sums = np.arange(power.size) - power.size // 2
+    losses = (2 * sums + cells) / (2 * standard_deviation**2)
+    loss = convolved([losses_of(law, 1)] * cells)
+    assert loss.excess == 0
+    centre = cells / (2 * standard_deviation**2)
+    for epsilon in centre * np.array([0.5, 1.0, 1.3]) + 2 * math.sqrt(2 * centre):
+        exact = float(power @ np.maximum(-np.expm1(epsilon - losses), 0.0))
+        assert exact > 1e-14
+        assert loss.delta(epsilon) == pytest.approx(exact, rel=1e-6, abs=400e-18)
+
+
+def _trimmed(weights):
+    """A symmetric law without entries below 1e-30 on either side."""
+    first = int(np.argmax(weights > 1e-30))
+    return weights[first : weights.size - first]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [([-1.0, 0.0, 1.0001], [0.2, 0.3, 0.5])] * 3,
+        [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0, 1e-6, 1.0], [0.1, 0.3, 0.6])],
+        [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0001, 0.0, 1.0001], [0.2, 0.3, 0.5])],
+        [([-0.7, 0.7], [0.4, 0.6]), ([-0.7, 0.7], [0.4, 0.6]), ([-0.7 - 1e-9, 0.7 + 1e-9], [0.4, 0.6])],
+    ],
+    ids=["uneven", "one of them uneven", "two steps", "steps that nearly agree"],
+)
+def test_losses_that_nearly_lie_evenly_are_not_moved(cells):
+    """Against all sums, whatever their order: a loss that is moved to an even place could be too small."""
+    arrays = [(np.array(losses), np.array(weights)) for losses, weights in cells]
+    sums, products = np.zeros(1), np.ones(1)
+    for losses, weights in arrays:
+        sums = np.add.outer(sums, losses).ravel()
+        products = np.multiply.outer(products, weights).ravel()
+    for order in (arrays, arrays[::-1]):
+        found = convolved(order)
+        for epsilon in (-1.5, 0.0, 0.6, 1.9):
+            exact = products @ np.maximum(-np.expm1(epsilon - sums), 0.0)
+            assert found.delta(epsilon) == pytest.approx(exact, abs=1e-10)
+
+
 def test_tables_of_many_scales_are_audited_in_seconds():
     laws = [DiscreteGaussian(3.0 + 0.37 * table) for table in range(8)]
     source = noise_source(2)

@@ -105,6 +105,19 @@ def test_intervals_of_a_query_are_the_quantiles_of_its_answers(query):
         posterior.interval(q.table("nobody"))
 
 
+def test_answers_on_relaxed_counts_are_whole_and_none_that_only_adds_is_below_zero():
+    """Counts of an engine are real, and may lie a little below zero; sums of them are rounded, and not the counts."""
+    posterior = drawn_posterior(release_of(specification(*POOLED), total=200), 300)
+    relaxed = np.tile([-0.7, 0.4, 0.4, 0.4] * 2, (1, 300, 1))
+    moved = with_changes(posterior, counts=relaxed)
+    table = moved.interval(q.table("a", "b"), of="records")
+    assert table["lower"].tolist() == table["upper"].tolist() == table["estimate"].tolist() == [0.0] * 4
+    margin = moved.interval(q.table("b"), of="records")["estimate"]
+    assert margin.tolist() == [0.0, 1.0]  # -0.7 + 0.4, and 0.4 + 0.4
+    signed = moved.interval(q.weighted("a", "b", matrix=[[1, 0, 0, -1], [1, 1, 0, 0]]), of="records")
+    assert signed["lower"].tolist() == [-1.0, -0.0]
+
+
 def test_intervals_of_records_are_whole_numbers_of_the_finite_population():
     posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"]), total=200), 300)
     frame = posterior.interval(["a", "b"], of="records")

@@ -397,6 +397,24 @@ def test_chains_that_follow_each_other_are_sampled_once(monkeypatch, release):
     assert drawn(release, settings={"cores": 1}, time_limit=1e9).stats["steps_between_draws"] == 1
 
 
+def test_few_draws_and_what_memory_does_not_hold_are_not_gone_on_with(monkeypatch, release):
+    never_mixed(monkeypatch)
+    assert drawn(release, draws=99, time_limit=1e9).stats["steps_between_draws"] == 1
+    size = formulation_of(release).density.size
+    monkeypatch.setattr(sampling, "MEMORY", 8 * 4 * 100 * size * 3)
+    assert drawn(release, time_limit=1e9).stats["steps_between_draws"] == 3
+    monkeypatch.setattr(sampling, "MEMORY", 1)
+    assert drawn(release, time_limit=1e9).stats["steps_between_draws"] == 1
+
+
+def test_the_energy_of_the_draws_is_judged_with_them(release):
+    found = drawn(release, time_limit=1e9)
+    assert found.mixing == mixing_of(
+        [found.draws[name] for name in formulation_of(release).judged], found.statistics["energy"]
+    )
+    assert 0.3 < found.mixing.bfmi < 3
+
+
 def test_a_sampling_goes_on_until_the_energy_moves_too(release):
     """Draws that are mixed, of an energy that is a random walk."""
     shape = (4, 1000)
