@@ -280,7 +280,7 @@ def test_the_curve_of_hundreds_of_equal_sums_is_exact(standard_deviation):
         density, rest = _trimmed(np.convolve(density, density)), rest // 2
     sums = np.arange(power.size) - power.size // 2
     losses = (2 * sums + cells) / (2 * standard_deviation**2)
-    loss = convolved([losses_of(law, 1)] * cells)
+    loss = curves.convolved([curves.losses_of(law, 1)] * cells)
     assert loss.excess == 0
     centre = cells / (2 * standard_deviation**2)
     for epsilon in centre * np.array([0.5, 1.0, 1.3]) + 2 * math.sqrt(2 * centre):
@@ -313,7 +313,7 @@ def test_losses_that_nearly_lie_evenly_are_not_moved(cells):
         sums = np.add.outer(sums, losses).ravel()
         products = np.multiply.outer(products, weights).ravel()
     for order in (arrays, arrays[::-1]):
-        found = convolved(order)
+        found = curves.convolved(order)
         for epsilon in (-1.5, 0.0, 0.6, 1.9):
             exact = products @ np.maximum(-np.expm1(epsilon - sums), 0.0)
             assert found.delta(epsilon) == pytest.approx(exact, abs=1e-10)

@@ -24,7 +24,7 @@ from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_progress
 
-__all__ = ["refuse_unknown_of_nutpie", "sample_with_nutpie"]
+__all__ = ["reason_to_go_on", "refuse_unknown_of_nutpie", "sample_with_nutpie", "steps_made"]
 
 _NAMES = {
     "diverging": "diverging",
@@ -96,7 +96,7 @@ def sample_with_nutpie(
         try:
             for length in lengths:
                 if found is not None:
-                    bar.aim(tune + length, f"going on: {_reason(found, chains)}")
+                    bar.aim(tune + length, f"going on: {reason_to_go_on(found, chains)}")
                 until = math.inf if found is None else begin + time_limit
                 if not run.goes_to(tune + length, until, bar):
                     return read(run.end())
@@ -191,7 +191,7 @@ def _sampled(
     import nutpie
 
     density = formulation.density
-    positions, statistics, is_short = _read_arrow(chains, draws, steps, density.size)
+    positions, statistics, is_short = steps_made(chains, draws, steps, density.size)
     made = positions.shape[1]
     if made > draws:  # what follows from a position takes ten times its room
         kept = np.arange(1, draws + 1) * made // draws - 1
@@ -209,7 +209,7 @@ def _sampled(
     )
 
 
-def _reason(sampled: Sampled, chains: int) -> str:
+def reason_to_go_on(sampled: Sampled, chains: int) -> str:
     """Why a sampling goes on, in some words."""
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
@@ -287,7 +287,7 @@ def _batches(trace: Any) -> _Chains:
     return list(zip(*trace.get_arrow_trace(), strict=True))
 
 
-def _read_arrow(
+def steps_made(
     chains: _Chains, draws: int, length: int | None, size: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """Positions and statistics after tuning, of so many steps, or of those that all chains have made.

@@ -16,19 +16,10 @@ from inference.posterior.drawn import release_of, sampled_as
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior import sampling
-from bayesprivmrf.inference.posterior.diagnostics import (
-    diagnose,
-    is_mixed,
-    mixing_of,
-    times_longer,
-    warn_of,
-)
+from bayesprivmrf.inference.posterior import diagnostics, nutpie_sampler, sampling
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.nutpie_sampler import _read_arrow, _reason
 from bayesprivmrf.inference.posterior.sampled import Mixing
-from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.inference.posterior.step_progress import step_progress
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -227,13 +218,13 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
         statistics[name] = generator.random((4, 1000)) < 0.1
     if change == "energy":
         statistics["energy"] = np.cumsum(generator.normal(size=(4, 1000)), axis=1)
-    diagnosis = diagnose(made_up(values, **statistics), ("counts",), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(made_up(values, **statistics), ("counts",), gather(release), "nutpie")
     assert diagnosis.status is status
     if words is None:
         assert diagnosis.problems == ()
     else:
         with pytest.warns(SamplingWarning, match=words):
-            warn_of(diagnosis)
+            diagnostics.warn_of(diagnosis)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -241,22 +232,26 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
 def test_draws_that_are_not_numbers_are_not_trusted(release, value, where):
     values = np.random.default_rng(8).normal(size=(4, 1000, 3))
     values[where] = value
-    diagnosis = diagnose(made_up(values), ("counts",), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie")
     assert diagnosis.status is Status.NOT_TRUSTED
     with pytest.warns(SamplingWarning, match="not finite"):
-        warn_of(diagnosis)
+        diagnostics.warn_of(diagnosis)
 
 
 def test_tables_that_never_move_are_told_whatever_else_moves(release):
     sampled = made_up(np.full((1, 1000, 3), 5.0))
     draws = {**sampled.draws, "coordinates": np.random.default_rng(1).standard_normal((1, 1000, 2))}
-    diagnosis = diagnose(replace(sampled, draws=draws), ("counts", "coordinates"), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(
+        replace(sampled, draws=draws), ("counts", "coordinates"), gather(release), "nutpie"
+    )
     assert diagnosis.status is Status.NOT_TRUSTED
     assert "no judged number changed" in diagnosis.problems[0]
 
 
 def test_chains_that_never_move_are_not_trusted(release):
-    diagnosis = diagnose(made_up(np.full((4, 1000, 3), 5.0)), ("counts",), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(
+        made_up(np.full((4, 1000, 3), 5.0)), ("counts",), gather(release), "nutpie"
+    )
     assert diagnosis.status is Status.NOT_TRUSTED
     assert any("not moved" in problem for problem in diagnosis.problems)
 
@@ -265,7 +260,7 @@ def test_chains_that_never_move_are_not_trusted(release):
 def test_an_energy_that_tells_nothing_is_not_trusted(release, energy):
     values = np.random.default_rng(8).normal(size=(4, 1000, 3))
     sampled = made_up(values, energy=np.full((4, 1000), energy))
-    diagnosis = diagnose(sampled, ("counts",), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(sampled, ("counts",), gather(release), "nutpie")
     assert diagnosis.status is Status.NOT_TRUSTED
     assert any("E-BFMI" in problem for problem in diagnosis.problems)
 
@@ -273,7 +268,7 @@ def test_an_energy_that_tells_nothing_is_not_trusted(release, energy):
 def test_a_table_that_can_be_but_one_needs_no_moving_chain():
     determined = gather(release_of(specification({"a": ["x"]}, [("a",)])))
     sampled = made_up(np.full((4, 1000, 1), 200.0), energy=np.zeros((4, 1000)))
-    diagnosis = diagnose(sampled, ("counts",), determined, "nutpie")
+    diagnosis = diagnostics.diagnose(sampled, ("counts",), determined, "nutpie")
     assert (diagnosis.status, diagnosis.problems) == (Status.CONVERGED, ())
 
 
@@ -293,7 +288,7 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
     finished = Finished(
         marginals=blank, counts=blank, effects=blank, total=blank, acceptance=acceptance, unmoved=0.5
     )
-    diagnosis = diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
+    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
     assert diagnosis.status is status
     assert diagnosis.as_stats()["population_unmoved"] == 0.5
     assert diagnosis.as_stats()["problems"] == list(diagnosis.problems)
@@ -304,7 +299,7 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
         assert diagnosis.as_stats()["population_acceptance"] == expected
     if status is Status.NOT_TRUSTED:
         with pytest.warns(SamplingWarning, match="population"):
-            warn_of(diagnosis)
+            diagnostics.warn_of(diagnosis)
 
 
 def test_the_population_s_acceptance_reaches_the_posterior(release, fitted, monkeypatch):
@@ -322,16 +317,19 @@ def test_the_population_s_acceptance_reaches_the_posterior(release, fitted, monk
 def test_one_chain_is_judged_by_its_halves(release):
     generator = np.random.default_rng(9)
     values = generator.normal(size=(1, 2000, 1))
-    assert diagnose(made_up(values), ("counts",), gather(release), "nutpie").status is Status.CONVERGED
+    assert (
+        diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").status
+        is Status.CONVERGED
+    )
     values[0, :1000] += 1
-    assert diagnose(made_up(values), ("counts",), gather(release), "nutpie").r_hat > 1.05
+    assert diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").r_hat > 1.05
 
 
 def test_a_release_that_knows_no_total_is_not_trusted():
     model = specification({"a": ["x", "y", "z"]}, [("a",)])
     drowned = release_of(model, law=Laplace(1e4), records=5, total=None)
     values = np.random.default_rng(10).normal(size=(4, 1000, 2))
-    found = diagnose(made_up(values), ("counts",), gather(drowned), "nutpie")
+    found = diagnostics.diagnose(made_up(values), ("counts",), gather(drowned), "nutpie")
     assert found.status is (Status.CONVERGED if gather(drowned).has_total else Status.NOT_TRUSTED)
     assert not gather(drowned).has_total
 
@@ -343,7 +341,7 @@ def formulation_of(release):
 def drawn(release, **settings):
     """Draws of a sampling that begins with 100 of each chain."""
     given = {"draws": 100, "tune": 100, "chains": 4, "seed": 5, "settings": {}} | settings
-    return draw_posterior(formulation_of(release), sampler="nutpie", **given)
+    return sampling.draw_posterior(formulation_of(release), sampler="nutpie", **given)
 
 
 def never_mixed(monkeypatch):
@@ -409,7 +407,7 @@ def test_few_draws_and_what_memory_does_not_hold_are_not_gone_on_with(monkeypatc
 
 def test_the_energy_of_the_draws_is_judged_with_them(release):
     found = drawn(release, time_limit=1e9)
-    assert found.mixing == mixing_of(
+    assert found.mixing == diagnostics.mixing_of(
         [found.draws[name] for name in formulation_of(release).judged], found.statistics["energy"]
     )
     assert 0.3 < found.mixing.bfmi < 3
@@ -420,16 +418,20 @@ def test_a_sampling_goes_on_until_the_energy_moves_too(release):
     shape = (4, 1000)
     walk = np.cumsum(np.random.default_rng(1).standard_normal(shape), axis=1)
     draws = [np.random.default_rng(2).standard_normal((*shape, 3))]
-    assert is_mixed(mixing_of(draws, np.random.default_rng(3).standard_normal(shape)), 4)
-    assert is_mixed(mixing_of(draws), 4)
-    assert not is_mixed(mixing_of(draws, walk), 4)
+    assert diagnostics.is_mixed(
+        diagnostics.mixing_of(draws, np.random.default_rng(3).standard_normal(shape)), 4
+    )
+    assert diagnostics.is_mixed(diagnostics.mixing_of(draws), 4)
+    assert not diagnostics.is_mixed(diagnostics.mixing_of(draws, walk), 4)
 
 
 def test_the_forecast_of_a_longer_sampling_is_what_its_worst_number_needs():
     mixing = Mixing(r_hat=1.005, bulk=100.0, tail=50.0)
-    assert times_longer(mixing, 4) == pytest.approx(8)
-    assert times_longer(mixing._replace(r_hat=1.1), 4) == pytest.approx((1.1**2 - 1) / (1.01**2 - 1))
-    assert times_longer(Mixing(r_hat=1.0, bulk=900.0, tail=900.0), 4) == 1
+    assert diagnostics.times_longer(mixing, 4) == pytest.approx(8)
+    assert diagnostics.times_longer(mixing._replace(r_hat=1.1), 4) == pytest.approx(
+        (1.1**2 - 1) / (1.01**2 - 1)
+    )
+    assert diagnostics.times_longer(Mixing(r_hat=1.0, bulk=900.0, tail=900.0), 4) == 1
 
 
 @pytest.mark.parametrize(
@@ -446,7 +448,7 @@ def test_a_time_limit_is_the_remedy_where_the_chains_may_go_on_so_far(release, s
     given = {"sampling_seconds": 2.0} | ({} if steps is None else {"steps_between_draws": steps})
     sampled = replace(made_up(np.random.default_rng(8).normal(size=(4, size, 3))), stats=given)
     slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
-    assert re.search(words, diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
+    assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
 
 
 class Batch:
@@ -463,19 +465,19 @@ class Batch:
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
     chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
-    positions, statistics, is_short = _read_arrow(chains, 1000, None, 1)
+    positions, statistics, is_short = nutpie_sampler.steps_made(chains, 1000, None, 1)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
     chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
-    assert _read_arrow(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
+    assert nutpie_sampler.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
 
 
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
     sampled, mixing = made_up(np.zeros((4, 1000, 1))), Mixing(1.002, 800.0, 600.0, 0.1)
     said = "R-hat is 1.002, effective draws a chain are 150"
-    assert _reason(replace(sampled, mixing=mixing), 4) == f"{said}, and E-BFMI is 0.10"
-    assert _reason(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
+    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing), 4) == f"{said}, and E-BFMI is 0.10"
+    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
 def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, release):
