@@ -30,6 +30,7 @@ CERTAIN = 1e6
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
+_VANISHING = 1e-30  # tail probability left out of a sum of even losses, far below any delta
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
 _CLOSE = 10.0**-_DECIMALS
 
@@ -198,8 +199,8 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
 
 
 def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Where weights begin and end but for a tail of negligible probability on either side."""
-    first, last = (int(np.searchsorted(np.cumsum(one), _NEGLIGIBLE)) for one in (weights, weights[::-1]))
+    """Where weights begin and end but for a tail of vanishing probability on either side."""
+    first, last = (int(np.searchsorted(np.cumsum(one), _VANISHING)) for one in (weights, weights[::-1]))
     return first, weights.size - last
 
 

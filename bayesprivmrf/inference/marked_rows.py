@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mark_rows", "mark_status"]
 
+WIDEST = 48
+"""Characters above the index that leave a printed table of three columns whole."""
+
 
 def mark_rows(intervals: pd.DataFrame, is_marked: np.ndarray, attribute: str, text: str) -> pd.DataFrame:
     """Name rows in ``attrs[attribute]``, and say after `text` how many they are where the table is printed."""
@@ -28,5 +31,7 @@ def mark_status(intervals: pd.DataFrame, status: Status) -> pd.DataFrame:
     intervals.attrs["status"] = str(status.value)
     if status is not Status.CONVERGED:
         said = intervals.columns.name
-        intervals.columns.name = status.value if said is None else f"{status.value}; {said}"
+        both = status.value if said is None else f"{status.value}; {said}"
+        # a longer heading would push columns off a screen
+        intervals.columns.name = both if len(both) <= WIDEST else both.partition(", attrs[")[0]
     return intervals

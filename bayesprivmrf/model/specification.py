@@ -168,6 +168,11 @@ class ModelSpecification:
         ModelError
             None is named, or one is unknown or repeated.
         """
+        if hasattr(variables, "bind"):  # a query
+            raise ModelError(
+                f"`variables` must be names of variables here, got the query {variables!r}; `interval` of a "
+                "posterior (`LatentCounts`) takes queries."
+            )
         is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
         names = [variables] if is_one else listed("`variables`", variables)
         if not names:

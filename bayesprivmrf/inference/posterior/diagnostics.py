@@ -47,6 +47,8 @@ LARGEST_DIVERGING = 0.002
 LARGEST_SATURATED = 0.05
 """Share of draws whose tree may have reached its greatest depth."""
 SMALLEST_BFMI = 0.3
+STUCK_BFMI = 0.1
+"""E-BFMI below which longer chains are not thought to help."""
 SMALLEST_ACCEPTANCE = 0.2
 """Mean acceptance probability of the population's own steps."""
 FEWEST = 8
@@ -161,10 +163,11 @@ def diagnose(
             "`target_accept` (0.65 to 0.8 unless set) and `tune`"
         )
     if draws >= FEWEST and not is_known and "energy" in told and not bfmi >= SMALLEST_BFMI:
-        broken = True
+        remedy = "" if slow else f"; raise {_longer(sampled, mixing._replace(bfmi=bfmi))}"
+        slow, broken = True, broken or not bfmi >= STUCK_BFMI
         problems.append(
             f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
-            "that heavy tails are not reached; raise `tune` and `draws`"
+            f"that heavy tails are reached slowly{remedy}"
         )
     if sampled.is_interrupted:
         problems.append(f"sampling was stopped early: {chains} chains of {draws} draws were kept")
@@ -199,9 +202,11 @@ def is_mixed(mixing: Mixing, chains: int) -> bool:
 def times_longer(mixing: Mixing, chains: int) -> float:
     r"""How many times as long a sampling should be to have mixed.
 
-    Effective draws grow as the length, and :math:`\hat R^2 - 1` falls as it, once chains have met.
+    Effective draws and E-BFMI grow as the length, and :math:`\hat R^2 - 1` falls as it, once chains have met.
     """
     needed = SMALLEST_ESS * chains / max(min(mixing.bulk, mixing.tail), 1.0)
+    if mixing.bfmi < SMALLEST_BFMI:
+        needed = max(needed, SMALLEST_BFMI / max(mixing.bfmi, 1e-3))
     return max(needed, (mixing.r_hat**2 - 1.0) / (LARGEST_R_HAT**2 - 1.0), 1.0)
 
 
@@ -209,7 +214,7 @@ def _longer(sampled: Sampled, mixing: Mixing) -> str:
     """What makes a sampling long enough; `time_limit`, with a forecast, where the chains may go on so far."""
     chains, draws = sampled.statistics["lp"].shape
     times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
-    if draws < SMALLEST_ESS or not steps * times <= LONGEST:
+    if not (sampled.may_go_on and draws >= SMALLEST_ESS and steps * times <= LONGEST):
         return "`draws` and `tune`"
     seconds = sampled.stats.get("sampling_seconds", 0.0) * times
     return f"`draws` and `tune`, or `time_limit` (about {max(seconds, 1):,.0f} seconds should do)"

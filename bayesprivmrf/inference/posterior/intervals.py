@@ -69,7 +69,13 @@ def interval_of_query(draws: Draws, query: Query, prob: float, of: Whose) -> pd.
     """Intervals of a query's answers, a row for each: of the records, or per record of the population."""
     import pandas as pd
 
-    bound = query.bind(draws.model)
+    try:
+        bound = query.bind(draws.model)
+    except ModelError as error:
+        raise ModelError(
+            f"{error} Of variables that no clique holds together, `interval` takes the variables, and `quantity` any "
+            "function of a draw."
+        ) from None
     if of == "population":
         drawn = bound.answers(draws.finished.marginals)
     else:
@@ -87,8 +93,8 @@ def refuse_given(given: Mapping[Variable, Label] | None) -> None:
     """Raise where a query is asked for given some states."""
     if given:
         raise ArgumentError(
-            "`given` is for variables, and a query was asked for; ask for the variables, or divide two quantities "
-            "(`Posterior.quantity`)."
+            "`given` is for variables, and a query was asked for; ask for the variables with `given`, or give "
+            "`quantity` a function that divides the two within a draw."
         )
 
 

@@ -33,7 +33,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["LatentCounts"]
+__all__ = ["LatentCounts", "refuse_total_outside"]
 
 FEW_RECORDS = 0.04
 """Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
@@ -179,7 +179,7 @@ class LatentCounts:
                 "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
                 "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
             )
-        _refuse_total_outside(evidence, self.total_range)
+        refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
         rng = secrets.randbits(32) if rng is None else rng
@@ -250,7 +250,7 @@ def _has_no_records(evidence: Evidence) -> bool:
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
 
 
-def _refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
+def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
     """Raise where a private number of records is, by the release's own estimate, far outside its prior."""
     estimate, error = evidence.estimated_total, evidence.total_standard_error
     if not evidence.noise or error == 0:

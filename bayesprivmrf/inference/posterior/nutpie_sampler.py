@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -89,7 +90,8 @@ def sample_with_nutpie(
 
     def read(drawn: _Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
         seconds = {"compile_seconds": compile_seconds, "sampling_seconds": time.perf_counter() - begin}
-        return judge(_sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds))
+        sampled = _sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds)
+        return judge(replace(sampled, may_go_on=len(lengths) > 1))
 
     with step_progress(tune + lengths[0], is_shown=is_shown) as bar:
         run = _Run(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
@@ -215,8 +217,8 @@ def reason_to_go_on(sampled: Sampled, chains: int) -> str:
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
     draws, still = min(mixing.bulk, mixing.tail) / chains, mixing.bfmi < SMALLEST_BFMI
-    energy = f", and E-BFMI is {mixing.bfmi:.2f}" if still else ""
-    return f"R-hat is {mixing.r_hat:.3f}, effective draws a chain are {draws:.0f}{energy}"
+    energy = f", E-BFMI {mixing.bfmi:.2f}" if still else ""
+    return f"R-hat {mixing.r_hat:.3f}, {draws:.0f} effective draws a chain{energy}"
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
@@ -232,8 +234,8 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
             kinds.Diag(0).update({name: settings[name]})
         except AttributeError as error:
             raise ArgumentError(
-                f"nutpie's sampler has no setting `{name}`; such as `target_accept`, `maxdepth`, `cores` and "
-                "`adaptation` it has: see nutpie.sample."
+                f"nutpie's sampler has no setting `{name}`; it has `target_accept`, `maxdepth`, `cores`, "
+                "`adaptation` and others: see nutpie.sample."
             ) from error
         except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(f"nutpie refuses {name}={settings[name]!r}: {error}.") from error

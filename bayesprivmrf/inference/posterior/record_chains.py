@@ -180,6 +180,7 @@ class RecordSampler:
             draws=values,
             statistics={"lp": self._log_kernel(values["counts"])},
             is_interrupted=shortest < draws,
+            may_go_on=draws >= SMALLEST_ESS,
             stats={
                 "sampler": "exact",
                 "steps_between_draws": thin,

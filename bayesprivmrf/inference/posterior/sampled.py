@@ -55,6 +55,8 @@ class Sampled:
         Numbers and text on the way: sampler and version, seconds to compile and to sample.
     mixing
         Worst R-hat and effective sample sizes of the judged variables, where they were looked at while sampling.
+    may_go_on
+        Whether chains that have not mixed go on within a time limit.
     """
 
     draws: Mapping[str, np.ndarray]
@@ -62,6 +64,7 @@ class Sampled:
     is_interrupted: bool
     stats: Mapping[str, Any]
     mixing: Mixing | None = None
+    may_go_on: bool = False
 
 
 def is_watched() -> bool:

@@ -32,11 +32,11 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("steps"),
             TimeElapsedColumn(),
+            TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
         )

@@ -8,7 +8,7 @@ from inference.posterior.drawn import finished_of, formulation_of, release_of
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior import room
-from bayesprivmrf.inference.posterior.latent_counts import _refuse_total_outside
+from bayesprivmrf.inference.posterior.latent_counts import refuse_total_outside
 from bayesprivmrf.mechanisms import ExactStatistics
 from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -71,12 +71,12 @@ def test_a_range_that_the_release_s_own_estimate_contradicts_is_refused(release,
 def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
     evidence = gather(release)
     estimate, error = evidence.estimated_total, evidence.total_standard_error
-    _refuse_total_outside(evidence, (1.0, estimate - 5.9 * error))
-    _refuse_total_outside(evidence, (estimate + 5.9 * error, 1e6))
+    refuse_total_outside(evidence, (1.0, estimate - 5.9 * error))
+    refuse_total_outside(evidence, (estimate + 5.9 * error, 1e6))
     with pytest.raises(ArgumentError, match="total_range"):
-        _refuse_total_outside(evidence, (1.0, estimate - 6.1 * error))
-    _refuse_total_outside(gather(release_of(release.specification, total=200)), (1.0, 2.0))
-    _refuse_total_outside(gather(release_of(specification({}, []), total=None)), (1.0, 2.0))
+        refuse_total_outside(evidence, (1.0, estimate - 6.1 * error))
+    refuse_total_outside(gather(release_of(release.specification, total=200)), (1.0, 2.0))
+    refuse_total_outside(gather(release_of(specification({}, []), total=None)), (1.0, 2.0))
 
 
 def test_the_formulation_is_chosen_by_the_graph_alone(release):

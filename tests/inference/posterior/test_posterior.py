@@ -103,6 +103,10 @@ def test_intervals_of_a_query_are_the_quantiles_of_its_answers(query):
         posterior.interval(query, given={"a": 0})
     with pytest.raises(ModelError, match="declared"):
         posterior.interval(q.table("nobody"))
+    with pytest.raises(ModelError, match=r"no clique.*`quantity`"):
+        posterior.interval(q.table("a", "c"))
+    with pytest.raises(ModelError, match="takes queries"):
+        posterior.solution.marginal(query)
 
 
 def test_answers_on_relaxed_counts_are_whole_and_none_that_only_adds_is_below_zero():

@@ -432,6 +432,24 @@ def test_the_forecast_of_a_longer_sampling_is_what_its_worst_number_needs():
         (1.1**2 - 1) / (1.01**2 - 1)
     )
     assert diagnostics.times_longer(Mixing(r_hat=1.0, bulk=900.0, tail=900.0), 4) == 1
+    assert diagnostics.times_longer(Mixing(1.0, 900.0, 900.0, bfmi=0.15), 4) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(("moved", "status"), [(0.2, Status.ITERATION_LIMIT), (0.03, Status.NOT_TRUSTED)])
+def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuck_is_not_trusted(
+    release, moved, status
+):
+    """An autoregression whose changes have a variance of `moved` times its own is one of that E-BFMI."""
+    generator, kept = np.random.default_rng(8), 1 - moved / 2
+    energy = np.empty((4, 1000))
+    energy[:, 0] = generator.normal(size=4)
+    for at in range(1, 1000):
+        energy[:, at] = kept * energy[:, at - 1] + np.sqrt(1 - kept**2) * generator.normal(size=4)
+    sampled = made_up(generator.normal(size=(4, 1000, 3)), energy=energy)
+    found = diagnostics.diagnose(sampled, ("counts",), gather(release), "nutpie")
+    assert found.bfmi == pytest.approx(moved, rel=0.5)
+    assert found.status is status
+    assert "E-BFMI" in found.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -441,12 +459,14 @@ def test_the_forecast_of_a_longer_sampling_is_what_its_worst_number_needs():
         (16.0, 1000, "raise `draws` and `tune`$"),
         (None, 1000, "raise `draws` and `tune`$"),
         (1.0, 50, "raise `draws` and `tune`$"),
+        (1.5, 1000, "raise `draws` and `tune`$"),  # on fewer cores than chains, the first length is all
     ],
 )
 def test_a_time_limit_is_the_remedy_where_the_chains_may_go_on_so_far(release, steps, size, words):
     """And not where they have their greatest length, were sampled once, or are too few draws to tell."""
     given = {"sampling_seconds": 2.0} | ({} if steps is None else {"steps_between_draws": steps})
     sampled = replace(made_up(np.random.default_rng(8).normal(size=(4, size, 3))), stats=given)
+    sampled = replace(sampled, may_go_on=steps != 1.5)
     slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
     assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
 
@@ -475,8 +495,8 @@ def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_
 
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
     sampled, mixing = made_up(np.zeros((4, 1000, 1))), Mixing(1.002, 800.0, 600.0, 0.1)
-    said = "R-hat is 1.002, effective draws a chain are 150"
-    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing), 4) == f"{said}, and E-BFMI is 0.10"
+    said = "R-hat 1.002, 150 effective draws a chain"
+    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing), 4) == f"{said}, E-BFMI 0.10"
     assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
