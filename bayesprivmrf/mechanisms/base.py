@@ -187,14 +187,16 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""
         try:
             return getattr(self, hook)(*given)
-        except (BayesPrivMRFError, ImportError, Warning):
+        except (BayesPrivMRFError, ImportError, Warning, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:
-            line = traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
-            what = f"{type(error).__name__} in `{hook}` of {type(self).__name__}"
+        except BaseException as error:  # a panic of Polars, Arrow or OpenDP is no Exception
+            failure, line = type(error), traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
+        # raised here, outside the handler, whose error would be kept as context
+        where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
+        if issubclass(failure, MemoryError):
+            raise MemoryError(f"memory ran out in {where}")
         raise DataError(
-            f"unexpected {what}, at {Path(line.filename).name}:{line.lineno}; its message is withheld, for it may "
-            "quote the data."
+            f"unexpected {failure.__name__} in {where}; its message is withheld, for it may quote the data."
         )
 
     def _check_exact(self, exact: Any) -> None:
