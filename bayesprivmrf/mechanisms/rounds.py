@@ -71,7 +71,7 @@ _ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 @dataclass(slots=True)
 class Rounds:
-    """One run: the records behind it are looked at by `_counts` alone, and let out by the source of noise alone."""
+    """One run: the records behind it are let out by the source of noise alone."""
 
     plan: RoundsPlan
     source: NoiseSource
