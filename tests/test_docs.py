@@ -119,7 +119,7 @@ def test_a_reader_of_select_measure_is_led_from_data_to_interval_and_to_what_sta
         assert len(set(modules)) == 12
         for place, (number, _, name, origin) in enumerate(route[1:], start=1):
             if not name:
-                assert inspect.isclass(modules[place].LearnedNetwork)  # a base class, through what is released
+                assert inspect.isclass(modules[place].LearnedNetwork)  # through what is released
                 continue
             before = modules[int(origin or number - 1) - 1]
             assert vars(before)[name] is vars(modules[place])[name]
