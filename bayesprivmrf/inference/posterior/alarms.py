@@ -43,7 +43,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import chdtrc, ndtri
+from scipy.special import ndtri
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.checks import shared_margins
@@ -177,7 +177,7 @@ def _margins(evidence: Evidence, numbers: dict[str, float]) -> list[str]:
     found = shared_margins(evidence)
     if not found:
         return []
-    tails = [float(chdtrc(margin.freedom, margin.discrepancy(margin.noisy))) for margin in found]
+    tails = [float(margin.tail(margin.noisy)) for margin in found]
     worst = int(np.argmin(tails))
     numbers["margin_tail"] = tails[worst]
     if tails[worst] * len(tails) >= SMALLEST_TAIL:

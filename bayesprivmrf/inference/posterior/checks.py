@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import chdtrc
 
 from bayesprivmrf.checks import at_least, probability
 from bayesprivmrf.inference.evidence import Evidence
@@ -114,7 +115,11 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedMargin:
-    """A margin that several released tables hold, each with noise of its own.
+    r"""A margin that several released tables hold, each with noise of its own.
+
+    With precisions p_i of the tables, :math:`h_i = 1 - p_i / \sum_j p_j` and κ_i the excess kurtoses of the margins'
+    noise, the squared distance Q has in each cell the mean :math:`\sum_i h_i`, the freedom, and the variance twice
+    that plus :math:`\sum_i κ_i h_i^2`; a sum of m Laplace variables has κ = 3/m.
 
     Parameters
     ----------
@@ -128,6 +133,8 @@ class SharedMargin:
         The margin of each table, shape (tables, ...).
     variances
         Their noise variances, records squared; infinite where no cell may occur.
+    kurtoses
+        Their excess kurtoses.
     """
 
     label: str
@@ -135,11 +142,20 @@ class SharedMargin:
     positions: tuple[int, ...]
     noisy: FloatArray
     variances: FloatArray
+    kurtoses: FloatArray
 
     @property
     def freedom(self) -> int:
         """Degrees of freedom."""
         return int(np.isfinite(self.variances[0]).sum()) * (len(self.positions) - 1)
+
+    def tail(self, margins: FloatArray) -> FloatArray:
+        """About the probability of as large a discrepancy: that of a scaled χ² with Q's mean and variance."""
+        precision = 1 / self.variances
+        share = 1 - precision / np.maximum(precision.sum(axis=0), 1e-300)
+        extra = np.where(np.isfinite(self.variances), self.kurtoses * share**2, 0.0).sum()
+        scale = 1 + 0.5 * extra / max(self.freedom, 1)
+        return chdtrc(self.freedom / scale, self.discrepancy(margins) / scale)
 
     def discrepancy(self, margins: FloatArray) -> FloatArray:
         """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
@@ -163,12 +179,14 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     for overlap in shared:
         variables = tuple(sorted(overlap))
         positions = tuple(p for p, scope in sets.items() if overlap <= scope)
-        noisy, variances = [], []
+        noisy, variances, kurtoses = [], [], []
         for p in positions:
             mask, scope = possible_cells(evidence, p), _scope(evidence, p)
             noisy.append(margin_of(noisy_table(evidence, p) * mask, scope, variables))
             cells = margin_of(mask.astype(float), scope, variables)
-            variances.append(np.where(cells > 0, evidence.noise[p].variance * cells, np.inf))
+            law = evidence.noise[p]
+            variances.append(np.where(cells > 0, law.variance * cells, np.inf))
+            kurtoses.append((3.0 if law.kernel == "absolute" else 0.0) / np.maximum(cells, 1.0))
         found.append(
             SharedMargin(
                 label=table_name("margin", names, variables),
@@ -176,6 +194,7 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
                 positions=positions,
                 noisy=np.stack(noisy),
                 variances=np.stack(variances),
+                kurtoses=np.stack(kurtoses),
             )
         )
     return found
