@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
+from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -30,10 +30,10 @@ def evidence_of(model, records, law, seed, *, total=True):
 
 
 def sampled(formulation, *, draws=2500, chains=4, seed=1):
-    """Draws of the judged variables."""
-    settings = {"target_accept": formulation.acceptance, "cores": 2, "progress_bar": False}
-    return sample_with_nutpie(
-        formulation, draws=draws, tune=500, chains=chains, seed=seed, settings=settings
+    """Draws of the judged variables, of the length asked for: chains that follow each other do not go on."""
+    settings = {"cores": 2, "progress_bar": False}
+    return draw_posterior(
+        formulation, sampler="nutpie", draws=draws, tune=500, chains=chains, seed=seed, settings=settings
     ).draws
 
 
