@@ -154,8 +154,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             Something public is wrong. Nothing was read, nothing was spent.
         DataError
             The data does not fit the declaration, or an error of another library was raised where it was read, of
-            which type and place alone are shown. Nothing was spent. The message holds no value of the data, yet
-            the fact that it was raised is not private: guarantees are for data inside the domain.
+            which type and place alone are shown. Nothing was spent, unless the place is `_randomise`. The message
+            holds no value of the data, yet the fact that it was raised is not private: guarantees are for data inside
+            the domain.
         PrivacyError
             What was read is no whole number. Or, after the charge, the release is without its stamp; it is withheld.
         """
@@ -212,11 +213,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Refuse a release that states another promise than was charged, or hides that its noise was seeded."""
         tables = inspect.getattr_static(type(made), "statistics", None)
         held = None if isinstance(tables, property) else getattr(made, "statistics", None)  # one is stamped
+        seeded = getattr(getattr(held, "provenance", None), "simulated", stamp.provenance.simulated)
         right = (
             made is not None
             and getattr(made, "guarantee", self) == stamp.guarantee
             and getattr(made, "provenance", stamp.provenance) == stamp.provenance
-            and (held is None or held.provenance.simulated == stamp.provenance.simulated)
+            and seeded == stamp.provenance.simulated
         )
         if not right:
             raise PrivacyError(

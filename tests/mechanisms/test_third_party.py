@@ -298,6 +298,18 @@ class Other(Histograms):
         return self.made(super()._randomise(plan, exact, source, stamp))
 
 
+def test_statistics_that_are_no_tables_lose_no_release_that_is_paid_for():
+    class Described(Histogram):
+        statistics = {"mean": 1.5}  # noqa: RUF012
+
+    def described(made):
+        return Described(
+            counts=made.counts, noise=made.noise, guarantee=made.guarantee, provenance=made.provenance
+        )
+
+    assert Other(made=described).release(None, None).statistics == {"mean": 1.5}
+
+
 def test_tables_that_cannot_be_made_lose_no_release_and_those_that_it_holds_say_that_they_are_simulated():
     class Failing(Histogram):
         statistics = property(lambda self: 1 / 0)

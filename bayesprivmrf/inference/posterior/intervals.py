@@ -30,8 +30,8 @@ type Whose = Literal["population", "records"]
 THINNED = 1000
 """Draws, over all chains, at which a question that takes inference in each draw is answered."""
 _SLOW_COUNTS = (
-    "the counts of this step have not mixed, which no probability rests on: the sums over the steps are judged; "
-    "raise `draws`, `tune` and `time_limit`, or measure the step's table."
+    "these counts have not mixed, which no probability rests on: the sums over the steps are judged; raise `draws`, "
+    "`tune` and `time_limit`, or measure the tables that they are of."
 )
 
 

@@ -10,7 +10,6 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,24 +21,11 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_BFMI
 from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.nutpie_run import Chains, NutpieRun, steps_made
 from bayesprivmrf.inference.posterior.sampled import Sampled
-from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_progress
+from bayesprivmrf.inference.posterior.step_progress import step_progress
 
-__all__ = ["reason_to_go_on", "refuse_unknown_of_nutpie", "sample_with_nutpie", "steps_made"]
-
-_NAMES = {
-    "diverging": "diverging",
-    "depth": "tree_depth",
-    "maxdepth_reached": "reached_max_treedepth",
-    "n_steps": "n_steps",
-    "energy": "energy",
-    "logp": "lp",
-    "mean_tree_accept": "acceptance_rate",
-    "step_size": "step_size",
-}
-"""nutpie's names of what both samplers report, and the names that ArviZ and PyMC use."""
-_RATE = 50
-"""Milliseconds between two reports of nutpie."""
+__all__ = ["reason_to_go_on", "refuse_unknown_of_nutpie", "sample_with_nutpie"]
 
 
 def sample_with_nutpie(
@@ -88,19 +74,18 @@ def sample_with_nutpie(
         lengths = lengths[:1]
     begin, found = time.perf_counter(), None
 
-    def read(drawn: _Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
+    def read(drawn: Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
         seconds = {"compile_seconds": compile_seconds, "sampling_seconds": time.perf_counter() - begin}
         sampled = _sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds)
         return judge(replace(sampled, may_go_on=len(lengths) > 1))
 
     with step_progress(tune + lengths[0], is_shown=is_shown) as bar:
-        run = _Run(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
+        run = NutpieRun(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
         try:
             for length in lengths:
                 if found is not None:
                     bar.aim(tune + length, f"going on: {reason_to_go_on(found, chains)}")
-                until = math.inf if found is None else begin + time_limit
-                if not run.goes_to(tune + length, until, bar):
+                if not run.goes_to(tune + length, begin + time_limit, bar, must_end=found is None):
                     return read(run.end())
                 found = read(run.look(), length)
                 if may_stop(found) or length == lengths[-1] or time.perf_counter() - begin > time_limit:
@@ -112,77 +97,9 @@ def sample_with_nutpie(
             run.end()
 
 
-class _Run:
-    """A sampling in nutpie's threads, which can be stopped, looked at and let go on.
-
-    Parameters
-    ----------
-    model, settings
-        The density, and settings of nutpie.
-    draws, tune, chains, seed
-        Those of the longest sampling that may become of it.
-    """
-
-    def __init__(
-        self, model: Any, settings: Mapping[str, Any], *, draws: int, tune: int, chains: int, seed: int
-    ) -> None:
-        import nutpie
-
-        self._steps = 0
-        self._trace: _Chains | None = None
-        try:
-            self._handle = nutpie.sample(
-                model,
-                draws=draws,
-                tune=tune,
-                chains=chains,
-                seed=seed,
-                blocking=False,
-                return_raw_trace=True,
-                progress_bar=False,
-                progress_callback=self._hear,
-                progress_rate=_RATE,
-                **settings,
-            )
-        except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise ArgumentError(
-                f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
-                "see nutpie.sample for those that it takes."
-            ) from error
-
-    def _hear(self, progress: Sequence[Any]) -> None:
-        """What a thread of nutpie calls."""
-        self._steps = min(chain.finished_draws for chain in progress)
-
-    def goes_to(self, steps: int, until: float, bar: StepProgress) -> bool:
-        """Go on until every chain has made so many steps, tuning among them; False where the time came first."""
-        if self._trace is None:
-            self._handle.resume()
-        while self._trace is None and self._steps < steps:
-            if time.perf_counter() > until:
-                return False
-            with suppress(TimeoutError):
-                self._trace = _batches(self._handle.wait(timeout=_RATE / 1000))
-            bar.reach(min(self._steps, steps))
-        return True
-
-    def look(self) -> _Chains:
-        """What was drawn so far; the chains wait."""
-        if self._trace is not None:
-            return self._trace
-        self._handle.pause()
-        return _batches(self._handle.inspect())
-
-    def end(self) -> _Chains:
-        """What was drawn; the chains are gone."""
-        if self._trace is None:
-            self._trace = _batches(self._handle.abort())
-        return self._trace
-
-
 def _sampled(
     formulation: Formulation,
-    chains: _Chains,
+    chains: Chains,
     draws: int,
     steps: int | None,
     *,
@@ -278,44 +195,3 @@ def _copy() -> Any:
         return 0
 
     return copy
-
-
-type _Chains = list[tuple[Any, Any]]
-"""Record batches of each chain: its draws, and nutpie's statistics."""
-
-
-def _batches(trace: Any) -> _Chains:
-    """What a trace of nutpie holds, which it gives once."""
-    return list(zip(*trace.get_arrow_trace(), strict=True))
-
-
-def steps_made(
-    chains: _Chains, draws: int, length: int | None, size: int
-) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
-    """Positions and statistics after tuning, of so many steps, or of those that all chains have made.
-
-    A chain that was stopped before half of the longest one's, or of `draws`, is left out, so that one late chain does
-    not cost the others theirs.
-    """
-    warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
-    steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
-    longest, is_short = min(max(steps, default=0), draws), min(steps, default=0) < draws
-    kept = [c for c, made in enumerate(steps) if longest and 2 * made >= longest]
-    shortest = min((steps[c] for c in kept), default=0)
-    many = shortest if length is None else min(length, shortest)
-    positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
-    statistics = {
-        ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
-        for theirs, ours in _NAMES.items()
-    }
-    return np.reshape(positions, (len(kept), many, size)), statistics, is_short
-
-
-def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
-    """Rows of one column of a record batch, one after the other."""
-    import pyarrow as pa
-
-    array = pa.array(batch.column(name).slice(start, length))
-    if hasattr(array, "flatten"):
-        array = array.flatten()
-    return array.to_numpy(zero_copy_only=False)

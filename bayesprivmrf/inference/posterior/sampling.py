@@ -30,6 +30,8 @@ _OWN = (
     "blocking",
     "return_raw_trace",
     "nuts_sampler",
+    "progress_callback",
+    "progress_rate",
 )
 
 

@@ -1,4 +1,5 @@
 import re
+import warnings
 
 import arviz as az
 import numpy as np
@@ -10,8 +11,8 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of, 
 from notebook import html_of
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference import Posterior, gather
+from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.inference import LatentCounts, Posterior, gather
 from bayesprivmrf.inference.posterior.names import dimension_names
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
@@ -120,6 +121,25 @@ def test_answers_on_relaxed_counts_are_whole_and_none_that_only_adds_is_below_ze
     assert margin.tolist() == [0.0, 1.0]  # -0.7 + 0.4, and 0.4 + 0.4
     signed = moved.interval(q.weighted("a", "b", matrix=[[1, 0, 0, -1], [1, 1, 0, 0]]), of="records")
     assert signed["lower"].tolist() == [-1.0, -0.0]
+
+
+def test_intervals_of_a_query_on_impossible_cells_and_on_waves_are_those_of_the_states():
+    """A whole table's answers are its joint states, whatever else the model has."""
+    zeros = drawn_posterior(release_of(specification(*ZEROS)), 100)
+    one, other = (release_of(specification(*AWKWARD["single"]), seed=seed) for seed in (1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # of few draws: nothing but equality is asked
+        waves = LatentCounts().fit([one, other], population="waves", rng=1, draws=50, tune=50, chains=2)
+    assert "wave" in waves.specification.cliques[0]
+    for posterior in (zeros, waves):
+        clique = posterior.specification.cliques[0]
+        for of in ("population", "records"):
+            found, whole = (
+                posterior.interval(q.table(*clique), of=of),
+                posterior.interval(list(clique), of=of),
+            )
+            assert found.to_numpy() == pytest.approx(whole.to_numpy(), abs=1e-9)
+            assert found.attrs["rests_on"] == whole.attrs["rests_on"]
 
 
 def test_intervals_of_records_are_whole_numbers_of_the_finite_population():

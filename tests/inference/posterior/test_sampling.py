@@ -4,6 +4,7 @@ import re
 import signal
 import threading
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from inference.posterior.drawn import release_of, sampled_as
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior import diagnostics, nutpie_sampler, sampling
+from bayesprivmrf.inference.posterior import diagnostics, nutpie_run, nutpie_sampler, sampling
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.sampled import Mixing
@@ -146,6 +147,7 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
         ({"tune": 0}, "tune"),
         ({"chains": True}, "chains"),
         ({"seed": 4}, "rng"),
+        ({"progress_rate": 4}, "set by `fit`"),
         ({"sampler": "stan"}, "sampler"),
         ({"sampler": "pymc", "maxdepth": 10}, "max_treedepth"),
         ({"sampler": "pymc", "trace": None}, "trace"),
@@ -485,12 +487,12 @@ class Batch:
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
     chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
-    positions, statistics, is_short = nutpie_sampler.steps_made(chains, 1000, None, 1)
+    positions, statistics, is_short = nutpie_run.steps_made(chains, 1000, None, 1)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
     chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
-    assert nutpie_sampler.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
+    assert nutpie_run.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
 
 
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
@@ -515,6 +517,21 @@ def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, 
     assert found.draws["counts"].shape == (4, 400, 3)
     assert found.is_interrupted
     assert found.stats["steps_between_draws"] >= 2
+
+
+def test_the_bar_says_that_a_first_length_goes_beyond_the_time_limit(monkeypatch, release):
+    said = []
+
+    class Told:
+        def reach(self, steps):
+            pass
+
+        def aim(self, steps, reason):
+            said.append((steps, reason))
+
+    monkeypatch.setattr(nutpie_sampler, "step_progress", lambda *_, **__: nullcontext(Told()))
+    drawn(release, draws=4000, time_limit=1e-9)
+    assert set(said) == {(4100, "beyond `time_limit`: the first length always ends")}
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
