@@ -149,7 +149,7 @@ def evaluate(
     adjacency: Adjacency,
     inference: Literal["exact", "loopy"] = "exact",
     methods: Sequence[str] | None = None,
-    draws: int = 700,
+    draws: int = 500,
 ) -> Comparison:
     """Score methods on a quarter of the records that they did not see.
 

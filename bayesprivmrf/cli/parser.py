@@ -89,8 +89,8 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument(
         "--draws",
         type=_number,
-        default=700,
-        help="draws of each of the posterior's 4 chains, after at most 400 to warm up; 700 by default",
+        default=500,
+        help="draws of each of the posterior's 4 chains, after at most 400 to warm up; 500 by default",
     )
     _add_inference(command)
     command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])

@@ -133,9 +133,10 @@ def reason_to_go_on(sampled: Sampled, chains: int) -> str:
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
-    draws, still = min(mixing.bulk, mixing.tail) / chains, mixing.bfmi < SMALLEST_BFMI
-    energy = f", E-BFMI {mixing.bfmi:.2f}" if still else ""
-    return f"R-hat {mixing.r_hat:.3f}, {draws:.0f} effective draws a chain{energy}"
+    draws = min(mixing.bulk, mixing.tail) / chains
+    effective = "" if math.isnan(draws) else f", {draws:.0f} effective draws a chain"
+    energy = f", E-BFMI {mixing.bfmi:.2f}" if mixing.bfmi < SMALLEST_BFMI else ""
+    return f"R-hat {mixing.r_hat:.3f}{effective}{energy}"
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:

@@ -54,7 +54,8 @@ class Sampled:
     stats
         Numbers and text on the way: sampler and version, seconds to compile and to sample.
     mixing
-        Worst R-hat and effective sample sizes of the judged variables, where they were looked at while sampling.
+        Worst R-hat and effective sample sizes of the judged variables, where they were looked at while sampling; as
+        `diagnostics.mixing_of` has them.
     may_go_on
         Whether chains that have not mixed go on within a time limit.
     """

@@ -502,6 +502,24 @@ def test_a_bar_tells_of_an_energy_that_hardly_moves():
     assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
+def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_last_word(release):
+    """Half the time of a look goes into them."""
+    apart = np.random.default_rng(4).standard_normal((4, 500, 3)) + np.arange(4)[:, None, None]
+    mixing = diagnostics.mixing_of([apart])
+    assert mixing.r_hat > 1.1
+    assert np.isnan(mixing.bulk)
+    assert (
+        nutpie_sampler.reason_to_go_on(replace(made_up(apart), mixing=mixing), 4)
+        == f"R-hat {mixing.r_hat:.3f}"
+    )
+    found = diagnostics.diagnose(
+        replace(made_up(apart), mixing=mixing), ("counts",), gather(release), "nutpie"
+    )
+    assert found.r_hat == mixing.r_hat
+    assert 1 < found.ess_bulk < 100
+    assert 1 < found.ess_tail < 2000
+
+
 def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, release):
     """And says that it was stopped."""
     looks = []
