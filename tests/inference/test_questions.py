@@ -426,12 +426,13 @@ def test_a_summary_has_what_decides_whether_a_posterior_is_used():
     assert summary["problems"] == [problem]
     assert summary["r_hat"] == 1.2
     assert summary["records"]["lower"] == pytest.approx(float(drawn["total"].quantile(0.25)))
-    assert summary["scale_of_order_2"]["upper"] == pytest.approx(
-        float(drawn["scale"].sel(order=2).quantile(0.75))
+    assert summary["scale_of_effect_a,b"]["upper"] == pytest.approx(
+        float(drawn["scale"].sel(effect="a,b").quantile(0.75))
     )
+    assert drawn["scale"].sel(effect="a,b").order == 2
     assert (summary["chains"], summary["draws"]) == (1, 100)
     shown = repr(summary)
-    for text in ("PosteriorSummary", "have not mixed", "r hat", "1.2", "1,234", "scale of order 1"):
+    for text in ("PosteriorSummary", "have not mixed", "r hat", "1.2", "1,234", "scale of effect a"):
         assert text in shown
     assert len(shown.splitlines()) < 20
     assert json.loads(json.dumps(summary)) == summary

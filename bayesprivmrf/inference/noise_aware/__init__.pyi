@@ -1,5 +1,11 @@
 from .curvature import DenseCurvature, SampledCurvature
-from .effects_prior import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON, EffectsPrior
+from .effects_prior import (
+    LOCATION,
+    SPREAD_BETWEEN_EFFECTS,
+    SPREAD_BETWEEN_ORDERS,
+    SPREAD_IN_COMMON,
+    EffectsPrior,
+)
 from .estimator import NoiseAwareMAP
 from .interval import standard_errors
 from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
@@ -8,6 +14,7 @@ from .objective import Expansion, Objective
 
 __all__ = [
     "LOCATION",
+    "SPREAD_BETWEEN_EFFECTS",
     "SPREAD_BETWEEN_ORDERS",
     "SPREAD_IN_COMMON",
     "DenseCurvature",

@@ -1,11 +1,14 @@
-r"""The prior of a log-linear model: normal effects, with a scale for each order that is learned.
+r"""The prior of a log-linear model: normal effects, each with a scale of its own that is learned.
 
-.. math:: β_S \mid τ \sim N(0, τ_{|S|}^2 I), \qquad
-          \log τ_g = \log τ_0 + σ_c z_0 + σ_o z_g, \qquad z \sim N(0, I).
+.. math:: β_S \mid τ \sim N(0, τ_S^2 I), \qquad
+          \log τ_S = \log τ_0 + σ_c z_0 + σ_o z_{|S|} + σ_e z_S, \qquad z \sim N(0, I).
 
-Main effects, interactions of pairs, of triples, ... each have a scale :math:`τ_g` of their own, which share what is
-known of them: on the logarithmic scale their common part has the standard deviation :math:`σ_c`, each one's own
-part :math:`σ_o`.
+An effect is the main effect of a variable, or the interaction of a pair, a triple, ... of variables S. What is known
+of their scales is shared: on the logarithmic scale all have a part in common, of standard deviation :math:`σ_c`,
+those of one order another, :math:`σ_o`, and each effect its own, :math:`σ_e`. So strong interactions beside none are
+likely too. Parts of an effect, those of scores and levels, count as orders and as effects of their own. With
+:math:`σ_e = 0` there is one scale an order, and so it is in models of more coordinates than `DENSE_LIMIT`, of which
+the evidence is not known effect by effect.
 
 The scales are learned by their evidence. With the likelihood replaced by its expansion at a point, of precision
 F, :math:`C = (F + T^{-1})^{-1}`, and :math:`\hat β` the mode, the evidence is stationary where
@@ -15,7 +18,11 @@ F, :math:`C = (F + T^{-1})^{-1}`, and :math:`\hat β` the mode, the evidence is 
 
 P being the prior precision of log τ: but for the prior, the sum of squares that the data show equals the effective
 number of coordinates that they determine (MacKay 1992, equation 4.9). Keeping γ and solving for τ, a convex problem
-in as many variables as there are orders, and repeating converges in a few steps.
+in as many variables as there are scales, and repeating converges in a few steps.
+
+The prior covariance of log τ is :math:`v I + U U'`, U having a column for what all share and one for each order. So
+with :math:`K = I + U'U / v` its inverse is :math:`P = (I - U K^{-1} U' / v) / v`, and Newton's steps of that problem
+take time in proportion to the number of scales.
 
 References
 ----------
@@ -34,19 +41,33 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects
 
-__all__ = ["LOCATION", "SPREAD_BETWEEN_ORDERS", "SPREAD_IN_COMMON", "EffectsPrior"]
+__all__ = [
+    "DENSE_LIMIT",
+    "LOCATION",
+    "SPREAD_BETWEEN_EFFECTS",
+    "SPREAD_BETWEEN_ORDERS",
+    "SPREAD_IN_COMMON",
+    "EffectsPrior",
+]
 
 LOCATION = 0.4
 """τ_0: the scale expected before any release, nats."""
 
 SPREAD_IN_COMMON = 0.6
-"""σ_c: standard deviation of what all orders' log scales have in common."""
+"""σ_c: standard deviation of what all log scales have in common."""
 
 SPREAD_BETWEEN_ORDERS = 0.2
-"""σ_o: standard deviation of each order's own part."""
+"""σ_o: standard deviation of what those of one order have in common beside."""
+
+SPREAD_BETWEEN_EFFECTS = 0.5
+"""σ_e: standard deviation of each effect's own part: a factor of 2.3 up or down holds nine in ten."""
+
+DENSE_LIMIT = 1500
+"""Coordinates up to which the information matrix is formed, and each effect has a scale of its own."""
 
 _NEWTON = 50
 _LARGEST_STEP = 1.0
+_LEAST_SPREAD = 1e-3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,29 +78,72 @@ class EffectsPrior:
     ----------
     effects
         The coordinates.
-    location, spread_in_common, spread_between_orders
-        τ_0, σ_c and σ_o of the module's formula; the spreads are positive, the second may be 0.
+    location, spread_in_common, spread_between_orders, spread_between_effects
+        τ_0, σ_c, σ_o and σ_e of the module's formula; the first is positive, the others may be 0.
     """
 
     effects: Effects | TiedEffects
     location: float = LOCATION
     spread_in_common: float = SPREAD_IN_COMMON
     spread_between_orders: float = SPREAD_BETWEEN_ORDERS
+    spread_between_effects: float = SPREAD_BETWEEN_EFFECTS
+
+    @property
+    def _is_apart(self) -> bool:
+        """Whether effects of one order may differ in scale."""
+        return self.spread_between_effects > 0 and self.effects.size <= DENSE_LIMIT
+
+    @cached_property
+    def _scaled(self) -> tuple[tuple[tuple[int, int], ...], IntArray]:
+        """Effect (-1: all of an order) and order, or order and part, of each scale; each coordinate's scale."""
+        effects = self.effects
+        owners = np.repeat(np.arange(len(effects.subsets)), np.diff(effects.offsets))
+        kinds = np.unique(effects.kinds, return_inverse=True)[1]
+        pairs = np.column_stack([owners if self._is_apart else np.full(effects.size, -1), kinds])
+        distinct, levels = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+        return tuple((int(own), int(kind)) for own, kind in distinct), levels.reshape(-1)
+
+    @property
+    def count(self) -> int:
+        """Number of scales."""
+        return len(self._scaled[0])
+
+    @property
+    def levels(self) -> IntArray:
+        """Which scale is each coordinate's, shape (d,)."""
+        return self._scaled[1]
 
     @cached_property
     def orders(self) -> tuple[int | str, ...]:
-        """Orders that occur, ascending, or orders and parts; scale k is that of ``orders[k]``."""
-        return tuple(np.unique(self.effects.kinds).tolist())
+        """Order of each scale's effects, or order and part as text, shape (count,)."""
+        names = np.unique(self.effects.kinds).tolist()
+        return tuple(names[kind] for _, kind in self._scaled[0])
 
-    @cached_property
-    def levels(self) -> IntArray:
-        """Position in `orders` of each coordinate's order, shape (d,)."""
-        return np.unique(self.effects.kinds, return_inverse=True)[1]
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Variable positions of each scale's effect; none where it is that of all effects of an order."""
+        return tuple(() if own < 0 else self.effects.subsets[own] for own, _ in self._scaled[0])
 
     @property
     def expected_log_scales(self) -> FloatArray:
-        """Prior mean of log τ, shape (orders,)."""
-        return np.full(len(self.orders), math.log(self.location))
+        """Prior mean of log τ, shape (count,)."""
+        return np.full(self.count, math.log(self.location))
+
+    @cached_property
+    def _shared(self) -> tuple[float, FloatArray]:
+        """The v and U of the covariance v I + U U' of log τ."""
+        common = np.full((self.count, 1), self.spread_in_common)
+        if not self._is_apart:
+            return max(self.spread_between_orders, _LEAST_SPREAD) ** 2, common
+        kinds = np.array([kind for _, kind in self._scaled[0]], dtype=int)
+        members = self.spread_between_orders * np.eye(kinds.max(initial=-1) + 1)[kinds]
+        return self.spread_between_effects**2, np.hstack([common, members])
+
+    @property
+    def scale_covariance(self) -> FloatArray:
+        """Prior covariance of log τ, shape (count, count)."""
+        own, shared = self._shared
+        return own * np.eye(self.count) + shared @ shared.T
 
     def precision(self, log_scales: FloatArray) -> FloatArray:
         """1/τ² of each coordinate, shape (d,)."""
@@ -88,13 +152,20 @@ class EffectsPrior:
     def log_density(self, log_scales: FloatArray) -> float:
         """Log-density of log τ up to a constant, nats."""
         gap = log_scales - self.expected_log_scales
-        return float(-0.5 * gap @ self._hyper_precision @ gap)
+        return float(-0.5 * gap @ self._pull(gap))
 
-    @cached_property
-    def _hyper_precision(self) -> FloatArray:
-        count = len(self.orders)
-        own = max(self.spread_between_orders, 1e-3) ** 2
-        return np.linalg.inv(own * np.eye(count) + self.spread_in_common**2 * np.ones((count, count)))
+    def _pull(self, gap: FloatArray) -> FloatArray:
+        """P times a deviation of log τ."""
+        own, shared = self._shared
+        inner = np.eye(shared.shape[1]) + shared.T @ shared / own
+        return (gap - shared @ np.linalg.solve(inner, shared.T @ gap) / own) / own
+
+    def _step(self, diagonal: FloatArray, slope: FloatArray) -> FloatArray:
+        """Newton's step, for the curvature P and a diagonal beside it."""
+        own, shared = self._shared
+        inverse, pulled = 1 / (diagonal + 1 / own), shared / own
+        inner = np.eye(shared.shape[1]) + shared.T @ pulled - pulled.T @ (inverse[:, np.newaxis] * pulled)
+        return inverse * (slope + pulled @ np.linalg.solve(inner, pulled.T @ (inverse * slope)))
 
     def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
         """Log scales after one step of the fixed point.
@@ -102,7 +173,7 @@ class EffectsPrior:
         Parameters
         ----------
         log_scales
-            Present log τ, shape (orders,).
+            Present log τ, shape (count,).
         beta
             Mode at these scales, shape (d,).
         variances
@@ -111,9 +182,9 @@ class EffectsPrior:
         Returns
         -------
         ndarray
-            Shape (orders,); no entry moves by more than 1.
+            Shape (count,); no entry moves by more than 1.
         """
-        count = len(self.orders)
+        count = self.count
         if count == 0:
             return np.zeros(0)
         now = np.asarray(log_scales, dtype=float)
@@ -124,9 +195,8 @@ class EffectsPrior:
         log_scales = now.copy()
         for _ in range(_NEWTON):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
             weighted = squares * np.exp(-2 * log_scales)
-            pull = self._hyper_precision @ (log_scales - self.expected_log_scales)
-            hessian = np.diag(2 * weighted) + self._hyper_precision
-            step = np.linalg.solve(hessian, effective - weighted + pull)
+            slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
+            step = self._step(2 * weighted, slope)
             log_scales = log_scales - np.clip(step, -0.5, 0.5)
             if np.abs(step).max() < 1e-8:
                 break

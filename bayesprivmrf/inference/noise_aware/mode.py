@@ -42,16 +42,10 @@ from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
-from bayesprivmrf.inference.noise_aware.objective import (
-    DENSE_LIMIT,
-    SETTLED_SCALE,
-    Expansion,
-    Objective,
-    Settings,
-)
+from bayesprivmrf.inference.noise_aware.objective import SETTLED_SCALE, Expansion, Objective, Settings
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status
@@ -98,7 +92,7 @@ class Mode:
     point
         (β, log N), shape (d + 1,).
     log_scales
-        log τ of each order, shape (orders,).
+        log τ of each effect, as `EffectsPrior` lists them, shape (scales,).
     curvature
         Curvature of the objective at the point.
     status, rounds, evaluations, log_evidence
@@ -131,8 +125,12 @@ class Mode:
 
     @property
     def scales(self) -> dict[int | str, float]:
-        """τ of each order, or of each order and part."""
-        return dict(zip(self.prior.orders, np.exp(self.log_scales).tolist(), strict=True))
+        """Geometric mean of the effects' τ in each order, or in each order and part."""
+        orders = np.array(self.prior.orders)
+        return {
+            order: float(np.exp(self.log_scales[orders == order].mean()))
+            for order in np.unique(orders).tolist()
+        }
 
     def noise_weights(self) -> FloatArray:
         """Fisher information of each noisy count about its mean, sampling error left out, shape (cells,).
@@ -195,7 +193,7 @@ class Search:
         uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
         warn_if_slow(self.objective, uniform)
         given = _WIDE if self.settings.scale is None else self.settings.scale
-        scales = np.full(len(self.prior.orders), np.log(given))
+        scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
             return self.settle(start, scales, is_learning=self.settings.scale is None)
@@ -330,7 +328,7 @@ class Search:
         """
         point, width, values, points = start, None, [], []
         for log_scale in np.log(_SCALES):
-            log_scales = np.full(len(self.prior.orders), log_scale)
+            log_scales = np.full(self.prior.count, log_scale)
             expansion = Expansion(self.objective, point, log_scales, width)
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
             points.append(point)
@@ -338,7 +336,7 @@ class Search:
             if values[-1] < max(values) - _WORSE:
                 break
         found = _peak(np.log(_SCALES), np.array(values))
-        return np.full(len(self.prior.orders), found), points[int(np.argmax(values))]
+        return np.full(self.prior.count, found), points[int(np.argmax(values))]
 
     def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
         """Highest lower bound of the log evidence by normal approximations around a point, nats.

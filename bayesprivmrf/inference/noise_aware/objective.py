@@ -9,14 +9,11 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["DENSE_LIMIT", "SETTLED_SCALE", "Expansion", "Objective", "Settings"]
-
-DENSE_LIMIT = 1500
-"""Coordinates up to which the information matrix is formed."""
+__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings"]
 
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
@@ -35,7 +32,7 @@ class Settings:
     Parameters
     ----------
     scale
-        τ of all orders; None learns one for each.
+        τ of all effects; None learns one for each.
     inference
         ``"exact"`` or ``"loopy"``.
     total_range

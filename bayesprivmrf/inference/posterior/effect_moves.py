@@ -2,8 +2,8 @@ r"""Moves of the potentials and their prior's scales given whole records, and sw
 
 Given the records' statistics :math:`s = D^T n` the potentials have the log-concave density
 :math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`: they move by Metropolis-corrected Hamiltonian trajectories
-(`superpopulation`). The scale of an order moves twice: given the potentials, which is a density in one number, and
-together with them, :math:`β_g \propto τ_g`, which the records judge. Where they say much of the order's effects the
+(`superpopulation`). The scale of an effect moves twice: given the potentials, which is a density in one number, and
+together with them, :math:`β_g \propto τ_g`, which the records judge. Where they say much of the effect the
 first is fast, where they say little the second (interweaving, as in `followed_moves`).
 """
 
@@ -42,6 +42,8 @@ _log_partition = effects_engine._log_partition
 _TRAJECTORIES = 2
 _SCALE_MOVES = 4
 """Moves of each scale given the potentials, which read one number."""
+_WITH_POTENTIALS = 6
+"""Most scales that a sweep moves together with their potentials; each takes the marginals."""
 _ACCEPTED = 0.8
 """Acceptance for which the step of the trajectories is tuned."""
 _TRIES, _VISITS = 8, 20_000
@@ -105,15 +107,16 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 prior = new
             else:
                 log_scales[g] = old
-    # one order's, then all, with the potentials: what is fixed is β/τ, whose prior does not change
-    for turn in range(log_scales.size + 1):
+    # all, then some, with the potentials: what is fixed is β/τ, whose prior does not change
+    for turn in range(1 + min(log_scales.size, _WITH_POTENTIALS)):
         by, before, moved = (
             rng.standard_normal() * math.exp(-3.0 * rng.random()),
             log_scales.copy(),
             beta.copy(),
         )
+        chosen = int(rng.random() * log_scales.size)
         for g in range(log_scales.size):
-            if turn == g or turn == log_scales.size:
+            if turn == 0 or g == chosen:
                 log_scales[g] += by
         for i in range(beta.size):
             moved[i] *= math.exp(log_scales[effects.levels[i]] - before[effects.levels[i]])

@@ -33,7 +33,7 @@ class EffectTape(NamedTuple):
 
     part_starts: IntArray  # of each bag cell, where the cells of the model's cliques in it begin in `parts`
     parts: IntArray  # flat over the model's cliques, each clique in the first bag that holds it
-    levels: IntArray  # order of each coordinate
+    levels: IntArray  # which scale is each coordinate's
     expected: FloatArray  # prior mean and precision of log τ
     hyper: FloatArray  # no rows where τ is fixed
     root: FloatArray  # of the curvature at a preliminary mode, whose diagonal is `own`
@@ -113,7 +113,7 @@ def effect_tape(
     if curvature.ndim == 2:
         own = np.diag(curvature).copy()
         root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
-    hyper = np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(rough.latent.scale_covariance)
+    hyper = np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance)
     return EffectTape(
         part_starts=part_starts,
         parts=parts,
@@ -134,7 +134,7 @@ def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) 
     They have no rows where the noisy tables hold most of the information of whole records, in every direction:
     potentials and records then move each other fast (Dempster, Laird and Rubin 1977, on missing information).
     """
-    count, size = len(rough.latent.effects_prior.orders), len(precision)
+    count, size = rough.latent.effects_prior.count, len(precision)
     nothing = np.zeros((0, 0))
     fields = {"basis": nothing, "inverse": nothing, "known": np.zeros(0), "centre": np.zeros(0)}
     if curvature.ndim == 1 or not size:

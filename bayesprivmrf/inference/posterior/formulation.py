@@ -34,7 +34,7 @@ class Finished:
     total
         N, records, shape (chain, draw); constant where it is public.
     scales
-        Prior standard deviation of the effects of each order, shape (chain, draw, orders); None for a prior
+        Prior standard deviation of each effect, shape (chain, draw, scales); None for a prior
         without them.
     acceptance
         Acceptance probability of the steps that draw the population given the latent tables: their mean, or

@@ -74,14 +74,6 @@ class LatentPrior:
         """Compiled marginals."""
         return Plan.of(self.effects, self.evidence.supported)
 
-    @property
-    def scale_covariance(self) -> FloatArray:
-        """Prior covariance of log τ, shape (orders, orders)."""
-        prior = self.effects_prior
-        count = len(prior.orders)
-        own = prior.spread_between_orders**2 * np.eye(count)
-        return own + np.full((count, count), prior.spread_in_common**2)
-
     @cached_property
     def excess(self) -> float:
         """κ, half a record for each possible cell of the smallest measured table that has more than one.

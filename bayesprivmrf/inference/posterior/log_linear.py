@@ -3,8 +3,8 @@ r"""The posterior of any log-linear model: normal effects, latent tables, and th
 .. math:: β \sim N(0, T(τ)), \qquad x_1, \dots, x_N \sim p_β, \qquad n = \text{tables of the records}, \qquad
           y_i \sim \text{noise around } n_i,
 
-with one scale τ for each order of effect, learned or fixed, and a private N log-uniform on a range that does not look
-at the tables. NUTS moves τ, N and the latent tables n, in coordinates θ' (`latent_prior`) that are whitened by a
+with a scale τ for each effect, learned, or one fixed for all, and a private N log-uniform on a range that does not
+look at the tables. NUTS moves τ, N and the latent tables n, in coordinates θ' (`latent_prior`) that are whitened by a
 preliminary estimate (`whitening`). Each draw of the tables then gets a draw of the population from p(β | n), which
 the noisy tables do not enter (`superpopulation`). Without that last step an interval of n / N would pass for one of
 μ: where the noise is small beside sampling variation it covers a fraction of what it says.
@@ -28,7 +28,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.names import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.noisy_tables import (
     NoiseData,
     observe_noisy_counts,
@@ -54,7 +54,7 @@ class LogLinear:
     evidence
         The releases.
     scale
-        τ of all orders, nats; None learns one for each order.
+        τ of all effects, nats; None learns one for each.
     total
         The public number of records N; None where it is private.
     total_range
@@ -96,6 +96,7 @@ class LogLinear:
             settings["prior_scale_location"] = prior.location
             settings["prior_scale_spread_in_common"] = prior.spread_in_common
             settings["prior_scale_spread_between_orders"] = prior.spread_between_orders
+            settings["prior_scale_spread_between_effects"] = prior.spread_between_effects
         if self.total is None:
             settings["total_range"] = tuple(float(end) for end in self.total_range)
         if self.smoothing > 0:
@@ -144,7 +145,7 @@ class LogLinear:
 
     @property
     def _learns_scale(self) -> bool:
-        return self.scale is None and bool(self.latent.effects_prior.orders)
+        return self.scale is None and bool(self.latent.effects_prior.count)
 
     @cached_property
     def _noise(self) -> NoiseData:
@@ -170,8 +171,8 @@ class LogLinear:
     def model(self) -> pm.Model:
         """A PyMC model of this release.
 
-        Variables: ``position``, whitened, of everything that is sampled; ``log_scale`` (log τ of each order) where it
-        is learned; ``total`` where N is private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's
+        Variables: ``position``, whitened, of everything that is sampled; ``log_scale`` (log τ of each effect) where
+        it is learned; ``total`` where N is private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's
         cliques, clique after clique), a ``counts[a,b]`` for each clique with the variables as dims and the states as
         coords; and the observed ``noisy_counts``. Draws from the prior are those of `prior_draws`.
         """
@@ -206,7 +207,7 @@ class LogLinear:
         if self._learns_scale:
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
-            log_scales = np.broadcast_to(self.preliminary.mode.log_scales, (*lead, len(prior.orders)))
+            log_scales = np.broadcast_to(self.preliminary.mode.log_scales, (*lead, prior.count))
         effects, marginals, acceptance = draw_potentials(
             latent.plan,
             np.asarray(draws["coordinates"], dtype=float).reshape(draws_in_all, latent.effects.size),
@@ -258,12 +259,11 @@ class LogLinear:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
         total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
-        count = len(prior.orders)
         if self.scale is not None:
-            log_scales = np.full((size, count), math.log(self.scale))
+            log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
             expected = prior.expected_log_scales
-            log_scales = rng.multivariate_normal(expected, latent.scale_covariance, size)
+            log_scales = rng.multivariate_normal(expected, prior.scale_covariance, size)
         effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal((size, latent.effects.size))
         marginals, counts = np.zeros((size, model.size)), np.zeros((size, model.size))
         for k, potentials in enumerate(self._potentials(effects)):
@@ -297,9 +297,10 @@ class LogLinear:
     def _learned(self, log_scales: FloatArray) -> dict[str, FloatArray]:
         if not self._learns_scale:
             return {}
-        prior, covariance = self.latent.effects_prior, self.latent.scale_covariance
-        standardised = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(covariance))
-        return {f"scale of order {order}": standardised[..., k] for k, order in enumerate(prior.orders)}
+        prior = self.latent.effects_prior
+        standardised = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
+        effects = scaled_effects(prior, dimension_names(self.evidence.specification.domain))
+        return {f"scale of {effect}": standardised[..., k] for k, effect in enumerate(effects)}
 
     def _potentials(self, effects: FloatArray) -> FloatArray:
         flat = self.latent.effects.potentials(effects)

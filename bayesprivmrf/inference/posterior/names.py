@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.model import Domain
 
-__all__ = ["dimension_names", "state_labels", "table_name"]
+__all__ = ["dimension_names", "scaled_effects", "state_labels", "table_name"]
 
-_TAKEN = frozenset({"chain", "draw", "sample", "cell", "noisy_cell", "order", "table", "total", "scale"})
+_TAKEN = frozenset(
+    {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
+)
 _REPLACED = str.maketrans({",": ";", "/": "|", "[": "(", "]": ")"})
 
 
@@ -49,3 +52,13 @@ def table_name(kind: str, names: Sequence[str], scope: Sequence[int]) -> str:
     'marginal[c,a]'
     """
     return f"{kind}[{','.join(names[v] for v in scope)}]"
+
+
+def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
+    """What each learned scale is that of: an effect such as ``a,b``, a part of one, or all of an order."""
+    found = []
+    for order, scope in zip(prior.orders, prior.scopes, strict=True):
+        _, _, part = str(order).partition(", ")
+        effect = ",".join(names[v] for v in scope)
+        found.append((effect + (f" ({part})" if part else "")) if scope else f"order {order}")
+    return found

@@ -35,7 +35,7 @@ class Preliminary:
     latent
         The prior of the latent tables.
     scale
-        τ of all orders; None where it is learned.
+        τ of all effects; None where it is learned.
     total
         Public N; None where it is private.
     total_range
@@ -73,7 +73,7 @@ class Preliminary:
         mode, prior = self.mode, self.latent.effects_prior
         precision = self.latent.precision(mode.log_scales, mode.log_total)
         information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
-        count = len(prior.orders)
+        count = prior.count
         if self.total is not None:
             information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
             return Whitening.of(information, precision, point, groups, count)
@@ -90,16 +90,16 @@ class Preliminary:
 
     @property
     def log_scale_root(self) -> FloatArray:
-        """A root of the covariance that log τ would have if every effect were known, shape (orders, orders)."""
+        """A root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
         prior = self.latent.effects_prior
-        sizes = np.bincount(prior.levels, minlength=len(prior.orders))
-        precision = np.linalg.inv(self.latent.scale_covariance) + np.diag(0.5 * sizes)
+        sizes = np.bincount(prior.levels, minlength=prior.count)
+        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
         return np.linalg.inv(np.linalg.cholesky(precision)).T
 
     def data(self) -> StretchData:
         """The numbers that `stretch` needs."""
         latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
-        count = len(prior.orders)
+        count = prior.count
         sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
         means = np.bincount(prior.levels, weights=latent.sampling_variance, minlength=count) / sizes
         total = [math.log(max(self.total, 1.0))] if self.total is not None else []
@@ -115,7 +115,7 @@ class Preliminary:
             variance=latent.sampling_variance,
             means=means,
             expected=prior.expected_log_scales,
-            hyper=np.linalg.inv(latent.scale_covariance),
+            hyper=np.linalg.inv(prior.scale_covariance),
             excess=np.array([latent.excess]),
         )
         return arrays._replace(**{name: np.ascontiguousarray(x) for name, x in arrays._asdict().items()})

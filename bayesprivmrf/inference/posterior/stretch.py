@@ -37,7 +37,7 @@ class StretchData(NamedTuple):
     total
         The preliminary log N, which is N itself where it is public; of a private one the ends l and h and c as well.
     levels, variance, means
-        Order and sampling variance of each coordinate, and the mean of the latter over each order.
+        Scale and sampling variance of each coordinate, and the mean of the latter over each scale.
     expected, hyper
         Prior mean and precision of log τ.
     excess
@@ -65,14 +65,15 @@ def stretch(
 ):  # fmt: skip
     """Coordinates θ', log τ, log N and the log density; then the precisions λ + r, and r."""
     place, own = position[: mode.size], position[mode.size :]
-    log_scale, relative = scale.copy(), np.zeros(mode.size)
+    log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # of the total, 0
     if own.size:
         log_scale += root @ own
     for g in range(scale.size):
         scatter = means[g] * math.exp(-total[0])
-        change = math.log(math.exp(2 * scale[g]) + scatter) - math.log(math.exp(2 * log_scale[g]) + scatter)
-        relative += shares[:, g] * change
-    relative = np.exp(relative)
+        changes[g] = math.log(math.exp(2 * scale[g]) + scatter) - math.log(
+            math.exp(2 * log_scale[g]) + scatter
+        )
+    relative = np.exp(shares @ changes)
     precision = information + relative
     moved = mode * (information + 1.0) / precision + place / np.sqrt(precision)
     moved = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
@@ -120,9 +121,10 @@ def stretch_pullback(
     by_own = basis.T @ by_moved if basis.shape[1] == mode.size else basis[:, 0] * by_moved
     by_precision = -by_own * (mode * (information + 1.0) / precision + 0.5 * place / np.sqrt(precision))
     by_relative = relative * (by_precision - 0.5 * by_density) / precision
+    by_changes = shares.T @ by_relative
     for g in range(scale.size):
         scatter = means[g] * math.exp(-total[0])
-        by_scale[g] -= np.sum(shares[:, g] * by_relative) * 2.0 * squares[g] / (squares[g] + scatter)
+        by_scale[g] -= by_changes[g] * 2.0 * squares[g] / (squares[g] + scatter)
     gradient = np.empty(position.size)
     put(gradient[: mode.size], by_own / np.sqrt(precision))
     if own.size:

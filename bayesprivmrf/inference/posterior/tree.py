@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.checks import effect_cells
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.measured import (
@@ -18,7 +19,7 @@ from bayesprivmrf.inference.posterior.measured import (
     replicated_tables,
     table_labels,
 )
-from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
+from bayesprivmrf.inference.posterior.names import dimension_names, scaled_effects, state_labels, table_name
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -113,9 +114,10 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
         dataset["total"] = (_DRAWN, finished.total)
         dataset["total"].attrs["units"] = "records"
     if finished.scales is not None:
-        orders = np.unique(coordinates_of(model).kinds)
-        dataset = dataset.assign_coords(order=("order", orders))
-        dataset["scale"] = ((*_DRAWN, "order"), finished.scales)
+        prior = EffectsPrior(effects=coordinates_of(model))
+        labels = np.array(scaled_effects(prior, names), dtype=object)
+        dataset = dataset.assign_coords(effect=("effect", labels), order=("effect", np.array(prior.orders)))
+        dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
     dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
     if not room.all():
         dataset.attrs["potentials"] = (

@@ -59,7 +59,7 @@ def expected_density(engine, values):
         density += evidence.noise[position].log_density(residual).sum()
     if engine.scale is None:
         gap = log_scales - math.log(latent.effects_prior.location)
-        density -= 0.5 * gap @ np.linalg.inv(latent.scale_covariance) @ gap
+        density -= 0.5 * gap @ np.linalg.inv(latent.effects_prior.scale_covariance) @ gap
     if engine.total is None:
         low, high = np.log(engine.total_range)
         share = (math.log(total) - low) / (high - low)
@@ -73,7 +73,7 @@ def test_density_is_that_of_the_formulas_in_coordinates_of_the_tables(name, is_p
     """log p(position) - log |d coordinates / d position| is the density of θ' and the position of N."""
     engine = formulation(MODELS[name], total=None if is_private else 80)
     density, rng = engine.density, np.random.default_rng(1)
-    stretched = density.size - len(engine.latent.effects_prior.orders)  # log scales are last
+    stretched = density.size - engine.latent.effects_prior.count  # log scales are last
 
     def values_at(position):
         latent, _ = density.forward(position)
@@ -187,7 +187,7 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
     grid = specification({str(i): [0, 1, 2] for i in range(9)}, [(str(i), str(j)) for i, j in edges])
     latent = formulation(grid, total=records).latent
     rng, size = np.random.default_rng(5), 1500
-    precision = latent.precision(np.full(2, math.log(tau)), math.log(records))
+    precision = latent.precision(np.full(latent.effects_prior.count, math.log(tau)), math.log(records))
     points = rng.normal(size=(size, len(precision))) / np.sqrt(precision)
     curvature = np.diag(records / latent.sampling_variance + tau**-2)
     betas, _, _ = draw_potentials(
@@ -204,7 +204,7 @@ def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
     np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.08)
-    np.testing.assert_allclose(np.cov(log_scales.T), engine.latent.scale_covariance, atol=0.05)
+    np.testing.assert_allclose(np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.05)
     share = np.log(drawn.total[0] / 50) / math.log(100)
     assert abs(share.mean() - 0.5) < 0.04
     assert abs(share.std() - math.sqrt(1 / 12)) < 0.02
