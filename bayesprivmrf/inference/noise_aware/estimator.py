@@ -119,8 +119,8 @@ class NoiseAwareMAP:
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
     are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
     intervals add. The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each order of effect is learned
-    from the release. Of the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples
+    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each effect is learned from the
+    release. Of the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples
     the posterior itself.
 
     N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too

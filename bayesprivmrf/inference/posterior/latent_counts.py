@@ -66,7 +66,7 @@ class LatentCounts:
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
         by table (`shape_prior`).
     scale
-        Prior standard deviation of the log-linear effects, nats; None learns one for each order of effect.
+        Prior standard deviation of the log-linear effects, nats; None learns one for each effect.
     total_range
         Ends of the log-uniform prior of a private number of records. It never looks at the tables; a release
         whose own estimate is far outside is refused.
