@@ -1,4 +1,5 @@
 import functools
+import math
 import os
 import re
 import signal
@@ -8,9 +9,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import arviz as az
 import numpy as np
 import nutpie
 import pyarrow as pa
+import pymc as pm
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
@@ -186,6 +189,46 @@ def test_pymc_s_own_sampler_agrees_with_nutpie(release, fitted):
     assert set(posterior.tree["sample_stats"]) == set(fitted.tree["sample_stats"])
     with pytest.raises(ArgumentError, match="init"):
         NUTS.fit(release, rng=1, sampler="pymc", init="nowhere")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["another source", "another prior"])
+def test_what_is_added_to_the_pymc_model_moves_its_draws_as_weights_move_those_without(what):
+    """Bayes' rule: draws without the added term, weighed by it, are those that `pm.sample` gives with it."""
+    pair = release_of(specification({"a": ["x", "y"], "b": ["u", "v", "w"]}, [("a", "b")]), total=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        posterior = LatentCounts(formulation="log-linear").fit(pair, rng=1, draws=3000)
+    drawn = posterior.tree["posterior"]
+    at = drawn["effect"].values.tolist().index("a,b")  # log scales are in the order of the tree's effects
+
+    def some_and_scale(draws, log_scales):
+        return draws["counts[a,b]"].values[..., 1, :].sum(axis=-1), log_scales[..., at]
+
+    some, scales = some_and_scale(drawn, np.log(drawn["scale"].values))
+    place, width = some.mean() + some.std(), some.std()
+    with posterior.pymc_model as model:
+        if what == "another source":
+            term = pm.logp(pm.Normal.dist(place, width), model["counts[a,b]"][1].sum())
+            weights = np.exp(-0.5 * ((some - place) / width) ** 2)
+        else:
+            term = pm.logp(pm.Normal.dist(-1.5, 0.5), model["log_scale"][at])
+            weights = np.exp(-0.5 * ((scales + 1.5) / 0.5) ** 2)
+        pm.Potential("added", term)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = pm.sample(1500, tune=1000, chains=2, cores=2, random_seed=1, progressbar=False)
+    weights = weights / weights.sum()
+    extended = found["posterior"]
+    new_values = some_and_scale(extended, extended["log_scale"].values)
+    for own, new in zip((some, scales), new_values, strict=True):
+        mean = float((weights * own).sum())
+        spread = math.sqrt(float((weights * (own - mean) ** 2).sum()))
+        weighed = 1 / float((weights**2).sum()) * posterior.stats["ess_bulk"] / own.size
+        error = spread * math.sqrt(1 / weighed + 1 / float(az.ess(new)))
+        assert abs(new.mean() - mean) < 4 * error
+    moved = some if what == "another source" else scales
+    assert abs(float((weights * moved).sum()) - moved.mean()) > 0.3 * moved.std()
 
 
 def made_up(values, **statistics):
