@@ -27,6 +27,7 @@ GUIDES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
 ]
+LONG = {"learning.md", "chains.md"}  # some seconds each
 RUN_SHELL = {"command_line.md"}
 FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -77,7 +78,11 @@ def fewer_replicates(monkeypatch):
 
 
 @pytest.mark.usefixtures("shorter_chains", "fewer_replicates")
-@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.name in LONG else []) for path in GUIDES],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
     """No block warns: chains that have not mixed would."""
     monkeypatch.chdir(tmp_path)

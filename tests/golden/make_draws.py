@@ -261,13 +261,16 @@ GROUPS: dict[str, Callable[[], dict[str, Found]]] = {
     "potentials": releases(lambda: islice(make_files.potentials(), 2)),
     "regressions": releases(make_files.regressions),
     "graphs": releases(make_files.graphs),
-    "graphs with loops": releases(make_files.graphs_with_loops),
     "previews": previews,
     "estimators": estimators,
     "learned": learned,
     "networks": networks,
 }
-SLOW = {"searches": releases(make_files.potentials), "posterior": posterior}
+SLOW = {
+    "graphs with loops": releases(make_files.graphs_with_loops),
+    "searches": releases(make_files.potentials),
+    "posterior": posterior,
+}
 
 
 def machine() -> dict[str, str]:

@@ -45,7 +45,10 @@ def made(group):
         return as_written(group())
 
 
-@pytest.mark.parametrize("name", [*GROUPS, pytest.param("searches", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [*GROUPS, *(pytest.param(name, marks=pytest.mark.slow) for name in ("graphs with loops", "searches"))],
+)
 def test_a_seed_gives_what_it_gave(name):
     found = list(differences(KEPT["found"][name], made((GROUPS | SLOW)[name])))
     if found:

@@ -266,6 +266,7 @@ def chain(variables: int, records: int) -> pd.DataFrame:
     return pd.DataFrame({f"v{i}": column for i, column in enumerate(columns)})
 
 
+@pytest.mark.slow
 def test_a_chain_of_120_variables_is_found():
     data = chain(120, 4000)
     found = SelectMeasure(rho=1.0).release(bpm.declare(states={name: [0, 1] for name in data}), data, rng=1)

@@ -160,7 +160,7 @@ def exact_curve(score_range: float, scale: float):
     return epsilon
 
 
-@pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
+@pytest.mark.parametrize(("share", "caught"), [pytest.param(1.0, False, marks=pytest.mark.slow), (0.9, True)])
 def test_an_audit_passes_the_scale_and_catches_nine_tenths_of_it(share, caught):
     scale = selection_scale(2000.0, 1.0, STEPS)
     used = share * scale

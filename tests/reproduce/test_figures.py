@@ -64,6 +64,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, printed.out, printed.err
 
 
+@pytest.mark.slow
 def test_every_figure_is_written_where_the_files_are_given(tiny, files, tmp_path, capsys):
     out = tmp_path / "out"
     code, printed, said = run(

@@ -114,7 +114,7 @@ def summed(formulation, totals, size=30_000, potentials=None):
     [
         pytest.param(SQUARE, DiscreteLaplace(1.0), 4, None, None, marks=pytest.mark.slow),
         pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
-        (SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None),
+        pytest.param(SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None, marks=pytest.mark.slow),
         (ZEROS, Laplace(0.5), 4, None, 1.5),
         (TIED, Laplace(1.0), 2, (1, 3), 1.0),
         (SCORED, Laplace(1.0), 2, None, 1.0),

@@ -80,6 +80,7 @@ def test_tables_of_a_draw_are_of_its_records(name):
             assert tables.reshape(4, 20, -1).sum(axis=-1) == pytest.approx(40)
 
 
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it():
     """Shapes, rows, records, N and noise from their joint law; thirty sweeps later they have it still.
 

@@ -126,6 +126,7 @@ moved = _entry_point(checksum(__file__, table_moves.__file__))
 """Tables some moves of one way after they started, one after another."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [0, 1, 2, 3], ids=["any cell", "occupied", "of one number", "parted"])
 def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     """100,000 tables drawn from their law have it still after eight moves: a chi-square test at 1e-4."""

@@ -109,7 +109,12 @@ EFFECTS = {
 }
 
 
-LONG = ("a three-way table", "integer names and a variable of one state")
+LONG = (
+    "a three-way table",
+    "integer names and a variable of one state",
+    "two tables that share a variable",
+    "margins and bounds around a cycle",
+)
 
 
 @pytest.mark.parametrize(

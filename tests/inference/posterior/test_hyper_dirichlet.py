@@ -140,6 +140,7 @@ def test_positions_drawn_from_the_prior_have_its_law_where_shapes_are_learned():
 # The PyMC model.
 
 
+@pytest.mark.slow
 def test_the_model_can_be_read_and_extended_and_samples_its_own_prior():
     """Tables by the names of variables and states; their sums are N; noisy counts scatter around them."""
     import pymc as pm
