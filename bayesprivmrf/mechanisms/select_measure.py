@@ -34,9 +34,8 @@ from bayesprivmrf.learning.select_measure import (
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
