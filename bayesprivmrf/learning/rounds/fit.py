@@ -28,13 +28,13 @@ import numpy as np
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
+from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = [
     "PRIOR_DEVIATIONS",
-    "NoisyTable",
     "RoundFit",
     "effect_moments",
     "effect_precision",
@@ -49,25 +49,6 @@ PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
 _TOLERANCE = 1e-4
 _CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyTable:
-    """A noisy table of merged states.
-
-    Parameters
-    ----------
-    scope
-        Positions of variables, ascending.
-    values
-        Noisy counts, records, shape of the states.
-    variance
-        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
-    """
-
-    scope: Scope
-    values: FloatArray
-    variance: float | FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

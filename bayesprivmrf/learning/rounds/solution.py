@@ -49,13 +49,11 @@ from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
     PRIOR_DEVIATIONS,
-    NoisyTable,
     effect_moments,
     effect_precision,
     number_of_records,
 )
-from bayesprivmrf.learning.rounds.measured import MeasuredTable
-from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import contrasts
