@@ -24,8 +24,9 @@ the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities a
    Gaussian noise. The model is fitted to all that was measured so far (`bayesprivmrf.learning.rounds.fit`), and steps
    2 to 4 are taken again.
 
-What is released is the last model, and every noisy table as an answer to a query. `LearnedPotentials` keeps both as
-they are given; its `solution` has intervals, by `bayesprivmrf.learning.rounds.solution`.
+What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`). A
+`LearnedPotentials` keeps both as they are given; its `solution` is that of `bayesprivmrf.learning.rounds.solution`,
+with intervals.
 
 **More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a

@@ -12,7 +12,11 @@ minimises
 where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the
 deviation of a normal prior on effects of k variables: its penalty on the scale of this likelihood, as
 `bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
-ended.
+ended. Means and :math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are
+few, else by elimination, which the plan of the rounds has seen to be within memory.
+
+Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those of
+the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects and errors.
 """
 
 from __future__ import annotations
