@@ -15,8 +15,8 @@ deviation of a normal prior on effects of k variables: its penalty on the scale 
 ended. Means and :math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are
 few, else by elimination, which the plan of the rounds has seen to be within memory.
 
-Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those of
-the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects and errors.
+Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
+of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """
 
 from __future__ import annotations

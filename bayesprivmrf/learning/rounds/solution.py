@@ -1,9 +1,9 @@
 r"""Intervals for the tables of a model learned in rounds, from what was measured, effect by effect.
 
-`release.solution.interval(variables)` ends here. A release has the model's potentials, the noisy tables, which are its
-`statistics`, and the number of records that these tell. `with_intervals` makes its `solution` of the three, and nothing
-else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are exact, by
-elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
+`release.solution.interval(variables)` ends here. A release has the model's potentials, the noisy tables, which are
+its `statistics`, and the number of records that these tell. `with_intervals` makes its `solution` of the three, and
+nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
+exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
 
 A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
 (`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
