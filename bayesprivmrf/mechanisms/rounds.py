@@ -25,8 +25,8 @@ the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities a
    2 to 4 are taken again.
 
 What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`). A
-`LearnedPotentials` keeps both as they are given; its `solution` is that of `bayesprivmrf.learning.rounds.solution`,
-with intervals.
+`LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
+files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.
 
 **More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a

@@ -18,6 +18,7 @@ the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`)
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
 far as exact inference bears the model with them (`Size`). Of more than a hundred variables
 `bayesprivmrf.mechanisms.wide_rounds` has the candidates; steps, shares, sensitivities and laws are these.
+Time and memory are forecast apart, from the same plan (`bayesprivmrf.mechanisms.rounds_forecast`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ forms:
   `tables` has what was let out, `fit` the model, and `solution` the intervals of its marginals;
 - **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
-  on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings.
+  on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
+  answers to queries, for other estimators, the noisy numbers go through
+  `bayesprivmrf.learning.select_measure.statistics`.
 
 Codes and noise meet in `_randomise` alone, and a setting of the other form is refused.
 """

@@ -9,11 +9,12 @@ minimises
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
     \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
 
-where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the
-deviation of a normal prior on effects of k variables: its penalty on the scale of this likelihood, as
-`bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
-ended. Means and :math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are
-few, else by elimination, which the plan of the rounds has seen to be within memory.
+where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the deviation of
+a normal prior on effects of k variables. Near the minimum the first part is :math:`\tfrac12 F_s (\beta_s -
+\hat\beta_s)^2`, and noise gives the estimate an error of variance :math:`v_s / F_s^2`: so the penalty is that of the
+prior on the scale of the first part. The objective is convex, and each fit starts where the last one ended. Means and
+:math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are few, else by
+elimination, which the plan of the rounds has seen to be within memory.
 
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.

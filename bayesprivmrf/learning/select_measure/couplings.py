@@ -22,11 +22,11 @@ other pairs, so this rule rarely adds to the largest error, and it keeps graphs 
 **The fit.** The pairs that stand out, and all variables, are fitted to these means by maximum likelihood, with a
 ridge for each effect by the curvature that it has at independence (`bayesprivmrf.learning.select_measure.fit`). Where
 noise makes a rare event impossible, such a ridge hardly holds the estimate. After each fit of up to 2,000 coordinates
-it is asked whether the ridge is far from that by the curvature at the estimate. If so, `reweighted_fit` takes the
-place of the fit: the mode of the same model, from the same means under the same prior, with sampling and noise
-weighed by the curvature at the mode itself. It gives a `PairFit` of the same effects, says so in the release's
-details (``"penalty"``), and is not trusted, by its status, where its search did not end. It sees no more than the fit
-does.
+it is asked whether the ridge is far from that by the curvature at the estimate. If so,
+`bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
+same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
+`PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
+where its search did not end. It sees no more than the fit does.
 """
 
 from __future__ import annotations
