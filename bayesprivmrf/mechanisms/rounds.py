@@ -174,11 +174,14 @@ class Rounds:
         return np.array(found, dtype=np.int64)
 
     def _eligible(self) -> list[Scope]:
-        model = [each.scope for each in self.measured] + [each.scope for each in self.singles]
-        cards = self.merging.cardinalities
-        found = self.plan.candidates(cards, model)
+        model = self._scopes()
+        found = self.plan.candidates(self.merging.cardinalities, model)
         inside = [set(scope) for scope in self.fit.effects.scopes]
         return [c for c in found if any(set(c) <= scope for scope in inside) or self.size.bears([*model, c])]
+
+    def _scopes(self) -> list[Scope]:
+        """Return the scopes of all that was measured."""
+        return [each.scope for each in (*self.measured, *self.singles)]
 
     def _counts(self, scope: Scope) -> IntArray:
         """Return the exact table of a scope: sensitive."""
@@ -209,7 +212,7 @@ class Rounds:
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
-        model = [each.scope for each in self.measured] + [each.scope for each in self.singles]
+        model = self._scopes()
         everything = _without_subsets(scopes)
         if number >= len(everything) and self.size.bears([*model, *everything]):
             return everything

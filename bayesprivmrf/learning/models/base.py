@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork", "LearningMap"]
+__all__ = ["LearnedNetwork"]
 
 type Weight = Literal["largest", "dependence"]
 

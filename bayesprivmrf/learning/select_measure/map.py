@@ -69,7 +69,7 @@ from bayesprivmrf.release.codec import Fields
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
-__all__ = ["CouplingsByMeasurement", "limits"]
+__all__ = ["CouplingsByMeasurement"]
 
 _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
@@ -132,70 +132,54 @@ class CouplingsByMeasurement(SavedMap):
     def _total_variance(self) -> float:
         return 0.0 if self.total_noise is None else self.total_noise.variance
 
-    def linearised(
-        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return limits of the parameters of a release; see the module."""
-        return limits(learned, self.plan, self._total_variance, prob, total, generator)
-
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
         return fit_couplings(measured, self.plan, total, self._total_variance)
 
+    def linearised(
+        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
+    ) -> Limits:
+        """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
-def limits(
-    learned: LearnedPairs,
-    plan: MeasurementPlan,
-    total_variance: float,
-    prob: float,
-    total: float,
-    generator: np.random.Generator,
-) -> Limits:
-    """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
+        Parameters
+        ----------
+        learned
+            What was learned by this map.
+        prob
+            Coverage, in (0, 1).
+        total
+            N, records.
+        generator
+            Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+        """
+        from scipy.stats import norm
 
-    Parameters
-    ----------
-    learned
-        What was learned by the measurements of the plan.
-    plan
-        Plan of selection and measurement.
-    total_variance
-        Variance of the noise on the number of records.
-    prob
-        Coverage, in (0, 1).
-    total
-        N, records.
-    generator
-        Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
-    """
-    from scipy.stats import norm
-
-    model = _Model(learned, plan, total_variance, total, generator)
-    if not model.has_mixed:
-        warn_of_chains()
-    z = float(norm.isf((1 - prob) / 2))
-    centre, covariance = model.kept_law()
-    W = _left_out(model, (1 - prob) / 2)
-    theta = np.zeros(model.width), np.zeros(model.width)
-    offsets = model.effects.offsets
-    for subset, start, stop in zip(model.effects.subsets, offsets, offsets[1:], strict=False):
-        basis = contrasts(model.cards[subset[0]])
-        if len(subset) == 2:
-            basis = np.kron(basis, contrasts(model.cards[subset[1]]))
-        middle = basis @ centre[start:stop]
-        half = z * np.sqrt(((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1))
-        rows = slice(model.first[subset[0]], model.first[subset[0] + 1])
-        if len(subset) == 1:
-            theta[0][rows], theta[1][rows] = middle - half, middle + half
-            continue
-        columns = slice(model.first[subset[1]], model.first[subset[1] + 1])
-        shape = (rows.stop - rows.start, columns.stop - columns.start)
-        for matrix, values in zip(W, (middle - half, middle + half), strict=True):
-            matrix[rows, columns] = values.reshape(shape)
-            matrix[columns, rows] = values.reshape(shape).T
-    own = learned.own_states
-    low, high = (learned.flat(W[end][np.ix_(own, own)], theta[end][own]) for end in (0, 1))
-    return low, high
+        model = _Model(learned, self.plan, self._total_variance, total, generator)
+        if not model.has_mixed:
+            warn_of_chains()
+        z = float(norm.isf((1 - prob) / 2))
+        centre, covariance = model.kept_law()
+        W = _left_out(model, (1 - prob) / 2)
+        theta = np.zeros(model.width), np.zeros(model.width)
+        offsets = model.effects.offsets
+        for subset, start, stop in zip(model.effects.subsets, offsets, offsets[1:], strict=False):
+            basis = contrasts(model.cards[subset[0]])
+            if len(subset) == 2:
+                basis = np.kron(basis, contrasts(model.cards[subset[1]]))
+            middle = basis @ centre[start:stop]
+            half = z * np.sqrt(((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1))
+            rows = slice(model.first[subset[0]], model.first[subset[0] + 1])
+            if len(subset) == 1:
+                theta[0][rows], theta[1][rows] = middle - half, middle + half
+                continue
+            columns = slice(model.first[subset[1]], model.first[subset[1] + 1])
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            for matrix, values in zip(W, (middle - half, middle + half), strict=True):
+                matrix[rows, columns] = values.reshape(shape)
+                matrix[columns, rows] = values.reshape(shape).T
+        own = learned.own_states
+        low, high = (learned.flat(W[end][np.ix_(own, own)], theta[end][own]) for end in (0, 1))
+        return low, high
 
 
 class _Model:
