@@ -1,7 +1,8 @@
 r"""The parameters of a learned model as one vector, how records became them, and their intervals.
 
 `learned.interval()` is post-processing of the release, which spends no budget. Its limits are of the entries of the
-vector, in one of two forms, and `interval` does no more than ask for them and label them:
+vector (of a model of pairs: each coupling once, then the fields), in one of two forms, and `interval` does no more
+than ask for them and label them:
 
 - ``"linearised"``, to first order, by the method of that name of the `map` that made the release. For `SelectMeasure`
   they are of the errors of its fit, and for pairs that were left out the couplings that could have been left out

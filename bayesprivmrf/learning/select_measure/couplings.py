@@ -26,7 +26,8 @@ it is asked whether the ridge is far from that by the curvature at the estimate.
 `bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
 same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
-where its search did not end. It sees no more than the fit does.
+where its search did not end. It sees no more than the fit does. Of either the coordinates are written as A and h of
+an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
 
 from __future__ import annotations
