@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from learning_models import IsingPopulation
 
+from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure import (
     MeasurementPlan,
     PairTargets,
@@ -37,7 +38,7 @@ from bayesprivmrf.learning.select_measure import (
     singles_sensitivity,
 )
 from bayesprivmrf.learning.select_measure import fit as pair_fit
-from bayesprivmrf.learning.select_measure import map as fits
+from bayesprivmrf.learning.select_measure.couplings import fit_targets
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.mechanisms import discrete_gaussian_laws
 from bayesprivmrf.noise import SimulatedNoise
@@ -102,13 +103,13 @@ def couplings(measured: Measured, public: MeasurementPlan, total: float, how: st
         effects = pair_fit.Effects.of(public.cardinalities, scopes)
         tables = targets.tables()
         beta = pair_fit.closed_form(effects, [tables[k] for k in kept], targets.shares())
-        fit = pair_fit.PairFit(effects=effects, coordinates=beta, inference="exact", status="converged")
-        return fits._ising(fit)[0]
+        return pair_arrays(effects, beta)[0]
     before = pair_fit.LARGEST_WORK
     try:
         if how is not None:
             pair_fit.LARGEST_WORK = 0.0 if how == "Gibbs" else 1e10
-        return fits._ising(fits.fit_targets(targets, np.random.default_rng(1)))[0]
+        fit = fit_targets(targets, np.random.default_rng(1))
+        return pair_arrays(fit.effects, fit.coordinates)[0]
     finally:
         pair_fit.LARGEST_WORK = before
 

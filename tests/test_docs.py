@@ -20,7 +20,7 @@ from bayesprivmrf.cli import main
 from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
-from bayesprivmrf.learning import LearnedNetwork
+from bayesprivmrf.learning import LearnedIsing, LearnedNetwork
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -108,29 +108,45 @@ def test_links_between_guides_lead_somewhere():
             assert (path.parent / found["target"]).exists(), f"{path.name} links to {found['target']}"
 
 
-def test_a_reader_of_select_measure_is_led_from_data_to_interval_and_to_what_stands_beside():
-    """Each file of the two lists exists, and the file before it, or the one said, imports what it is reached by."""
+def way_of_select_measure() -> str:
     page = (ROOT / "docs" / "developer" / "design_principles.md").read_text(encoding="utf-8")
-    section = page.partition("## One method, from data to interval")[2].partition("\n## ")[0]
+    return page.partition("## One method, from data to interval")[2].partition("\n## ")[0]
+
+
+def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_files():
+    """Each file of the two lists exists, and the file before it, or the one said, imports what it is reached by."""
     step = re.compile(r"^(\d+)\. `([\w/]+)\.py`(?:, by `(\w+)`(?: \((\d+)\))?)?: \S", re.MULTILINE)
     found = [
         (int(number), "bayesprivmrf." + path.replace("/", "."), *how)
-        for number, path, *how in step.findall(section)
+        for number, path, *how in step.findall(way_of_select_measure())
     ]
-    routes = [found[start : start + 12] for start in (0, 12)]
-    for route in routes:
-        assert [number for number, *_ in route] == list(range(1, 13))
+    assert len(found) == 16
+    for route in (found[:8], found[8:]):
+        assert [number for number, *_ in route] == list(range(1, 9))
         modules = [importlib.import_module(module) for _, module, *_ in route]
-        assert len(set(modules)) == 12
+        assert len(set(modules)) == 8
         for place, (number, _, name, origin) in enumerate(route[1:], start=1):
-            if not name:
-                assert inspect.isclass(modules[place].LearnedNetwork)  # through what is released
+            if not name:  # through what is released: a base defined there has the intervals
+                base = LearnedIsing.interval
+                assert base.__module__ == modules[place].__name__
                 continue
             before = modules[int(origin or number - 1) - 1]
             assert vars(before)[name] is vars(modules[place])[name]
             assert defines(modules[place], name), f"{modules[place].__name__} only passes {name} on"
         assert hasattr(modules[0], "SelectMeasure")
-    assert len(found) == 24
+
+
+def test_what_stands_beside_the_way_is_told_of_on_the_way():
+    """Whoever reads on without a file beside the way was told by a file on it what the other one does."""
+    way = way_of_select_measure()
+    told = re.findall(r"^- `([\w/]+)\.py`, told of in `([\w/]+)\.py`: \S", way, re.MULTILINE)
+    assert len(told) == way.count("told of in")
+    for beside, on in told:
+        assert f". `{on}.py`" in way, f"{on} is not on the way"
+        assert f". `{beside}.py`" not in way, f"{beside} is on the way"
+        name = "bayesprivmrf." + beside.replace("/", ".")
+        importlib.import_module(name)
+        assert name in (importlib.import_module("bayesprivmrf." + on.replace("/", ".")).__doc__ or "")
 
 
 def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder():

@@ -11,10 +11,10 @@ from bayesprivmrf.mechanisms.exact import ExactStatistics
 from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
+from bayesprivmrf.mechanisms.learning import record_codes
 from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.parity_queries import ParityQueries
-from bayesprivmrf.mechanisms.reading.coded_records import record_codes
 from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure

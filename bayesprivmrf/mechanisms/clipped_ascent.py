@@ -15,7 +15,7 @@ from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, AscentPath,
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.learning import CodedRecords, read_records
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification

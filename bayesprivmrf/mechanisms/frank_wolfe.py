@@ -30,9 +30,8 @@ from bayesprivmrf.learning.select_measure import pair_statistics, singles_sensit
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
-from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.monomial_plan import monomial_map
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

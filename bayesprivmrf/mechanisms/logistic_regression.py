@@ -10,8 +10,7 @@ from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
-from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
+from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

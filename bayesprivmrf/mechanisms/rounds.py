@@ -1,11 +1,12 @@
 r"""Adaptive rounds: which tables the model misses most is asked, they are measured, the model is fitted, and again.
 
-Every step looks at the records and at what was released before. A `PrivacyFilter` is charged before each, so that
-neither the choices nor the number of rounds, which depend on the answers, can spend more than the total
-(`bayesprivmrf.privacy.filter` has the proof).
+This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
+before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
+the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities and laws are those of
+`bayesprivmrf.mechanisms.rounds_plan`.
 
-1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged for the
-   fit.
+1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
+   noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
 2. **How many tables stand out.** For each candidate c the *misfit* is
 
    .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
@@ -13,14 +14,25 @@ neither the choices nor the number of rounds, which depend on the answers, can s
 
    whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
    :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
-   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M. The k-th
-   largest of numbers each of which moves by at most D moves by at most D itself. So the order statistics
+   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M. The
+   k-th largest of numbers each of which moves by at most so much moves by no more itself. So the order statistics
    of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian noise of that
    sensitivity. The largest k at which more than noise is to be found is the number of tables of the round.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
-   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D, D]: range 2D.
+   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
-   Gaussian noise.
+   Gaussian noise. The model is fitted to all that was measured so far (`bayesprivmrf.learning.rounds.fit`), and steps
+   2 to 4 are taken again.
+
+What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`). A
+`LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
+files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.
+
+**More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
+It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
+part), counts the order statistics of a heaviest basis of them, and makes some choices at once.
+`bayesprivmrf.mechanisms.wide_rounds` proves that these move by no more than those here. Filter, noise, measurements,
+fit and release are this file's.
 """
 
 from __future__ import annotations
@@ -35,12 +47,10 @@ import numpy as np
 
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.rounds.candidates import Size
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
-from bayesprivmrf.learning.rounds.measured import MeasuredTable
-from bayesprivmrf.learning.rounds.merging import Merging
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -48,8 +58,10 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     SINGLES_SHARE,
     STEPS,
     RoundsPlan,
+    Size,
     Spending,
     allowance,
+    choice_scale,
     counting_law,
     numbers_of_tables,
     singles_law,
@@ -58,7 +70,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import DiscreteGaussian, selection_scale
+from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.privacy.filter import PrivacyFilter
 from bayesprivmrf.release.measured import of_measurements
 
@@ -162,11 +174,14 @@ class Rounds:
         return np.array(found, dtype=np.int64)
 
     def _eligible(self) -> list[Scope]:
-        model = [each.scope for each in self.measured] + [each.scope for each in self.singles]
-        cards = self.merging.cardinalities
-        found = self.plan.candidates(cards, model)
+        model = self._scopes()
+        found = self.plan.candidates(self.merging.cardinalities, model)
         inside = [set(scope) for scope in self.fit.effects.scopes]
         return [c for c in found if any(set(c) <= scope for scope in inside) or self.size.bears([*model, c])]
+
+    def _scopes(self) -> list[Scope]:
+        """Return the scopes of all that was measured."""
+        return [each.scope for each in (*self.measured, *self.singles)]
 
     def _counts(self, scope: Scope) -> IntArray:
         """Return the exact table of a scope: sensitive."""
@@ -197,12 +212,12 @@ class Rounds:
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
-        model = [each.scope for each in self.measured] + [each.scope for each in self.singles]
+        model = self._scopes()
         everything = _without_subsets(scopes)
         if number >= len(everything) and self.size.bears([*model, *everything]):
             return everything
         scores = misfits - allowance(cells, self._law(spent.measuring, number), 1.0)
-        scale = selection_scale(self.plan.largest_change, spent.choosing / number)
+        scale = choice_scale(self.plan, spent.choosing / number)
         eligible = np.ones(len(scopes), dtype=bool)
         for _ in range(number):
             if not eligible.any():

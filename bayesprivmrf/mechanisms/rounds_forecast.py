@@ -12,15 +12,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from bayesprivmrf.audit import Sums
+from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
+    STEPS,
     RoundsPlan,
     Spending,
-    round_draws,
+    choice_scale,
+    counting_law,
+    numbers_of_tables,
     singles_law,
     tables_law,
 )
@@ -153,9 +156,21 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
         rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
         noise = tables_law(plan, Spending.of(rho).measuring, tables).standard_deviation
         step = f"round {number}: how many tables, which, and these (noise of {tables})"
-        draws = round_draws(plan, rho)
+        draws = _round_draws(plan, rho)
         found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
     return found
+
+
+def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
+    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
+    spent, most = Spending.of(rho), plan.most_tables
+    numbers = len(numbers_of_tables(most))
+    scale = choice_scale(plan, spent.choosing / most)
+    return (
+        Sums(law=counting_law(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
+        Choices(scale=scale, score_range=plan.largest_change, copies=most),
+        Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
+    )
 
 
 def time_of_fits(plan: RoundsPlan, records: float) -> float | None:

@@ -1,6 +1,24 @@
-"""What is public of adaptive rounds before the first answer: shares of the budget, sensitivities and noise laws.
+r"""What is public of adaptive rounds: which tables may be measured, how the budget is shared, how noisy each step is.
 
-`bayesprivmrf.mechanisms.rounds` has the steps, and what each of them may be moved by.
+All of it is computed from the declaration, the settings, and what was released before: no function here takes a
+record. `bayesprivmrf.mechanisms.rounds` carries the steps out and proves what a neighbour moves. With M steps of a
+score for one record, and D = 1 where a neighbour has a record more or less, D = 2 where one record is another:
+
+| step | let out | moved by a neighbour | share of rho |
+|---|---|---|---|
+| single variables | tables of p of them | :math:`\sqrt{p D}`, L2, records | `SINGLES_SHARE` |
+| each round | | | `ROUND_SHARES` of the rest; the last all that is left |
+| 1. how many tables | k order statistics of scores | :math:`\sqrt k D M`, L2, steps | `COUNTING_SHARE` of it |
+| 2. which tables | m choices | scores by D M, range 2 D M | `CHOICE_SHARE` of it |
+| 3. these tables | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
+
+Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`discrete_gaussian_laws`), each choice is
+the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
+
+**Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
+far as exact inference bears the model with them (`Size`). Of more than a hundred variables
+`bayesprivmrf.mechanisms.wide_rounds` has the candidates; steps, shares, sensitivities and laws are these.
+Time and memory are forecast apart, from the same plan (`bayesprivmrf.mechanisms.rounds_forecast`).
 """
 
 from __future__ import annotations
@@ -8,14 +26,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.learning.rounds.candidates import candidates
 from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.marginals import array_forecast
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.model import ModelSpecification
@@ -33,13 +53,14 @@ __all__ = [
     "STEPS",
     "RoundsPlan",
     "SelectRoundsPlan",
+    "Size",
     "Spending",
     "allowance",
+    "choice_scale",
     "counting_law",
     "no_pair",
     "numbers_of_tables",
     "require_noise",
-    "round_draws",
     "rounds_plan",
     "singles_law",
     "tables_law",
@@ -62,6 +83,9 @@ MOST_VARIABLES = 100
 
 MAXIMUM_CELLS = 1 << 17
 """Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
+
+MOST_TRIPLES = 1_000
+"""Triples up to which all are candidates; else those alone of which two pairs are in the model already."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 
@@ -128,7 +152,7 @@ class RoundsPlan:
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
         """Return the tables that may be measured next to those in a model."""
         if self.workload is None:
-            return candidates(cardinalities, self.maximum_cells, self.inside, model)
+            return _pairs_and_triples(cardinalities, self.maximum_cells, self.inside, model)
         found = [tuple(v for v in scope if cardinalities[v] > 1) for scope in self.workload]
         return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
 
@@ -218,18 +242,6 @@ def _positions(
     return tuple(sorted(found, key=lambda scope: (len(scope), scope)))
 
 
-def round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
-    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
-    spent, most = Spending.of(rho), plan.most_tables
-    numbers = len(numbers_of_tables(most))
-    scale = selection_scale(plan.largest_change, spent.choosing / most)
-    return (
-        Sums(law=counting_law(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
-        Choices(scale=scale, score_range=plan.largest_change, copies=most),
-        Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
-    )
-
-
 def require_noise(plan: RoundsPlan) -> None:
     """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
 
@@ -249,8 +261,8 @@ def require_noise(plan: RoundsPlan) -> None:
             counting_law(plan, least.counting, len(numbers_of_tables(most))),
             tables_law(plan, plan.rho, 1),
         ]
-        selection_scale(plan.largest_change, least.choosing / most)
-        selection_scale(plan.largest_change, plan.rho)
+        choice_scale(plan, least.choosing / most)
+        choice_scale(plan, plan.rho)
     except ArgumentError:
         laws = []
     if not laws or not min(law.variance for law in laws) > 0:
@@ -269,6 +281,11 @@ def counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian
     sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
+
+
+def choice_scale(plan: RoundsPlan, rho: float) -> float:
+    """Return the scale of one choice among scores, steps."""
+    return selection_scale(plan.largest_change, rho)
 
 
 def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
@@ -290,3 +307,89 @@ def numbers_of_tables(most: int) -> list[int]:
     while found[-1] * 3 // 2 + 1 < most:
         found.append(found[-1] * 3 // 2 + 1)
     return sorted({*found, most})
+
+
+class Size:
+    """What exact inference bears: cells of all cliques of merged states, and memory of declared states.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable.
+    declared
+        Number of declared states of each variable.
+    cells, memory
+        The most cells and bytes.
+    """
+
+    def __init__(
+        self, cardinalities: Sequence[int], declared: Sequence[int], cells: int, memory: int
+    ) -> None:
+        self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
+        self._cells, self._memory = cells, memory
+        self._known: dict[frozenset[Scope], bool] = {}
+        self._is_small = 2 * math.prod(cardinalities) <= cells and 64 * math.prod(declared) <= memory
+
+    def bears(self, scopes: Sequence[Scope]) -> bool:
+        """Whether a model of these scopes is within the size."""
+        if self._is_small:
+            return True
+        edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
+        if edges not in self._known:
+            self._known[edges] = self._fits(sorted(edges))
+        return self._known[edges]
+
+    def _fits(self, edges: Sequence[Scope]) -> bool:
+        layout = Layout.build(self._cardinalities, edges)
+        order = elimination_order(layout.cardinalities, layout.scopes)
+        if array_forecast(layout, order).total_cells > self._cells:
+            return False
+        # an order for the merged states is near the best for the declared ones
+        return array_forecast(Layout.build(self._declared, edges), order).memory_bytes <= self._memory
+
+
+def _pairs_and_triples(
+    cardinalities: Sequence[int],
+    largest: int,
+    inside: Sequence[Scope] | None,
+    model: Sequence[Scope],
+) -> list[Scope]:
+    """Return the pairs and triples that may be measured, ascending by size.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of merged states of each variable; one of a single state is in none.
+    largest
+        The most cells of a table.
+    inside
+        Declared cliques, or a workload: tables must lie in one of them; ``None`` for any.
+    model
+        Scopes of the model so far.
+    """
+    free = [v for v, k in enumerate(cardinalities) if k > 1]
+    allowed = [free] if inside is None else [sorted(set(scope) & set(free)) for scope in inside]
+    pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
+    triples: set[Scope] = set()
+    if sum(math.comb(len(scope), 3) for scope in allowed) <= MOST_TRIPLES:
+        triples = {triple for scope in allowed for triple in combinations(scope, 3)}
+    else:
+        triples = _closing(model, pairs)
+    found = sorted(pairs) + sorted(triples)
+    return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= largest]
+
+
+def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
+    """Return triples of three allowed pairs, two of which are in the model."""
+    neighbours: dict[int, set[int]] = {}
+    for scope in model:
+        for a, b in combinations(scope, 2):
+            neighbours.setdefault(a, set()).add(b)
+            neighbours.setdefault(b, set()).add(a)
+    found = set()
+    for v, around in neighbours.items():
+        for a, b in combinations(sorted(around), 2):
+            triple = tuple(sorted((a, b, v)))
+            if set(combinations(triple, 2)) <= pairs:
+                found.add(triple)
+    return found

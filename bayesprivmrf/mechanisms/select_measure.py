@@ -1,4 +1,20 @@
-"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted."""
+"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted.
+
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) holds the order of check, charge and noise, and calls the hooks
+of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
+forms:
+
+- **adaptive rounds**, without a degree. `bayesprivmrf.mechanisms.rounds_plan` has what is public, sensitivities and
+  noise; `bayesprivmrf.mechanisms.rounds` sees the records, and makes the release. In `bayesprivmrf.learning.rounds`,
+  `tables` has what was let out, `fit` the model, and `solution` the intervals of its marginals;
+- **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
+  sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
+  on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
+  answers to queries, for other estimators, the noisy numbers go through
+  `bayesprivmrf.learning.select_measure.statistics`.
+
+Codes and noise meet in `_randomise` alone, and a setting of the other form is refused.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +50,8 @@ from bayesprivmrf.learning.select_measure import (
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
@@ -320,6 +335,7 @@ class SelectMeasure(
 def _release(
     plan: SelectMeasurePlan, fitted: FittedCouplings, total: float, stamp: Stamp
 ) -> LearnedIsing | LearnedPairwise:
+    """Return couplings, fields, the map that made them, and the noisy numbers as answers to queries: all public."""
     is_binary = all(k == 2 for k in plan.specification.cardinalities)
     common: dict[str, Any] = {
         "domain": plan.specification.domain,

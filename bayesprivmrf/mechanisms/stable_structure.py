@@ -20,7 +20,7 @@ from bayesprivmrf.learning.structure.stability import largest_distance, release_
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.coded_records import CodedRecords, read_records
+from bayesprivmrf.mechanisms.learning import CodedRecords, read_records
 from bayesprivmrf.mechanisms.reading.frame import guarded
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification

@@ -160,7 +160,7 @@ class WideRounds(Rounds):
 
     def _bearable(self, chosen: list[Scope]) -> list[Scope]:
         """Return the first of the chosen tables with which exact inference bears the model: nearly always all."""
-        model = [each.scope for each in (*self.measured, *self.singles)]
+        model = self._scopes()
         kept = len(chosen)
         while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
             kept = kept * 15 // 16

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.select_measure import map as select_measure
+from bayesprivmrf.learning.select_measure import couplings
 from bayesprivmrf.learning.select_measure.reweighted_fit import reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
@@ -116,7 +116,7 @@ def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(monkeypat
         return float(np.abs(learned.coupling_matrix).max())
 
     assert max(largest(seed) for seed in range(4)) < 2.5
-    monkeypatch.setattr(select_measure, "needs_reweighting", lambda *_: False)
+    monkeypatch.setattr(couplings, "needs_reweighting", lambda *_: False)
     assert (
         max(float(np.abs(mechanism.release(network, data, rng=s).coupling_matrix).max()) for s in range(4))
         > 10

@@ -28,7 +28,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.learning import LearnedPotentials, Trials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, clipped_ascent
-from bayesprivmrf.mechanisms.reading import CodedRecords
+from bayesprivmrf.mechanisms.learning import CodedRecords
 from bayesprivmrf.noise import NoiseSource, SecureNoise, SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, CalibratedNoise, Schedule, calibrated_noise, promised_epsilon
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.select_measure.couplings import PairTargets
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, Fixed, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
-from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteGaussian

@@ -27,12 +27,15 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 from bayesprivmrf.model.tables import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 
 __all__ = ["limits", "releases"]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.parameters import LearnedParameters
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import SimulatedNoise
+
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.parameters import LearnedParameters
 
 __all__ = ["replicates_of", "size_of"]
 

@@ -16,7 +16,6 @@ import numpy as np
 from bayesprivmrf.checks import generator, one_of
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.intervals.interval import forecast, interval
 from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork", "LearningMap"]
+__all__ = ["LearnedNetwork"]
 
 type Weight = Literal["largest", "dependence"]
 
@@ -58,8 +57,8 @@ class LearnedNetwork(Released, LearnedParameters):
     details
         Public numbers about the release, such as steps and noise scales.
     map
-        How records became parameters, as public settings: see `bayesprivmrf.learning.intervals.interval`. ``None``
-        where that is not known, as for a release read from a file of another version.
+        How records became parameters, as public settings: see `LearningMap`. ``None`` where that is not known, as for
+        a release read from a file of another version.
     statistics
         What the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism measured tables
         or sums.
@@ -255,83 +254,6 @@ class LearnedNetwork(Released, LearnedParameters):
             )
             warnings.warn(message, DeprecationWarning, stacklevel=2)
         return self.solution.sample(size, rng=generator(rng), method=method)
-
-    def interval(
-        self,
-        prob: float = 0.9,
-        rng: int | np.random.Generator | None = None,
-        replicates: int = 100,
-        *,
-        of: Literal["couplings", "fields"] = "couplings",
-        method: Literal["linearised", "calibrated"] | None = None,
-        total: float | None = None,
-        given: None = None,
-    ) -> pd.DataFrame:
-        """Return intervals for all couplings or fields by simulation from the release; it spends no budget.
-
-        `bayesprivmrf.learning.intervals.interval` has the methods, docs/learning.md how often they hold the truth.
-
-        Parameters
-        ----------
-        prob
-            Coverage of each interval, in (0, 1).
-        rng
-            Seed or generator.
-        replicates
-            How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
-            eight after Frank-Wolfe and none after `SelectMeasure`, whatever is given.
-        of
-            What the intervals are for.
-        method
-            ``"linearised"`` by default where errors are known to first order: for `SelectMeasure`, and for
-            Frank-Wolfe with two states a variable, single variables measured, and at least 50 steps. ``"calibrated"``
-            elsewhere.
-        total
-            How many records to simulate, where the release knows no number; by default the release's.
-        given
-            Nothing: couplings are the same whatever is given. The error says who has intervals of probabilities.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``estimate``, ``lower`` and ``upper``, nats; one row a coupling (pair of variables, and of states
-            where they have more than two) or a field. Limits are of each by itself, not of all at once.
-            ``attrs["method"]`` is the form that was taken.
-
-        Raises
-        ------
-        ArgumentError
-            An argument is out of range.
-        ModelError
-            The release does not know its map, or no number of records.
-        """
-        return interval(self, prob, rng, replicates, of=of, method=method, total=total, given=given)
-
-    def interval_forecast(
-        self,
-        replicates: int = 100,
-        *,
-        method: Literal["linearised", "calibrated"] | None = None,
-        total: float | None = None,
-    ) -> dict[str, Any]:
-        """Tell which form `interval` would take, how many releases it simulates, and about how long that takes here.
-
-        The time is that of one simulated release, or of one round of the linearised form, times their number: a
-        linearised form that does not settle is followed by the calibrated one. The arguments are those of `interval`.
-
-        Returns
-        -------
-        dict
-            ``method``, ``releases`` and ``seconds``.
-
-        Raises
-        ------
-        ArgumentError
-            An argument is out of range.
-        ModelError
-            The release does not know its map, or no number of records.
-        """
-        return forecast(self, replicates, method=method, total=total)
 
     def _facts(self) -> list[tuple[str, str]]:
         coupled = self.graph().number_of_edges()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
@@ -21,7 +21,7 @@ from bayesprivmrf.learning.models.saved_statistics import (
     statistics_size,
 )
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
+from bayesprivmrf.learning.rounds.solution import RoundsSolution, with_intervals
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
@@ -92,11 +92,7 @@ class LearnedPotentials(LearnedNetwork):
     @cached_property
     def solution(self) -> LearnedSolution:
         """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
-        whole = super().solution
-        if self.statistics is None or self.total is None or TABLES_BY_ROUND not in self.details:
-            return whole
-        known = {each.name: getattr(whole, each.name) for each in fields(whole) if each.init}
-        return RoundsSolution(**known, statistics=self.statistics, total=self.total)
+        return with_intervals(super().solution, self.statistics, self.total)
 
     def vector(self) -> FloatArray:
         """Return the log potentials, one table after the other."""

@@ -1,6 +1,6 @@
-from .fit import NoisyTable, fit_tables
+from .fit import fit_tables
 from .junction import GrowingForest
-from .merging import Merging
+from .tables import Merging, NoisyTable
 
 __all__ = [
     "GrowingForest",

@@ -9,10 +9,15 @@ minimises
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
     \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
 
-where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the
-deviation of a normal prior on effects of k variables: its penalty on the scale of this likelihood, as
-`bayesprivmrf.learning.select_measure.fit` derives it. The objective is convex, and each fit starts where the last one
-ended.
+where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fit, and :math:`\tau_k` the deviation of
+a normal prior on effects of k variables. Near the minimum the first part is :math:`\tfrac12 F_s (\beta_s -
+\hat\beta_s)^2`, and noise gives the estimate an error of variance :math:`v_s / F_s^2`: so the penalty is that of the
+prior on the scale of the first part. The objective is convex, and each fit starts where the last one ended. Means and
+:math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are few, else by
+elimination, which the plan of the rounds has seen to be within memory.
+
+Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
+of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """
 
 from __future__ import annotations
@@ -28,13 +33,13 @@ import numpy as np
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
+from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = [
     "PRIOR_DEVIATIONS",
-    "NoisyTable",
     "RoundFit",
     "effect_moments",
     "effect_precision",
@@ -49,25 +54,6 @@ PRIOR_DEVIATIONS = (0.7, 0.5, 0.15)
 _TOLERANCE = 1e-4
 _CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyTable:
-    """A noisy table of merged states.
-
-    Parameters
-    ----------
-    scope
-        Positions of variables, ascending.
-    values
-        Noisy counts, records, shape of the states.
-    variance
-        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
-    """
-
-    scope: Scope
-    values: FloatArray
-    variance: float | FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

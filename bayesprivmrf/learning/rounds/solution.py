@@ -1,5 +1,10 @@
 r"""Intervals for the tables of a model learned in rounds, from what was measured, effect by effect.
 
+`release.solution.interval(variables)` ends here. A release has the model's potentials, the noisy tables, which are
+its `statistics`, and the number of records that these tell. `with_intervals` makes its `solution` of the three, and
+nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
+exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
+
 A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
 (`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
 
@@ -34,7 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal
@@ -49,13 +54,11 @@ from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
     PRIOR_DEVIATIONS,
-    NoisyTable,
     effect_moments,
     effect_precision,
     number_of_records,
 )
-from bayesprivmrf.learning.rounds.measured import MeasuredTable
-from bayesprivmrf.learning.rounds.merging import Merging
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import contrasts
@@ -65,10 +68,10 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES_BY_ROUND", "RoundsSolution"]
+__all__ = ["TABLES_BY_ROUND", "RoundsSolution", "with_intervals"]
 
 TABLES_BY_ROUND = "tables_by_round"
-"""The detail of a release, how many tables each round measured, by which its `solution` is a `RoundsSolution`."""
+"""The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
 _LEAST_SPREAD = 1e-9
@@ -343,3 +346,21 @@ class RoundsSolution(LearnedSolution):
     def _precision_of_the_unmeasured(self) -> FloatArray:
         last = self._measured[-1]
         return np.array(0.0 if len(last.scope) == 1 else 1 / (_UNMEASURED**2 * last.law.variance))
+
+
+def with_intervals(
+    model: LearnedSolution, statistics: NoisyStatistics | None, total: float | None
+) -> LearnedSolution:
+    """Return the `solution` of released potentials: with intervals where they were learned in rounds, else as it is.
+
+    Parameters
+    ----------
+    model
+        The distribution, whose `stats` are the release's details.
+    statistics, total
+        What was measured, and the number of records by it, if anything was.
+    """
+    if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
+        return model
+    known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
+    return RoundsSolution(**known, statistics=statistics, total=total)

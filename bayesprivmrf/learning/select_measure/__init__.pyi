@@ -1,12 +1,7 @@
+from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
 from .fit import Fixed, closed_form, fit_means, is_narrow
-from .map import (
-    CouplingsByMeasurement,
-    FittedCouplings,
-    details_of,
-    noise_share,
-    smallest_chosen,
-    smallest_measured,
-)
+from .forecast import noise_share, smallest_chosen, smallest_measured
+from .map import CouplingsByMeasurement
 from .measurement import (
     STEPS,
     Measured,
@@ -21,7 +16,6 @@ from .measurement import (
     singles_sensitivity,
 )
 from .statistics import pair_statistics
-from .targets import PairTargets, least_statistic
 
 __all__ = [
     "STEPS",

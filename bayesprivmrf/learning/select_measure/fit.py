@@ -16,6 +16,9 @@ Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact el
 means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,
 so that what is left of the draws' noise is that of all their draws together. The chosen graph and the
 alphabets, which are public, decide between the two: `is_narrow`.
+
+This is numerical work on means that were let out: which effects there are, and t, v and F, are the caller's, for one
+choice of pairs `bayesprivmrf.learning.select_measure.couplings`.
 """
 
 from __future__ import annotations

@@ -1,63 +1,83 @@
-"""The map of `SelectMeasure`: records to couplings, by choosing pairs, measuring them, and maximum likelihood."""
+r"""The map of `SelectMeasure` with a degree, from records to couplings, and intervals by linearising its fit.
+
+A release holds the map, as public settings: `learn` measures (`bayesprivmrf.learning.select_measure.measurement`) and
+`fit` makes couplings of the noisy numbers (`bayesprivmrf.learning.select_measure.couplings`). The mechanism takes the
+two steps on records with its source of noise; whoever has the release may take them on simulated records alone.
+`learned.interval()` asks `linearised` for its limits (`LearnedParameters.interval`), which are derived here.
+
+**Pairs that were kept.** In the coordinates of `bayesprivmrf.model.effects` the fit solves
+:math:`\mu(\hat\beta) + \Lambda \hat\beta = t`, with the noisy mean effects t. Near it, with :math:`\Sigma` the
+covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the penalty pulls :math:`\hat\beta` by
+:math:`-M \Lambda \beta`. The interval undoes this pull; the error that remains is :math:`K (t - \mu)` with
+:math:`K = M + M \Lambda M` and
+
+.. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
+
+sampling, the noise on sums or tables, and the noise on the number of records. Intervals are normal. :math:`\Sigma` is
+that of records drawn from the released model. :math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with
+the variance :math:`F_s` that an effect has at independence; where the release says that its fit was weighed again, by
+the curvature at the estimate, it is :math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`.
+
+**Pairs that were left out.** They were not chosen, or did not stand out, and their estimate is 0. Both are events of
+the size of one number, the covariance C of two indicators of states: along the entry of the table that is asked
+about, the pair's score is :math:`N |C| / ((1 - \min q_i)(1 - \min q_j))` records, and it stands out where
+:math:`C^2` passes the threshold of `bayesprivmrf.learning.select_measure.couplings` for as many pairs as were
+kept. The interval holds the couplings that would have left the pair out with a probability of at least half of what
+a wrong interval may have,
+
+.. math:: P(\text{left out} \mid C) = 1 - \int P(\text{chosen} \mid x)\, P(\text{stands out} \mid x)\,
+    \mathcal{N}(x; C, v_s)\, dx \ge (1 - \text{prob}) / 2 .
+
+This test and the interval of a kept pair are the two parts of one equal-tailed test: together they miss a coupling
+with probability 1 - prob, but for linearisation. A pair had to reach the m-th best noisy score to be chosen; that
+score comes from simulated records. A coupling w gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w /
+l)`, with the covariance :math:`C_0` that the rest of the model makes, the slope s at independence, and l the
+product of the indicators' standard deviations: exact for two fair coins by themselves. States so rare that no
+coupling could have been seen have infinite limits.
+
+For the other couplings the released graph is taken to be true: beside a missing coupling, others may be off by its
+product with those on the path around it.
+"""
 
 from __future__ import annotations
 
-import math
-import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.models.pairs import LearnedPairs, pair_arrays
 from bayesprivmrf.learning.models.saved_map import SavedMap
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
-from bayesprivmrf.learning.select_measure.interval import limits
+from bayesprivmrf.learning.models.solution import warn_of_chains
+from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
     MeasurementPlan,
+    dependence_scores,
+    pair_sums,
+    public_shares,
     select_and_measure,
 )
-from bayesprivmrf.learning.select_measure.reweighted_fit import needs_reweighting, reweighted_fit
-from bayesprivmrf.learning.select_measure.targets import PairTargets, least_statistic
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.choices import gumbel
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 
-__all__ = [
-    "CouplingsByMeasurement",
-    "FittedCouplings",
-    "details_of",
-    "noise_share",
-    "smallest_chosen",
-    "smallest_measured",
-]
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.pairs import LearnedPairs
 
+__all__ = ["CouplingsByMeasurement"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedCouplings:
-    """What the map makes of noisy numbers.
+_DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
+_CHUNK = 1 << 22  # entries of the matrix of effects
+_NODES = 41  # of the integral over sampling
+_HALVINGS = 30
+_LEAST_VARIANCE = 1e-9  # records squared
 
-    Parameters
-    ----------
-    coupling_matrix, field_vector
-        Parameters of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
-    total
-        Number of records according to the noisy numbers.
-    measured
-        The noisy numbers.
-    fit
-        How the estimate was found.
-    """
-
-    coupling_matrix: FloatArray
-    field_vector: FloatArray
-    total: float
-    measured: Measured
-    fit: PairFit
+type Limits = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,120 +132,240 @@ class CouplingsByMeasurement(SavedMap):
     def _total_variance(self) -> float:
         return 0.0 if self.total_noise is None else self.total_noise.variance
 
-    def linearised(
-        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return limits of the parameters of a release: see `bayesprivmrf.learning.select_measure.interval`."""
-        return limits(learned, self.plan, self._total_variance, prob, total, generator)
-
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
-        targets = PairTargets.of(measured, self.plan, total, self._total_variance)
-        fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
-        coupling, fields = pair_arrays(fit.effects, fit.coordinates)
-        return FittedCouplings(
-            coupling_matrix=coupling,
-            field_vector=fields,
-            total=targets.total,
-            measured=measured,
-            fit=fit,
-        )
+        return fit_couplings(measured, self.plan, total, self._total_variance)
+
+    def linearised(
+        self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
+    ) -> Limits:
+        """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
+
+        Parameters
+        ----------
+        learned
+            What was learned by this map.
+        prob
+            Coverage, in (0, 1).
+        total
+            N, records.
+        generator
+            Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+        """
+        from scipy.stats import norm
+
+        model = _Model(learned, self.plan, self._total_variance, total, generator)
+        if not model.has_mixed:
+            warn_of_chains()
+        z = float(norm.isf((1 - prob) / 2))
+        centre, covariance = model.kept_law()
+        W = _left_out(model, (1 - prob) / 2)
+        theta = np.zeros(model.width), np.zeros(model.width)
+        offsets = model.effects.offsets
+        for subset, start, stop in zip(model.effects.subsets, offsets, offsets[1:], strict=False):
+            basis = contrasts(model.cards[subset[0]])
+            if len(subset) == 2:
+                basis = np.kron(basis, contrasts(model.cards[subset[1]]))
+            middle = basis @ centre[start:stop]
+            half = z * np.sqrt(((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1))
+            rows = slice(model.first[subset[0]], model.first[subset[0] + 1])
+            if len(subset) == 1:
+                theta[0][rows], theta[1][rows] = middle - half, middle + half
+                continue
+            columns = slice(model.first[subset[1]], model.first[subset[1] + 1])
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            for matrix, values in zip(W, (middle - half, middle + half), strict=True):
+                matrix[rows, columns] = values.reshape(shape)
+                matrix[columns, rows] = values.reshape(shape).T
+        own = learned.own_states
+        low, high = (learned.flat(W[end][np.ix_(own, own)], theta[end][own]) for end in (0, 1))
+        return low, high
 
 
-def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit:
-    """Fit the pairs that stand out, and all variables, to noisy means."""
-    cards, kept = targets.cardinalities, np.flatnonzero(targets.standing_out())
-    pairs = [(int(i), int(j)) for i, j in targets.pairs[kept]]
-    free = [v for v, k in enumerate(cards) if k > 1]
-    effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
-    place = dict(zip(pairs, kept.tolist(), strict=True))
-    variances = targets.single_variances()
-    means, ridges, noises, worths = [], [], [], [targets.total]
-    for subset in effects.subsets:
-        if len(subset) == 1:
-            (i,) = subset
-            mean, spread, noise = targets.single[i], variances[i], targets.single_noise[i]
+class _Model:
+    """A release as coordinates of effects, with the covariance of a record's effects."""
+
+    def __init__(
+        self,
+        learned: LearnedPairs,
+        plan: MeasurementPlan,
+        total_variance: float,
+        total: float,
+        generator: np.random.Generator,
+    ) -> None:
+        self.plan, self.total_variance, self.total, self.generator = plan, total_variance, total, generator
+        self.is_reweighted = learned.details.get("penalty") is not None
+        self.cards = learned.domain.cardinalities
+        self.first = np.cumsum([0, *self.cards])
+        self.width = int(self.first[-1])
+        self.kept = [scope for scope in learned.specification.scopes if len(scope) == 2]
+        self.effects = Effects.of(self.cards, (*self.kept, *((v,) for v in range(len(self.cards)))))
+        tables = [*(learned.block(*pair) for pair in self.kept), *learned.field_tables()]
+        self.beta = self.effects.coordinates(np.concatenate([table.ravel() for table in tables]))
+        size = max(round(total), _DRAWS + _DRAWS_OF_COORDINATE * self.effects.size)
+        self.codes, self.has_mixed = learned.solution.codes(size, generator)
+        self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
+        self.shares = self.sums.single / size
+        self.mean, self.covariance = self._moments()
+        self.single_noise, self.pair_noise = self._noise()
+
+    def _moments(self) -> tuple[FloatArray, FloatArray]:
+        phi, size = features_of(self.effects), self.effects.size
+        sums, squares = np.zeros(size), np.zeros((size, size))
+        rows = max(_CHUNK // max(size, 1), 1)
+        for start in range(0, len(self.codes), rows):
+            part = phi(self.codes[start : start + rows])
+            sums += part.sum(axis=0, dtype=np.float64)
+            squares += part.T @ part
+        mean = sums / len(self.codes)
+        return mean, squares / len(self.codes) - np.multiply.outer(mean, mean)
+
+    def _noise(self) -> tuple[FloatArray, float]:
+        """Noise variances of mean effects: of each variable's, and of pairs'."""
+        one, two = (max(law.variance, _LEAST_VARIANCE) for law in (self.plan.one_way, self.plan.two_way))
+        if self.plan.form == "moments":
+            return np.full(len(self.cards), one / (2 * self.total**2)), two / (4 * self.total**2)
+        precision = np.full(len(self.cards), 1 / one)
+        for i, j in self.kept:  # margins of their tables measure variables once more
+            precision[i] += 1 / (self.cards[j] * two)
+            precision[j] += 1 / (self.cards[i] * two)
+        return 1 / (precision * self.total**2), two / self.total**2
+
+    def kept_law(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean and covariance of the normal law that intervals of fitted coordinates are of."""
+        spread = self.covariance.diagonal()
+        places = self.effects.offsets
+        noise, expected = np.empty(spread.size), np.empty(spread.size)
+        single = {
+            subset[0]: spread[start:stop]
+            for subset, start, stop in zip(self.effects.subsets, places, places[1:], strict=False)
+            if len(subset) == 1
+        }
+        for subset, start, stop in zip(self.effects.subsets, places, places[1:], strict=False):
+            is_pair = len(subset) == 2
+            noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
+            own = single[subset[0]]
+            expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel() if is_pair else own
+        if self.is_reweighted:
+            penalty = np.eye(spread.size) / self.total + noise[:, None] * np.linalg.inv(self.covariance)
         else:
-            i, j = subset
-            mean = targets.pair[place[i, j]]
-            spread, noise = np.multiply.outer(variances[i], variances[j]), targets.pair_noise
-            worths.append(float(1 / np.mean(1 / targets.total + noise / spread)))
-        means.append(mean.ravel())
-        noises.append(np.full(mean.size, noise))
-        ridges.append((noise / spread + 1 / targets.total).ravel() / PRIOR_DEVIATION**2)
-    assert len(effects.subsets) == len(pairs) + len(free)
-    tables, shares = targets.tables(), targets.shares()
-    mean, ridge, noise = (np.concatenate([np.zeros(0), *parts]) for parts in (means, ridges, noises))
-    worth = float(np.median(worths))
-    start = closed_form(effects, [tables[k] for k in kept], shares)
-    fit = fit_means(effects, mean, ridge, worth, generator, start=start)
-    if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
-        return fit
-    begin = fit.coordinates if fit.inference == "exact" else None
-    return reweighted_fit(
-        effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference, begin
+            penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total)
+        penalty /= PRIOR_DEVIATION**2
+        inverse = np.linalg.inv(self.covariance + penalty)
+        error = inverse + inverse @ penalty @ inverse
+        law = self.covariance / self.total + np.diag(noise)
+        law += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
+        return self.beta + inverse @ (penalty @ self.beta), error @ law @ error.T
+
+
+def _left_out(model: _Model, tail: float) -> Limits:
+    """Return limits of all entries by what would have left a pair out; 0 where no pair may be coupled."""
+    low, high = np.zeros((model.width, model.width)), np.zeros((model.width, model.width))
+    rows, columns = _entries(model)
+    if not rows.size:
+        return low, high
+    i, j = (np.arange(len(model.cards)).repeat(model.cards)[side] for side in (rows, columns))
+    states, total = np.array(model.cards), model.total
+    share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
+    variance, mean = share * (1 - share), share - 1 / states.repeat(states)
+    size = 1 - 1 / states  # squared length of an indicator among contrasts
+    noise = size[i] * size[j] * model.pair_noise
+    noise = noise + size[i] * model.single_noise[i] * mean[columns] ** 2
+    noise = noise + size[j] * model.single_noise[j] * mean[rows] ** 2
+    both = variance[rows] * variance[columns]
+    sampling = both / total
+    freedom = (states[i] - 1) * (states[j] - 1)
+    least = least_statistic(
+        sampling / (noise + sampling),
+        freedom,
+        kept=len(model.kept),
+        measured=model.plan.count,
+        candidates=len(model.plan.candidates),
     )
+    threshold = np.sqrt(least * (noise + sampling))
+    largest = _largest(threshold, noise, sampling, *_chosen_above(model, i, j), tail)
+    limit = np.sqrt(both)
+    around = np.arctanh(np.clip(_covariances(model, rows, columns) / limit, -1 + 1e-9, 1 - 1e-9))
+    with np.errstate(divide="ignore"):
+        reach = np.arctanh(np.minimum(largest / limit, 1.0))
+    for matrix, values in ((low, -reach), (high, reach)):
+        matrix[rows, columns] = (values - around) * limit * size[i] * size[j] / both
+        matrix[columns, rows] = matrix[rows, columns]
+    return low, high
 
 
-def _seed(measured: Measured) -> int:
-    """A seed that the noisy numbers themselves give, for sampling in the fit."""
-    return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
+def _largest(
+    threshold: FloatArray,
+    noise: FloatArray,
+    sampling: FloatArray,
+    bound: FloatArray,
+    scale: FloatArray,
+    tail: float,
+) -> FloatArray:
+    """Return the largest C that leaves a pair out with a probability of at least `tail`, by halving."""
+    from scipy.special import ndtr
+
+    z = np.linspace(-4.0, 4.0, _NODES)
+    weights = np.exp(-(z**2) / 2)
+    weights /= weights.sum()
+    spread, deviation = np.sqrt(noise)[:, None], np.sqrt(sampling)[:, None]
+
+    def left_out(C: FloatArray) -> FloatArray:
+        x = np.abs(C[:, None] + deviation * z)
+        chosen = -np.expm1(-np.exp(np.minimum((x - bound[:, None]) / scale[:, None], 50.0)))
+        out = ndtr((x - threshold[:, None]) / spread) + ndtr(-(x + threshold[:, None]) / spread)
+        return 1 - (chosen * out) @ weights
+
+    low, high = np.zeros(threshold.size), np.ones(threshold.size)  # a covariance of indicators is at most 1/4
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_in = left_out(middle) >= tail
+        low, high = np.where(is_in, middle, low), np.where(is_in, high, middle)
+    return high
 
 
-def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that the choice would not lose among N records, nats.
+def _entries(model: _Model) -> tuple[IntArray, IntArray]:
+    """Return the states of the entries of all tables that may be and were left out; of two coins' tables the last."""
+    cards = model.cards
+    mask = np.zeros((len(cards), len(cards)), dtype=bool)
+    mask[tuple(model.plan.candidates.T)] = True
+    for pair in model.kept:
+        mask[pair] = False
+    owner = np.arange(len(cards)).repeat(cards)
+    wanted = np.ones(model.width, dtype=bool)
+    if model.plan.form == "moments":
+        wanted[::2] = False
+    rows, columns = np.nonzero(mask[np.ix_(owner, owner)] & np.multiply.outer(wanted, wanted))
+    return rows, columns
 
-    Of P Gumbel numbers of scale b the m-th largest is about :math:`b \log(P/m)`. The score of a coupling w of
-    variables with k and k' even states is about :math:`N w / (4 (1 - 1/k) (1 - 1/k'))` records. Where alphabets
-    differ it is the middle one of all candidates.
-    """
+
+def _covariances(model: _Model, rows: IntArray, columns: IntArray) -> FloatArray:
+    """Return the covariances of indicators of states in the records that were drawn."""
+    joint = np.zeros((model.width, model.width))
+    later = np.delete(np.arange(model.width), model.first[:-1])
+    centred = model.sums.joint / len(model.codes) - np.multiply.outer(
+        model.shares[later], model.shares[later]
+    )
+    joint[np.ix_(later, later)] = centred
+    # covariances with the indicators of a variable's states add up to nothing
+    joint[model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=0)
+    joint[:, model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=1)
+    return joint[rows, columns]
+
+
+def _chosen_above(model: _Model, i: IntArray, j: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return from which size of C on a pair is chosen but for noise, and the scale of that noise, for each entry."""
+    plan = model.plan
     if plan.selection_scale is None:
-        return 0.0
-    first, second = np.array(plan.cardinalities)[plan.candidates.T]
-    noise = plan.selection_scale / STEPS * math.log(len(plan.candidates) / plan.count)
-    return float(np.median(noise * 4 * (1 - 1 / first) * (1 - 1 / second))) / max(total, 1.0)
-
-
-def smallest_measured(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that would stand out from the noise on its measurement, nats.
-
-    Noise of deviation s gives a coupling of two even states one of :math:`s / N` where sums are measured, and an
-    entry of a coupling's table one of :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` where tables are. A pair that stands
-    out alone is as many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.targets` requires.
-    """
-    needed = least_statistic(
-        np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)
-    )
-    return float(np.sqrt(needed[0])) * plan.two_way.standard_deviation * _spread(plan) / max(total, 1.0)
-
-
-def noise_share(plan: MeasurementPlan, total: float) -> float:
-    """Return the share of noise in the variance of a coupling of 0 between even states; the rest is sampling."""
-    cells = 1.0 if plan.form == "moments" else float(np.median(_cells(plan)))
-    noise = plan.two_way.variance * cells
-    return noise / (noise + max(total, 1.0))
-
-
-def _cells(plan: MeasurementPlan) -> FloatArray:
-    return np.prod(np.array(plan.cardinalities, dtype=float)[plan.candidates], axis=1)
-
-
-def _spread(plan: MeasurementPlan) -> float:
-    if plan.form == "moments":
-        return 1.0
-    free = np.prod(np.array(plan.cardinalities, dtype=float)[plan.candidates] - 1, axis=1)
-    return float(np.median(np.sqrt(_cells(plan) * free)))
-
-
-def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
-    """Return public numbers about a release."""
-    return {
-        "status": fitted.fit.status,
-        "inference": fitted.fit.inference,
-        "form": plan.form,
-        "pairs_measured": len(fitted.measured.pairs),
-        "pairs_kept": sum(len(subset) == 2 for subset in fitted.fit.effects.subsets),
-        "one_way_noise": plan.one_way.scale,
-        "two_way_noise": plan.two_way.scale,
-        **fitted.fit.details,
-    }
+        return np.full(i.size, -np.inf), np.ones(i.size)
+    records = max(round(model.total), 1)
+    sums = pair_sums(model.codes[:records], np.ones(records, dtype=np.int64), model.cards)
+    first = model.first[:-1]
+    one_way = 2 * sums.single[first + 1] - records if plan.form == "moments" else sums.single
+    shares = public_shares(one_way, float(records), plan)
+    scores = dependence_scores(sums, model.cards, shares)[tuple(plan.candidates.T)] / plan.selection_scale
+    scores += gumbel(scores.size, lambda size: model.generator.integers(0, 2**64, size=size, dtype=np.uint64))
+    least = np.partition(scores, -plan.count)[-plan.count]
+    reach = np.array([1 - share.min() / share.sum() for share in shares])
+    scale = plan.selection_scale * reach[i] * reach[j] / (STEPS * model.total)
+    return least * scale, scale

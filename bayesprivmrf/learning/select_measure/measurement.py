@@ -31,6 +31,9 @@ products those pairs move, by 2, of which just one variable flips. Flips of a se
 :math:`|F| (p - |F|) \le \lfloor p/2 \rfloor \lceil p/2 \rceil` pairs, and no more than m, so the joint L2 sensitivity
 is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by bipartite graphs and by the complete
 one.
+
+`select_and_measure` is all that sees records, and what it returns is all that leaves it. Scales of noise come with
+the plan, from the mechanism; `bayesprivmrf.learning.select_measure.couplings` goes on from the noisy numbers.
 """
 
 from __future__ import annotations

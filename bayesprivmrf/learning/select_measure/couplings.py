@@ -1,36 +1,139 @@
-r"""From noisy sums or tables to noisy means of effects, their error variances, and the pairs that stand out.
+r"""From noisy numbers to couplings: noisy means of effects, the pairs that stand out, and their fit.
 
-In the orthonormal contrasts :math:`Q_i` of a variable's states a table of counts :math:`y_i` has the mean effect
-:math:`t_i = Q_i^\top y_i / N`, a pair's table :math:`t_{ij} = Q_i^\top y_{ij} Q_j / N`: independent noise of one
-variance on cells is independent noise of that variance, over N squared, on each mean. Sums of spins and of products
-are the same means for two states, :math:`t_i = S_i / (\sqrt 2 N)` and :math:`t_{ij} = S_{ij} / (2 N)`. The margins of
-a pair's table measure its variables once more; what measures one mean is averaged by precision, and so is what
-measures the number of records.
+Nothing here has seen a record. `fit_couplings` takes what `bayesprivmrf.learning.select_measure.measurement` let out,
+and goes three steps; `bayesprivmrf.learning.select_measure.map` has the intervals of what it gives.
 
-A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out from noise and sampling, of
-variances :math:`v_n` and :math:`v_s`: :math:`\sum c^2 / (v_n + v_s)` above a quantile of the chi-squared law with as
-many degrees of freedom. Where there is nothing but noise, which is fresh, its tail is that of Benjamini and Hochberg
-(1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of them stand out, strict
-where hardly any does. Where there is nothing but sampling it is one over the number of candidates (.05 at most), as
-the chosen pairs are those whose sampling errors were the largest of all; in between it is the geometric mean with the
-variances' shares. A coupling that is left out is no larger than the errors of the other pairs, so this rule
-rarely adds to the largest error, and it keeps graphs sparse and models narrow.
+**Means.** In the orthonormal contrasts :math:`Q_i` of a variable's states a table of counts :math:`y_i` has the mean
+effect :math:`t_i = Q_i^\top y_i / N`, a pair's table :math:`t_{ij} = Q_i^\top y_{ij} Q_j / N`: independent noise of
+one variance on cells is independent noise of that variance, over N squared, on each mean. Sums of spins and of
+products are the same means for two states, :math:`t_i = S_i / (\sqrt 2 N)` and :math:`t_{ij} = S_{ij} / (2 N)`. The
+margins of a pair's table measure its variables once more; what measures one mean is averaged by precision, and so is
+what measures the number of records.
+
+**Pairs that stand out.** A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out from
+noise and sampling, of variances :math:`v_n` and :math:`v_s`: :math:`\sum c^2 / (v_n + v_s)` above a quantile of the
+chi-squared law with as many degrees of freedom. Where there is nothing but noise, which is fresh, its tail is that of
+Benjamini and Hochberg (1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of
+them stand out, strict where hardly any does. Where there is nothing but sampling it is one over the number of
+candidates (.05 at most), as the chosen pairs are those whose sampling errors were the largest of all; in between it
+is the geometric mean with the variances' shares. A coupling that is left out is no larger than the errors of the
+other pairs, so this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
+
+**The fit.** The pairs that stand out, and all variables, are fitted to these means by maximum likelihood, with a
+ridge for each effect by the curvature that it has at independence (`bayesprivmrf.learning.select_measure.fit`). Where
+noise makes a rare event impossible, such a ridge hardly holds the estimate. After each fit of up to 2,000 coordinates
+it is asked whether the ridge is far from that by the curvature at the estimate. If so,
+`bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
+same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
+`PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
+where its search did not end. It sees no more than the fit does. Of either the coordinates are written as A and h of
+an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.learning.models.pairs import pair_arrays
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
-from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.learning.select_measure.reweighted_fit import needs_reweighting, reweighted_fit
+from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["PairTargets", "least_statistic"]
+__all__ = ["FittedCouplings", "PairTargets", "details_of", "fit_couplings", "fit_targets", "least_statistic"]
 
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
 _LEAST_VARIANCE = 1e-9  # records squared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCouplings:
+    """What the map makes of noisy numbers.
+
+    Parameters
+    ----------
+    coupling_matrix, field_vector
+        Parameters of a `LearnedIsing` where all variables have two states, else of a `LearnedPairwise`.
+    total
+        Number of records according to the noisy numbers.
+    measured
+        The noisy numbers.
+    fit
+        How the estimate was found.
+    """
+
+    coupling_matrix: FloatArray
+    field_vector: FloatArray
+    total: float
+    measured: Measured
+    fit: PairFit
+
+
+def fit_couplings(
+    measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
+) -> FittedCouplings:
+    """Estimate couplings from noisy numbers alone; the same numbers give the same estimate.
+
+    Parameters
+    ----------
+    measured, plan, total, total_variance
+        See `PairTargets.of`.
+    """
+    targets = PairTargets.of(measured, plan, total, total_variance)
+    fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
+    coupling, fields = pair_arrays(fit.effects, fit.coordinates)
+    return FittedCouplings(
+        coupling_matrix=coupling,
+        field_vector=fields,
+        total=targets.total,
+        measured=measured,
+        fit=fit,
+    )
+
+
+def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit:
+    """Fit the pairs that stand out, and all variables, to noisy means."""
+    cards, kept = targets.cardinalities, np.flatnonzero(targets.standing_out())
+    pairs = [(int(i), int(j)) for i, j in targets.pairs[kept]]
+    free = [v for v, k in enumerate(cards) if k > 1]
+    effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
+    place = dict(zip(pairs, kept.tolist(), strict=True))
+    variances = targets.single_variances()
+    means, ridges, noises, worths = [], [], [], [targets.total]
+    for subset in effects.subsets:
+        if len(subset) == 1:
+            (i,) = subset
+            mean, spread, noise = targets.single[i], variances[i], targets.single_noise[i]
+        else:
+            i, j = subset
+            mean = targets.pair[place[i, j]]
+            spread, noise = np.multiply.outer(variances[i], variances[j]), targets.pair_noise
+            worths.append(float(1 / np.mean(1 / targets.total + noise / spread)))
+        means.append(mean.ravel())
+        noises.append(np.full(mean.size, noise))
+        ridges.append((noise / spread + 1 / targets.total).ravel() / PRIOR_DEVIATION**2)
+    assert len(effects.subsets) == len(pairs) + len(free)
+    tables, shares = targets.tables(), targets.shares()
+    mean, ridge, noise = (np.concatenate([np.zeros(0), *parts]) for parts in (means, ridges, noises))
+    worth = float(np.median(worths))
+    start = closed_form(effects, [tables[k] for k in kept], shares)
+    fit = fit_means(effects, mean, ridge, worth, generator, start=start)
+    if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
+        return fit
+    begin = fit.coordinates if fit.inference == "exact" else None
+    return reweighted_fit(
+        effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference, begin
+    )
+
+
+def _seed(measured: Measured) -> int:
+    """A seed that the noisy numbers themselves give, for sampling in the fit."""
+    return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +314,17 @@ def _discoveries(log_levels: FloatArray) -> np.ndarray:
 def _variances(plan: MeasurementPlan) -> tuple[float, float]:
     """Noise variances of the entries of one-way and two-way measurements, records squared, above zero."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)
+
+
+def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
+    """Return public numbers about a release."""
+    return {
+        "status": fitted.fit.status,
+        "inference": fitted.fit.inference,
+        "form": plan.form,
+        "pairs_measured": len(fitted.measured.pairs),
+        "pairs_kept": sum(len(subset) == 2 for subset in fitted.fit.effects.subsets),
+        "one_way_noise": plan.one_way.scale,
+        "two_way_noise": plan.two_way.scale,
+        **fitted.fit.details,
+    }

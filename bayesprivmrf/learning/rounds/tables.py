@@ -1,0 +1,198 @@
+r"""What the rounds let out: noisy tables, whose rare states are merged for the fit and given back by their shares.
+
+A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
+costs noise in each of its cells. All rare states of a variable become one, a group. Which do is decided by the noisy
+tables of single variables alone, so that it is public: the records' codes are recoded by it, every later table counts
+groups, and a neighbour moves such a table as it moves any other. The fitted model :math:`q` of the groups
+:math:`c(x)` is that of the declared states by
+
+.. math:: p(x) = q(c(x)) \prod_v s_v(x_v), \qquad \sum_{x_v : c(x_v) = g} s_v(x_v) = 1,
+
+:math:`s` being the shares of the noisy counts in their groups: the states of a group differ in how many records have
+them, and in nothing else.
+
+A table has three forms: as it was released, a `MeasuredTable`; as `bayesprivmrf.learning.rounds.fit` reads it, a
+`NoisyTable`; and as an answer to a query, in the release's `statistics`, from which a `MeasuredTable` is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.model import Domain
+from bayesprivmrf.model.domain import Label
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.queries import coarsened, table
+from bayesprivmrf.queries.kinds import TableQuery
+from bayesprivmrf.release import Measurement
+
+__all__ = ["MeasuredTable", "Merging", "NoisyTable"]
+
+RARE = 3.0
+"""Deviations of the noise on its count below which a state is rare."""
+
+MOST_GROUPS = 512
+"""Groups of a variable: beyond them the rarest states are one, however many records they have."""
+
+_LEAST = 0.5  # records: what a state counts at least when a group is shared out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merging:
+    """Which states are one in the fit.
+
+    Parameters
+    ----------
+    groups
+        For each variable the group of each declared state, numbered from 0 by their first states.
+    shares
+        Share of each state in its group, positive.
+    """
+
+    groups: tuple[IntArray, ...]
+    shares: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, noisy: Sequence[FloatArray], deviations: Sequence[float]) -> Merging:
+        """Return the merging of rare states.
+
+        Parameters
+        ----------
+        noisy
+            Noisy counts of each variable's states, records.
+        deviations
+            Standard deviation of the noise on each of them, by variable.
+        """
+        groups = [_merged_states(y, RARE * sd) for y, sd in zip(noisy, deviations, strict=True)]
+        shares = []
+        for y, group in zip(noisy, groups, strict=True):
+            positive = np.maximum(y, _LEAST)
+            shares.append(positive / np.bincount(group, weights=positive)[group])
+        return cls(groups=tuple(groups), shares=tuple(shares))
+
+    @cached_property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of groups of each variable."""
+        return tuple(int(group.max()) + 1 for group in self.groups)
+
+    def is_merged(self, variable: int) -> bool:
+        """Whether some states of a variable are one."""
+        return self.cardinalities[variable] < len(self.groups[variable])
+
+    def codes(self, codes: np.ndarray) -> np.ndarray:
+        """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
+        found = np.empty(
+            codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F"
+        )
+        for v, group in enumerate(self.groups):
+            found[:, v] = group.astype(found.dtype)[codes[:, v]]
+        return found
+
+    def expanded(self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]) -> list[FloatArray]:
+        """Return log potentials of the declared states from those of the groups; shares go to the first scope."""
+        waiting, found = dict(enumerate(self.shares)), []
+        for scope, merged in zip(scopes, tables, strict=True):
+            full = merged[np.ix_(*(self.groups[v] for v in scope))]
+            for axis, v in enumerate(scope):
+                if (share := waiting.pop(v, None)) is not None:
+                    full = full + np.log(share).reshape([-1 if a == axis else 1 for a in range(len(scope))])
+            found.append(full)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyTable:
+    """A noisy table of merged states.
+
+    Parameters
+    ----------
+    scope
+        Positions of variables, ascending.
+    values
+        Noisy counts, records, shape of the states.
+    variance
+        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
+    """
+
+    scope: Scope
+    values: FloatArray
+    variance: float | FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTable:
+    """A table as it was released.
+
+    Parameters
+    ----------
+    scope
+        Positions of variables, ascending.
+    values
+        Noisy counts in C order, whole numbers; of declared states for a single variable, else of merged ones.
+    law
+        Law of their noise.
+    """
+
+    scope: Scope
+    values: IntArray
+    law: NoiseLaw
+
+    @classmethod
+    def of(cls, measurement: Measurement, domain: Domain) -> MeasuredTable:
+        """Return the inverse of `measurement`."""
+        query = measurement.query
+        assert isinstance(query, TableQuery)
+        scope = tuple(domain.index(variable) for variable in query.scope)
+        return cls(scope=scope, values=measurement.values.ravel(), law=measurement.noise)
+
+    def merged(self, merging: Merging) -> NoisyTable:
+        """Return the table of merged states, for the fit."""
+        if len(self.scope) == 1:
+            group = merging.groups[self.scope[0]]
+            sizes = np.bincount(group).astype(float)
+            counts = np.bincount(group, weights=self.values)
+            return NoisyTable(scope=self.scope, values=counts, variance=self.law.variance * sizes)
+        shape = [merging.cardinalities[v] for v in self.scope]
+        values = self.values.reshape(shape).astype(float)
+        return NoisyTable(scope=self.scope, values=values, variance=self.law.variance)
+
+    def measurement(self, domain: Domain, merging: Merging) -> Measurement:
+        """Return the table as an answer to a query of declared states."""
+        names = [domain.variables[v] for v in self.scope]
+        groups = {
+            domain.variables[v]: _labelled(domain.states[v], merging.groups[v])
+            for v in self.scope
+            if len(self.scope) > 1 and merging.is_merged(v)
+        }
+        query = coarsened(*names, groups=groups) if groups else table(*names)
+        return Measurement(query, self.values.ravel(), self.law)
+
+
+def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Label]]:
+    """Return the states of each group by its label; that of a group of several names how many."""
+    found = {}
+    for number in range(int(group.max()) + 1):
+        held = [state for state, g in zip(states, group.tolist(), strict=True) if g == number]
+        label = held[0] if len(held) == 1 else f"{len(held)} rare states"
+        while len(held) > 1 and label in states:
+            label = f"({label})"
+        found[label] = held
+    return found
+
+
+def _merged_states(noisy: FloatArray, least: float) -> IntArray:
+    """Return the group of each state: rare ones, if there are several, are one."""
+    is_rare = noisy < least
+    if noisy.size > MOST_GROUPS:
+        is_rare[np.argsort(noisy, kind="stable")[: noisy.size - MOST_GROUPS + 1]] = True
+    if is_rare.sum() < 2:
+        return np.arange(noisy.size)
+    labels = np.where(is_rare, -1, np.arange(noisy.size))
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
