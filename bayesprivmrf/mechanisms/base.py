@@ -21,7 +21,11 @@ from bayesprivmrf.errors import (
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
+    ForecastWarning,
+    GuaranteeWarning,
+    NoiseWarning,
     PrivacyError,
+    SamplingWarning,
 )
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
@@ -51,6 +55,17 @@ class Stamp:
 
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
+
+
+_WARNINGS = (
+    ConsistencyWarning,
+    DeclarationWarning,
+    ForecastWarning,
+    GuaranteeWarning,
+    NoiseWarning,
+    SamplingWarning,
+)
+"""This library's own, which quote no data where a filter makes errors of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +203,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""
         try:
             return getattr(self, hook)(*given)
-        except (BayesPrivMRFError, ImportError, Warning, KeyboardInterrupt, SystemExit):
+        except (BayesPrivMRFError, ImportError, *_WARNINGS, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic of Polars, Arrow or OpenDP is no Exception
+        except (
+            BaseException
+        ) as error:  # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises
             failure, line = type(error), traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
         # raised here, outside the handler, whose error would be kept as context
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"

@@ -8,7 +8,8 @@
 3. ``_read``: **data to codes**, by `read_records`, before the ledger is charged; no other hook sees the data frame. A
    value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading` matches
    columns and labels, and takes a missing or an undeclared value for the state declared for it, or refuses the data
-   with an error that names the column, never the value. Equal records may share a row that counts them.
+   with an error that names the column, never the value. A code depends on its own value and on what was declared, on
+   no other record: one that is added or removed changes no other's. Equal records may share a row that counts them.
 4. ``_randomise``, of the subclass: from codes to a release, with noise of the given source alone. Where the number of
    records is private and something depends on it, `_total` gives a noisy one, bought with `TOTAL_SHARE` of rho.
 

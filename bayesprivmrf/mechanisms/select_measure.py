@@ -105,8 +105,8 @@ class SelectMeasure(
     Parameters
     ----------
     rho
-        Budget, nats, positive. With a degree a tenth is for single variables, four tenths for the choice, the rest
-        for the pairs; `preview` shows how the rounds share it.
+        Budget, nats, positive. With a degree, a private number of records takes 2 %; of the rest a tenth is for
+        single variables, four tenths for the choice, what is left for the pairs. `preview` shows the rounds' shares.
     degree
         d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
         chosen in vain costs little, a coupling left out is lost. ``None`` for rounds.
@@ -220,7 +220,10 @@ class SelectMeasure(
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
     ) -> MeasurementPlan:
-        """Share the budget between single variables, the choice and the pairs."""
+        """Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
+
+        `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share.
+        """
         few, all_of_them = (
             pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import traceback
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -296,6 +297,17 @@ class Other(Histograms):
 
     def _randomise(self, plan, exact, source, stamp):
         return self.made(super()._randomise(plan, exact, source, stamp))
+
+
+def test_a_warning_of_another_library_that_is_made_an_error_is_withheld():
+    """This library's own are not: they quote no data."""
+
+    def warned(data):
+        warnings.warn(f"value {SECRET} was cast", RuntimeWarning, stacklevel=1)
+
+    with pytest.raises(DataError, match="unexpected RuntimeWarning in `_read`") as caught:
+        Histograms(read=warned).release(None, None)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_statistics_that_are_no_tables_lose_no_release_that_is_paid_for():

@@ -13,7 +13,8 @@ covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the 
 
 .. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
 
-sampling, the noise on sums or tables, and the noise on the number of records. Intervals are normal. :math:`\Sigma` is
+sampling, the noise on sums or tables, and the noise on the number of records that was bought (where tables tell it as
+well the interval is a little wide). Intervals are normal, and the pull is undone to first order. :math:`\Sigma` is
 that of records drawn from the released model. :math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with
 the variance :math:`F_s` that an effect has at independence; where the release says that its fit was weighed again, by
 the curvature at the estimate, it is :math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`.

@@ -32,7 +32,8 @@ products those pairs move, by 2, of which just one variable flips. Flips of a se
 is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by bipartite graphs and by the complete
 one.
 
-`select_and_measure` is all that sees records, and what it returns is all that leaves it. Scales of noise come with
+`select_and_measure` sees the records, and what it returns is all that leaves it; the mechanism itself takes a noisy
+number of them, where that is private (`bayesprivmrf.mechanisms.learning`). Scales of noise come with
 the plan, from the mechanism; `bayesprivmrf.learning.select_measure.couplings` goes on from the noisy numbers.
 """
 
