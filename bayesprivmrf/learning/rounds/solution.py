@@ -13,9 +13,9 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 1. **A measured effect.** The pooled noisy mean has the noise variance :math:`v_S` of
    `bayesprivmrf.learning.rounds.fit`, and the noise of different effects is uncorrelated: an orthonormal transform of
    independent noise. (But for merged states of one variable, whose noise is wider: correlations are left out there.)
-   Each noise is drawn after the choice of its table, so that choosing does not bias it. With the fit's normal prior of deviation :math:`\tau` on the effect, its mean has about the prior deviation
-   :math:`F_S \tau`, with :math:`F_S` the effect's variance in one record, and the error the variance
-   :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
+   Each noise is drawn after the choice of its table, so that choosing does not bias it. With the fit's normal prior
+   of deviation :math:`\tau` on the effect, its mean has about the prior deviation :math:`F_S \tau`, with :math:`F_S`
+   the effect's variance in one record, and the error the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
 2. **An effect that no measured table holds.** Its table was not chosen, for the model missed it by no more than
    others, which were measured as their misfit stood out from noise. It is taken for an effect that was measured with
    twice the noise of the last round, with the same prior. That is a rule and no theorem.
