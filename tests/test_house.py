@@ -21,7 +21,7 @@ ARGUMENTS = {
     ("readers.laws", "NoiseLaw"): 2,
     ("release.given", "NoiseLaw"): 7,
     # one release or a list of them
-    ("inference.given_releases", "NoisyStatistics"): 2,
+    ("inference.given_releases", "NoisyStatistics"): 1,
     ("inference.posterior.latent_counts", "NoisyStatistics"): 1,
     # an estimate, and no release
     ("plots.style", "Released"): 1,

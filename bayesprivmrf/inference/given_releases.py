@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
 from bayesprivmrf.noise.base import check_kernel
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics, Released
 
 __all__ = ["CONTRADICTION", "checked_releases", "most_rows_of_one", "pooled_total", "unlike_guarantees"]
 
@@ -22,15 +22,12 @@ def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
     """Return the releases as a list, refusing what `gather` says."""
-    given = [releases] if isinstance(releases, NoisyStatistics) else list(_iterable(releases))
+    given = list(releases) if isinstance(releases, list | tuple) else [releases]
     if not given:
         raise ArgumentError("`fit` needs at least one release, got none.")
     for release in given:
         if not isinstance(release, NoisyStatistics):
-            raise ArgumentError(
-                f"`fit` takes releases of noisy statistics, got {type(release).__name__}; "
-                "make one with a mechanism's release(network, data)."
-            )
+            raise _no_tables(release)
     _refuse_repeats(given)
     for law in {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values():
         check_kernel(law)
@@ -44,20 +41,19 @@ def checked_releases(
     return given
 
 
-def _iterable(releases: object) -> Sequence[NoisyStatistics]:
-    if isinstance(releases, list | tuple):
-        return releases
+def _no_tables(given: object) -> ArgumentError:
+    """Say what to fit in place of something that holds no noisy tables itself."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of
-    if hasattr(releases, "statistics"):
-        has_tables = getattr(releases, "statistics", None) is not None
+    if hasattr(given, "statistics"):
+        without = getattr(given, "_without_tables", Released._without_tables)
         remedy = (
-            "give it what was measured, `.statistics`"
-            if has_tables
-            else "it holds no noisy tables (its `statistics` is None), and what was learned is a model already"
+            f"it holds no noisy tables (its `statistics` is None): {without}"
+            if given.statistics is None
+            else "give it what was measured, `.statistics`"
         )
-    raise ArgumentError(
-        f"`fit` takes a release of noisy tables or a list of them, got {type(releases).__name__}; {remedy}."
+    return ArgumentError(
+        f"`fit` takes a release of noisy tables or a list of them, got {type(given).__name__}; {remedy}."
     )
 
 

@@ -71,6 +71,7 @@ class NetworkEstimate(Released):
     provenance: Provenance
 
     kind = "network-estimate"
+    _without_tables = "it is an estimate of one number, with an `interval()`"
     format_version = 2
 
     def __post_init__(self) -> None:

@@ -114,6 +114,8 @@ class Released(Card):
     provenance: Provenance
     statistics: Any = None
     """The noisy tables that estimators read: the release itself, or what it holds beside its model."""
+    _without_tables: ClassVar[str] = "it is a result already"
+    """What an estimator's error says of a release whose `statistics` are None: what it is, or what to do with it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -74,6 +74,7 @@ class LearnedNetwork(Released, LearnedParameters):
     statistics: NoisyStatistics | None = None
 
     format_version = 3
+    _without_tables = "it is a model already, as its `solution`"
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
     """What a list of the graph's edges by weight is a list of."""
     has_signs: ClassVar[bool] = False

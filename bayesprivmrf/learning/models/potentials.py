@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -234,6 +234,9 @@ class Trials:
     releases: tuple[LearnedPotentials, ...]
     guarantee: PrivacyGuarantee
     one_alone: PrivacyGuarantee
+
+    statistics: ClassVar[None] = None
+    _without_tables: ClassVar[str] = "each of its `releases` is a model already"
 
     def best(self, score: Callable[[LearnedPotentials], float]) -> LearnedPotentials:
         """Return the release of the highest score, the first of several.

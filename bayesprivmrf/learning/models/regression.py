@@ -71,6 +71,7 @@ class LearnedRegression(Released):
     details: Mapping[str, Any] = field(default_factory=dict)
 
     kind = "learned-regression"
+    _without_tables = "it is a regression of one variable, whose `coefficients` are released"
     format_version = 3
 
     def __post_init__(self) -> None:

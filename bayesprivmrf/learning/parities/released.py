@@ -72,6 +72,7 @@ class ReleasedParities(Released):
     details: Mapping[str, Any] = field(default_factory=dict)
 
     kind = "released-parities"
+    _without_tables = "the law of its noise is not known, and its own `fit()` makes a model of it"
     format_version = 3
 
     def __post_init__(self) -> None:

@@ -56,6 +56,7 @@ class ReleasedGraph(Released):
     order: int = 2
 
     kind = "released-graph"
+    _without_tables = "it is a graph, whose `network` declares tables for a second release"
 
     @property
     def is_refusal(self) -> bool:
