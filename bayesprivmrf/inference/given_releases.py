@@ -22,12 +22,13 @@ def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
     """Return the releases as a list, refusing what `gather` says."""
-    given = list(releases) if isinstance(releases, list | tuple) else [releases]
-    if not given:
-        raise ArgumentError("`fit` needs at least one release, got none.")
-    for release in given:
+    given: list[NoisyStatistics] = []
+    for release in releases if isinstance(releases, list | tuple) else (releases,):
         if not isinstance(release, NoisyStatistics):
             raise _no_tables(release)
+        given.append(release)
+    if not given:
+        raise ArgumentError("`fit` needs at least one release, got none.")
     _refuse_repeats(given)
     for law in {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values():
         check_kernel(law)
@@ -49,7 +50,7 @@ def _no_tables(given: object) -> ArgumentError:
         without = getattr(given, "_without_tables", Released._without_tables)
         remedy = (
             f"it holds no noisy tables (its `statistics` is None): {without}"
-            if given.statistics is None
+            if getattr(given, "statistics", None) is None
             else "give it what was measured, `.statistics`"
         )
     return ArgumentError(
