@@ -304,7 +304,8 @@ class LearnedNetwork(Released, LearnedParameters):
         ArgumentError
             An argument is out of range.
         ModelError
-            The release does not know its map, or no number of records.
+            The release does not know its map, or no number of records; or it is a model of tables, as
+            ``SelectMeasure(rho)`` learns by rounds, whose `solution` has intervals of marginals.
         """
         return interval(self, prob, rng, replicates, of=of, method=method, total=total, given=given)
 
