@@ -9,7 +9,7 @@ from scipy.stats import chi2
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
 
 STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
 ALL = [("b", 0), (0, "a"), ("b", "a")]
@@ -84,6 +84,23 @@ def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
     learned.save(tmp_path / "learned.release")
     again = bpm.load_release(tmp_path / "learned.release").solution.interval([0, "a"])
     pd.testing.assert_frame_equal(again, learned.solution.interval([0, "a"]))
+
+
+@pytest.mark.parametrize("asked", ["interval", "interval_forecast"])
+def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned, asked):
+    with pytest.raises(ModelError, match=r"learned by rounds .* `learned.solution.interval.* degree="):
+        getattr(learned, asked)()
+    assert len(learned.solution.interval(["a", "b"])) == 4  # as the message says
+    pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
+    assert len(pairs.interval()) > 0
+
+
+@pytest.mark.parametrize("asked", ["interval", "interval_forecast"])
+def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has(asked):
+    network = bpm.declare(states=STATES, cliques=[*ALL, ("one",)])
+    fitted = DPSGD(epsilon=1.0, delta=1e-5, steps=2).release(network, records(300), rng=1)
+    with pytest.raises(ModelError, match=r"unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
+        getattr(fitted, asked)()
 
 
 def test_what_is_no_level_or_variable_is_refused(learned):

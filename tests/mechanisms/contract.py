@@ -1,13 +1,17 @@
-"""The contract that every mechanism releasing tables must keep: inherit, set `make` and `budget`, and run."""
+"""Contracts of mechanisms: inherit, override `make`, and run. Of every mechanism, a replay; of tables, the whole."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
+import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +21,10 @@ import pytest
 from notebook import html_of
 
 from bayesprivmrf.errors import DataError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism, base, promised_loss
+from bayesprivmrf.mechanisms import Mechanism, StatisticsMechanism, base, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import Adjacency, NoiseLaw
+from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee, selection
 
 DOMAIN = Domain.from_states({"a": ["u", "v"], 0: [7, 5, 6], "c": [True, False]})
 MODEL = ModelSpecification(domain=DOMAIN, cliques=(("a", 0), ("c", "a")))
@@ -39,13 +43,14 @@ def sample(size: int, seed: int = 0) -> pd.DataFrame:
     return frame([CELLS[i] for i in np.random.default_rng(seed).integers(0, len(CELLS), size)])
 
 
-def cost(law: NoiseLaw, difference: np.ndarray) -> float:
-    """Exact worst loss of one table's noise when the table moves by this difference (epsilon; else rho)."""
+def cost(law: NoiseLaw, difference: np.ndarray) -> Fraction:
+    """Exact worst loss of noise on numbers that move by this difference: rho of Gaussian noise, else epsilon."""
+    moved = np.ravel(difference).tolist()
     if law.kernel == "absolute":
-        return float(np.abs(difference).sum()) / law.scale
+        return Fraction(sum(map(abs, moved))) / Fraction(law.scale)
     if law.kernel == "square":
-        return float((difference.astype(float) ** 2).sum()) / (2 * law.scale**2)
-    return sum(worst_log_ratio(law, int(shift)) for shift in difference)
+        return Fraction(sum(shift**2 for shift in moved)) / (2 * Fraction(law.scale) ** 2)
+    return Fraction(sum(worst_log_ratio(law, shift) for shift in moved))
 
 
 def worst_log_ratio(law: NoiseLaw, shift: int) -> float:
@@ -107,8 +112,213 @@ class Account:
         self.spent.append((guarantee, provenance))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sums:
+    """Noise that was added to whole numbers."""
+
+    exact: np.ndarray
+    law: NoiseLaw
+
+    @property
+    def public(self) -> Any:
+        """What must not depend on the records."""
+        return self.exact.shape, self.law
+
+    def rho(self, other: Sums) -> Fraction:
+        """What it costs beside the same step of a neighbour, zero-concentrated."""
+        spent = cost(self.law, other.exact - self.exact)
+        return spent if self.law.kernel == "square" else spent**2 / 2
+
+    def epsilon(self, other: Sums) -> Fraction | float:
+        """The same, pure: Gaussian noise has no such cost."""
+        change = other.exact - self.exact
+        return math.inf if self.law.kernel == "square" and change.any() else cost(self.law, change)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Choices:
+    """The best candidates of each row, by scores with noise: by default the exponential mechanism.
+
+    All log-ratios of the probabilities of two neighbours lie in an interval of the changes' range over the scale,
+    which holds 0. That costs its square over eight (`bayesprivmrf.privacy.selection`); where it is known alone that
+    none is larger in size, as of the largest score with Laplace noise, half of the square: `part`.
+    """
+
+    scores: np.ndarray
+    scales: np.ndarray
+    eligible: np.ndarray
+    count: int = 1
+    roundings: int = 1
+    part: Fraction = Fraction(1, 8)
+
+    @property
+    def public(self) -> Any:
+        """What must not depend on the records."""
+        shown = self.scales.tolist(), self.eligible.tolist(), self.count, self.roundings, self.part
+        return self.scores.shape, *shown
+
+    def ranges(self, other: Choices) -> list[Fraction]:
+        """Range of the log-ratios of each row's choice, what its rounding adds included."""
+        found = []
+        for change, mask, scale in zip(other.scores - self.scores, self.eligible, self.scales, strict=True):
+            moved = change[mask]
+            rounding = self.roundings * self.count**2 * Fraction(selection.ROUNDING)
+            found.append(Fraction(int(moved.max() - moved.min())) / Fraction(scale) + rounding)
+        return found
+
+    def rho(self, other: Choices) -> Fraction:
+        """What they cost beside the same step of a neighbour, zero-concentrated."""
+        return self.count * self.part * sum(r**2 for r in self.ranges(other))
+
+    def epsilon(self, other: Choices) -> Fraction:
+        """The same, pure."""
+        return self.count * sum(self.ranges(other))
+
+
+class Recorder(NoiseSource):
+    """Draws answers once, then gives the same again whatever the records are; keeps the exact numbers behind each."""
+
+    is_simulated = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.generator = seed, np.random.default_rng(seed)
+        self.steps: list[Any] = []
+        self.answers: list[Any] = []
+        self.words_asked = 0
+
+    def rewind(self) -> list[Any]:
+        """Return the steps of the run that has ended, and begin another one."""
+        steps, self.steps, self.words_asked = self.steps, [], 0
+        return steps
+
+    def answered(self, step: Any, draw: Callable[[], Any]) -> Any:
+        """Keep a step and return its answer: drawn in the first run, the same in all others."""
+        self.steps.append(step)
+        if len(self.answers) < len(self.steps):
+            self.answers.append(draw())
+        return self.answers[len(self.steps) - 1]
+
+    def add(self, counts, law):
+        exact = np.array(counts, dtype=np.int64)
+        return self.answered(
+            Sums(exact=exact, law=law), lambda: exact + law.draw(exact.shape, self.generator)
+        )
+
+    def choose_several(self, scores, scale, count, eligible=None):  # type: ignore[override]
+        mask = np.ones(np.shape(scores), bool) if eligible is None else np.array(eligible)
+        step = Choices(
+            scores=np.array(scores, dtype=np.int64),
+            scales=np.full(len(mask), scale),
+            eligible=mask,
+            count=count,
+        )
+        noisy = np.where(mask, step.scores / scale + self.generator.gumbel(size=mask.shape), -np.inf)
+        return self.answered(step, lambda: np.argsort(-noisy, axis=1)[:, :count])
+
+    def words(self, size):
+        """Coins of the records in their order: those of a record that is added come last."""
+        self.words_asked += 1
+        coins = np.random.default_rng([self.seed, self.words_asked])
+        return coins.integers(0, 2**64, size, dtype=np.uint64)
+
+
+def spent(guarantee: PrivacyGuarantee, here: list[Any], there: list[Any]) -> Fraction | float:
+    """What two neighbours' steps cost together, in the form of a guarantee: rho, or epsilon.
+
+    A delta is none of a step's: it is for the answers that only one of two neighbours gives.
+    """
+    form = "epsilon" if guarantee.rho is None else "rho"
+    return sum((getattr(a, form)(b) for a, b in zip(here, there, strict=True)), Fraction(0))
+
+
+def replayed(
+    mechanism: Any,
+    network: Any,
+    data: Any,
+    neighbours: Iterable[Any],
+    source: Recorder | None = None,
+    spent: Callable[[Any, list[Any], list[Any]], Any] = spent,
+) -> Any:
+    """Return the largest cost of one release's answers, and hold the release to be the same on all neighbours.
+
+    Every draw is recorded with the exact numbers that it protects. On a neighbour each draw gives what it gave: what
+    is released is then the same file, and the costs of the draws, each by its own formula, add up to the release's.
+    """
+    source = Recorder() if source is None else source
+    before = everything(mechanism, network, data, source)
+    here, largest = source.rewind(), 0
+    for other in neighbours:
+        same = everything(mechanism, network, other, source) == before
+        assert same, "something that no noise protects is released"
+        there = source.rewind()
+        assert [step.public for step in there] == [step.public for step in here], (
+            "noise depends on the records"
+        )
+        largest = max(largest, spent(mechanism.promise(network), here, there))
+    return largest
+
+
+def everything(mechanism: Any, network: Any, data: Any, source: NoiseSource) -> Any:
+    """Return all that a release lets out: its files byte by byte, what it shows, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught, tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("always")
+        release = released(mechanism, network, data, source)
+        files = []
+        for place, part in enumerate(getattr(release, "releases", [release])):
+            part.save(Path(folder) / str(place))
+            files.append((Path(folder) / str(place)).read_bytes())
+    return files, repr(release), [str(warning.message) for warning in caught]
+
+
+def neighbours_of(data: pd.DataFrame, others: pd.DataFrame, adjacency: Adjacency) -> list[pd.DataFrame]:
+    """Return data without the first or the last record, and with each of some others more, or in its place."""
+    without = [data.iloc[1:], data.iloc[:-1]]
+    fewer = [data] if adjacency is Adjacency.ADD_OR_REMOVE_ONE else without
+    more = [
+        pd.concat([rest, others.iloc[[place]]], ignore_index=True)
+        for rest in fewer
+        for place in range(len(others))
+    ]
+    return [*without, *more] if adjacency is Adjacency.ADD_OR_REMOVE_ONE else more
+
+
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
-class TablesContract:
+class ReplayContract:
+    """Inherit, and override `make`; and `network`, `data` and `others` where your mechanism takes other ones.
+
+    All noise must come from the `source` that `_randomise` is given, and be added to what a record moves. `least` is
+    the share of the promise that the worst neighbour costs at least: data that move nothing would show nothing.
+    """
+
+    network: Any = MODEL
+    least = 0.9
+
+    def make(self, **settings: Any) -> Mechanism:
+        raise NotImplementedError
+
+    def data(self) -> Any:
+        """Return the records."""
+        return sample(50)
+
+    def others(self) -> Any:
+        """Return records that neighbours have."""
+        return frame(CELLS)
+
+    @pytest.mark.parametrize("adjacency", ADJACENCIES)
+    def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(self, adjacency):
+        mechanism = self.make(adjacency=adjacency)
+        promise = mechanism.promise(self.network)
+        if promise.adjacency is not adjacency:
+            pytest.skip("the mechanism is for the other relation")
+        given = neighbours_of(self.data(), self.others(), adjacency)
+        most = promise.epsilon if promise.rho is None else promise.rho
+        found = replayed(mechanism, self.network, self.data(), given)
+        assert found <= most, f"a release costs {float(found):.4g}, and promises {most:.4g}"
+        assert found >= self.least * most, "no neighbour moves what is released by much; take other data"
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+class TablesContract(ReplayContract):
     """Inherit, and override `make` and `budget`."""
 
     budget: float

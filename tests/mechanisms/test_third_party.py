@@ -29,7 +29,7 @@ from bayesprivmrf.noise import SecureNoise, SimulatedNoise
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import Provenance, Released
 
-from .contract import MODEL, Account, TablesContract
+from .contract import ADJACENCIES, MODEL, Account, ReplayContract, TablesContract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,24 @@ class TestThirdParty(TablesContract):
 
     def make(self, **more):
         return CubeRootStatistics(**{"epsilon": 0.9} | more)
+
+
+class Quiet(CubeRootStatistics):
+    """Draws a twentieth less noise than it promises."""
+
+    def _noise(self, specification):
+        return discrete_laplace_laws([0.5, 0.5], self.epsilon / 0.95, self.l1_sensitivity)
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_too_little_noise_does_not_pass_the_replay(adjacency):
+    class Held(TestThirdParty):
+        def make(self, **more):
+            return Quiet(**{"epsilon": 0.9} | more)
+
+    with pytest.raises(AssertionError, match=r"costs 0\.947., and promises 0\.9"):
+        Held().test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(adjacency)
 
 
 def test_a_mechanism_that_lacks_a_hook_cannot_be_made():
@@ -200,6 +218,34 @@ class Histograms(Mechanism[Any, DiscreteLaplace, np.ndarray, Histogram]):
         if "made" in given:
             return given["made"](exact)
         return Histogram(counts=tuple(map(int, source.add(exact, plan))), noise=plan, **given)
+
+
+def in_each_state(data):
+    return np.array([(data[0] == state).sum() for state in (7, 5, 6, None)])
+
+
+class TestAnotherKind(ReplayContract):
+    def make(self, **settings):
+        return Histograms(read=in_each_state)
+
+
+class Counting(Histograms):
+    """Lets out the exact number of records beside its noisy counts."""
+
+    def _randomise(self, plan, exact, source, stamp):
+        counts = (*map(int, source.add(exact, plan)), int(exact.sum()))
+        return Histogram(counts=counts, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+
+
+def test_what_no_noise_protects_does_not_pass_the_replay():
+    class Held(TestAnotherKind):
+        def make(self, **settings):
+            return Counting(read=in_each_state)
+
+    with pytest.raises(AssertionError, match="no noise protects"):
+        Held().test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
+            ADJACENCIES[0]
+        )
 
 
 def test_the_tables_of_a_kind_carry_its_own_stamp_so_that_a_simulation_stays_one(tmp_path, capsys):

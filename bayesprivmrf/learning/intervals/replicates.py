@@ -29,11 +29,7 @@ def size_of(learned: LearnedParameters, total: float | None) -> float:
     """
     total = learned.total if total is None else positive_finite("total", total)
     if learned.map is None:
-        raise ModelError(
-            "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
-            "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
-            "hand."
-        )
+        raise ModelError(learned._without_map)
     if total is None:
         raise ModelError(
             "`total` must be given where the release knows no number of records; state about how many there were."

@@ -101,6 +101,15 @@ class LearnedParameters(ABC):
     total_noise: NoiseLaw | None
     map: LearningMap | None
 
+    @property
+    def _without_map(self) -> str:
+        """What an error says of intervals of couplings where the map is not known."""
+        return (
+            "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
+            "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
+            "hand."
+        )
+
     @cached_property
     @abstractmethod
     def solution(self) -> LearnedSolution:
@@ -120,9 +129,9 @@ class LearnedParameters(ABC):
         Raises
         ------
         ModelError
-            The model was declared, not learned.
+            The model has no intervals of couplings.
         """
-        raise ModelError(f"intervals are for couplings that were learned, got a {type(self).__name__}.")
+        raise ModelError(self._without_map)
 
     def places(self, of: str) -> IntArray:
         """Return where in the vector the entries of `labels` are."""
@@ -189,7 +198,8 @@ class LearnedParameters(ABC):
         ArgumentError
             An argument is out of range.
         ModelError
-            The release does not know its map, or no number of records.
+            The release does not know its map, or no number of records; or it is a model of tables, as
+            ``SelectMeasure(rho)`` learns by rounds, whose `solution` has intervals of marginals.
         """
         import pandas as pd
 

@@ -94,6 +94,18 @@ class LearnedPotentials(LearnedNetwork):
         """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
         return with_intervals(super().solution, self.statistics, self.total)
 
+    @property
+    def _without_map(self) -> str:
+        if hasattr(self.solution, "interval"):
+            return (
+                "a model learned by rounds has intervals of marginals, `learned.solution.interval([...])`, and none "
+                "of couplings; those come with SelectMeasure(rho, degree=...), in a release of its own."
+            )
+        return (
+            "a model of learned potentials has no intervals unless SelectMeasure learned it by rounds; measure its "
+            "cliques by LaplaceStatistics or GaussianStatistics, and take those of NoiseAwareMAP or LatentCounts."
+        )
+
     def vector(self) -> FloatArray:
         """Return the log potentials, one table after the other."""
         return np.array(self.tables.flat)
