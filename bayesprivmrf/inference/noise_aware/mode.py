@@ -197,10 +197,9 @@ class Search:
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
             return self.settle(start, scales, is_learning=self.settings.scale is None)
-        # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
-        mode = self.settle(start, scales, is_learning=True, rounds=_FIRST_ROUNDS)
+        mode = self.settle(start, scales, is_learning=True, is_on_trial=True)
         trust = self._trust(mode)
-        if trust > 0 and mode.status is not Status.CONVERGED:
+        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < self.settings.rounds:
             mode = self.settle(mode.point, mode.log_scales, is_learning=True)
             trust = self._trust(mode)
         if trust < 1:
@@ -246,20 +245,25 @@ class Search:
     # one expansion after the other
 
     def settle(
-        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, rounds: int | None = None
+        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
     ) -> Mode:
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
-        most = settings.rounds if rounds is None else min(rounds, settings.rounds)
         expansion = Expansion(self.objective, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
             self.objective.hold(point)
             if ended is Status.DIVERGED:
                 status = ended
-            if ended is Status.DIVERGED or last == most:
+            if ended is Status.DIVERGED or last == settings.rounds:
                 break
+            # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
+            if is_on_trial and last == _FIRST_ROUNDS:
+                found = self._mode(point, log_scales, expansion, status, last)
+                if self._trust(found) == 0:
+                    return found
             last, before, held = last + 1, log_scales, expansion
-            share = 1 / max(last - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
+            since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
+            share = 1 / max(since - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
@@ -267,6 +271,11 @@ class Search:
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
                 break
+        return self._mode(point, log_scales, expansion, status, last)
+
+    def _mode(
+        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion, status: Status, rounds: int
+    ) -> Mode:
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
         if isinstance(curvature, DenseCurvature):
@@ -282,7 +291,7 @@ class Search:
             log_scales=log_scales,
             curvature=curvature,
             status=status,
-            rounds=last,
+            rounds=rounds,
             evaluations=self.objective.evaluations,
             log_evidence=log_evidence,
         )
