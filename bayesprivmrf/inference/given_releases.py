@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
     """Return the releases as a list, refusing what `gather` says."""
-    given = list(releases) if isinstance(releases, list | tuple) else [releases]
+    given: list[Any] = [*releases] if isinstance(releases, list | tuple) else [releases]
     if not given:
         raise ArgumentError("`fit` needs at least one release, got none.")
     for release in given:
@@ -41,7 +42,7 @@ def checked_releases(
     return given
 
 
-def _no_tables(given: object) -> ArgumentError:
+def _no_tables(given: Any) -> ArgumentError:
     """Say what to fit in place of something that holds no noisy tables itself."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of

@@ -99,7 +99,7 @@ def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned, a
 def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has(asked):
     network = bpm.declare(states=STATES, cliques=[*ALL, ("one",)])
     fitted = DPSGD(epsilon=1.0, delta=1e-5, steps=2).release(network, records(300), rng=1)
-    with pytest.raises(ModelError, match="unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
+    with pytest.raises(ModelError, match=r"unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
         getattr(fitted, asked)()
 
 
