@@ -55,6 +55,8 @@ def blogs_file() -> Path | None:
 def test_the_notebooks_are_found():
     names = {path.name for path in NOTEBOOKS}
     assert names >= {"01_declare_release_infer.ipynb", "02_posterior.ipynb", *OWN_DATA}
+    for page in ("README.md", "notebooks/README.md"):
+        assert set(re.findall(r"(\w+\.ipynb)\)", (ROOT / page).read_text(encoding="utf-8"))) == names, page
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

@@ -73,8 +73,9 @@ def test_an_estimator_fits_or_refuses_with_what_its_note_quotes(row, column, cel
     answer, _, mark = cell.partition(" ")
     if answer == "no":
         (quoted,) = re.findall('"([^"]+)"', NOTES[number(mark)])[:1]
-        with pytest.raises(ArgumentError, match=re.escape(quoted)):
-            estimator.fit(given, **settings)
+        for each in (given, [given]):
+            with pytest.raises(ArgumentError, match=re.escape(quoted)):
+                estimator.fit(each, **settings)
         return
     assert answer == "yes"
     if "couplings" in NOTES.get(number(mark), ""):
