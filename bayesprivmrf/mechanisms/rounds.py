@@ -14,10 +14,11 @@ the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities a
 
    whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
    :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
-   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M. The
-   k-th largest of numbers each of which moves by at most so much moves by no more itself. So the order statistics
-   of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian noise of that
-   sensitivity. The largest k at which more than noise is to be found is the number of tables of the round.
+   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
+   with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
+   So the order statistics of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian
+   noise of that sensitivity. The largest k at which more than noise is to be found is the number of tables of the
+   round.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
    leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
