@@ -31,7 +31,7 @@ ADULT = "shared/data/adult/adult.csv"
 SHORTER_CHAINS = """\
 import inspect
 from bayesprivmrf.inference import LatentCounts
-inspect.unwrap(LatentCounts.fit).__kwdefaults__.update(draws=250, tune=250)
+inspect.unwrap(LatentCounts.fit).__kwdefaults__.update(draws=200, tune=100)
 del inspect, LatentCounts
 """
 FILES = ("POLBLOGS_GML", "ADULT_CSV")

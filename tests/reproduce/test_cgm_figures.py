@@ -35,11 +35,11 @@ TINY = replace(
     chain_states=3,
     graph_states=2,
     grid_states=2,
-    totals=(100, 1_000, 10_000),
-    grid_records=(100, 1_000),
+    totals=(100, 1_000),
+    grid_records=(100,),
     fixed_records=1_000,
     edge_records=500,
-    ridges=(1e-8, 1e-4, 1.0),
+    ridges=(1e-8, 1.0),
     epsilons=(0.5,),
     populations=2,
     draws=2,
@@ -106,9 +106,9 @@ def test_figure_1_has_its_three_panels(made):
         "c": {"chain"},
     }
     a, c = table[table["panel"] == "a"], table[table["panel"] == "c"]
-    assert sorted(set(a["records"])) == [100, 1_000, 10_000]
+    assert sorted(set(a["records"])) == [100, 1_000]
     assert set(a["method"]) == {cgm_cells.NON_PRIVATE, cgm_cells.RAW, "naive MLE"}
-    assert len(set(c["method"])) == 6
+    assert len(set(c["method"])) == 4
     assert np.isfinite(table["mse"]).all()
 
 
@@ -148,15 +148,17 @@ def test_figure_3b_searches_twice_and_pays_for_it_once(made):
     assert spent[cgm_cells.PSGD_FREE] > 1.0  # two trials of that budget each
 
 
-@pytest.mark.slow
-def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, tmp_path):
+@pytest.mark.parametrize("names", [["biofam"], pytest.param(["msnbc", "biofam"], marks=pytest.mark.slow)])
+def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(names, files, tmp_path):
     published = find_networks([files])
     assert set(published) == {"msnbc", "biofam"}
     states, visits = published["msnbc"].read()
     assert (len(states), visits.shape) == (17, (30, 16))
     scale = replace(TINY, steps=(), people_epsilons=(5.0,))
-    made, table = made_of("cgm-fig3b", tmp_path / "out", published, scale)
-    assert list(dict.fromkeys(table["data"])) == ["simulated", "msnbc", "biofam"]
+    panels = [cell.settings()["panel"]["panel"] for cell in cgm.cells_of("cgm-fig3b", scale, published, seed=1)]
+    assert list(dict.fromkeys(panels)) == ["simulated", "msnbc", "biofam"]
+    made, table = made_of("cgm-fig3b", tmp_path / "out", {name: published[name] for name in names}, scale)
+    assert list(dict.fromkeys(table["data"])) == ["simulated", *names]
     assert made.is_real
     assert set(table["note"]) == {run.NOTE_REAL}
     assert "PSGD is left out" in made.finding
@@ -180,7 +182,7 @@ def test_a_second_run_computes_nothing(made, monkeypatch):
 
     monkeypatch.setattr(GraphCell, "rows", refuse)
     second, _ = made_of("cgm-fig2", made[0])
-    assert (second.cells, second.kept) == (4, 4)
+    assert (second.cells, second.kept) == (2, 2)
     assert not second.is_real
     assert second.table.read_text() == first
 

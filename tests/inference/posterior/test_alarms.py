@@ -32,12 +32,12 @@ def chain_release(rows, *, records=1000, scale=12.0, seed=1, shift=0.0):
     return NoisyStatistics.from_tables(CHAIN, tables, noise=law)
 
 
-def fitted(release, **settings):
+def fitted(release, draws=60, tune=40, **settings):
     """A short exact fit, and what it warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = LatentCounts(formulation="exact", **settings).fit(
-            release, rng=1, draws=100, tune=100, chains=2, time_limit=1e-9
+            release, rng=1, draws=draws, tune=tune, chains=2, time_limit=1e-9
         )
     told = " ".join(str(each.message) for each in caught if each.category is SamplingWarning)
     return posterior, told
@@ -71,7 +71,7 @@ def shifted():
 @pytest.fixture(scope="module")
 def drowned():
     release = chain_release(FLAT, scale=30.0)
-    return release, *fitted(release)
+    return release, *fitted(release, draws=100, tune=100)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_uniform_prior_on_nearly_empty_tables_is_found_out(wrong, right, learn
 
 
 def test_a_prior_that_is_wrong_raises_no_alarm_where_the_release_decides_everything():
-    posterior, told = fitted(chain_release(STICKY, records=5_000, scale=0.5), concentration=1.0)
+    posterior, told = fitted(chain_release(STICKY, records=3_000, scale=0.5), concentration=1.0)
     assert posterior.stats["prior_fit_score"] < -3.3
     assert posterior.stats["prior_fit_open"] < 0.25
     assert "than the prior" not in told
@@ -169,7 +169,7 @@ def test_rows_that_the_prior_decides_are_named_and_others_are_not(drowned):
     assert "prior decides" in str(marked.columns.name)
     assert list(marked.columns) == ["estimate", "lower", "upper"]
     assert empty.stats["prior_decides"] > 0.05
-    full, _ = fitted(chain_release(EVEN, records=5_000, scale=1.0))
+    full, _ = fitted(chain_release(EVEN, records=2_000, scale=0.5))
     assert full.interval(["a", "b"]).attrs["prior_decides"] == ()
     assert full.interval(["a", "c"]).attrs["prior_decides"] == ()
     assert full.interval(["a", "b"], of="records").attrs["prior_decides"] == ()

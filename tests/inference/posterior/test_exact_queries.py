@@ -71,6 +71,11 @@ def agrees(formulation, totals, draws=8000, size=8000, potentials=None):
     assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
 
 
+def near(formulation, totals, **given):
+    """As `agrees`, where 5,000 draws are worth 1,650 and more."""
+    agrees(formulation, totals, draws=2500, **given)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("law", [DiscreteLaplace(0.7), Gaussian(1.5)], ids=lambda law: law.name)
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(kind, law):
@@ -90,19 +95,20 @@ def test_an_unknown_number_of_records_too(kind):
 )  # all of them together are in the next test
 def test_records_of_a_cycle_too(kind):
     evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))
-    agrees(ExactEffects(evidence=evidence, scale=1.0, total_range=(2, 3)), range(2, 4))
+    compared = near if kind == "weighted" else agrees
+    compared(ExactEffects(evidence=evidence, scale=1.0, total_range=(2, 3)), range(2, 4))
 
 
 def test_all_kinds_together_with_odd_names_a_variable_of_one_state_and_one_apart():
     queries = [query for kind in KINDS for query in asked(ODD, kind)]
     evidence = gather(release(ODD, queries, Gaussian(4.0), 10, 2))
-    agrees(ExactEffects(evidence=evidence, scale=1.2, total=2), [2])
+    near(ExactEffects(evidence=evidence, scale=1.2, total=2), [2])
 
 
 def test_impossible_cells_hold_no_record():
     queries = [q.parities(2), q.pooled([("a",), ("c",)])]
     evidence = gather(release(ZEROS, queries, DiscreteLaplace(1.0), 11, 3))
-    agrees(ExactEffects(evidence=evidence, scale=1.0, total=3), [3])
+    near(ExactEffects(evidence=evidence, scale=1.0, total=3), [3])
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
@@ -117,7 +123,7 @@ def test_many_records_are_near_what_many_precise_answers_say(model):
         exact = query.bind(model).answers(counts)
         given.append(Measurement(query, exact + laws.draw(exact.shape, rng), laws))
     made = NoisyStatistics.from_measurements(model, given, total=4000)
-    posterior = LatentCounts(formulation="exact").fit(made, rng=1, draws=100, tune=100, time_limit=1e-9)
+    posterior = LatentCounts(formulation="exact").fit(made, rng=1, draws=60, tune=60, chains=2, time_limit=1e-9)
     assert posterior.stats["formulation"] == "exact"
     latent = finished_of(posterior).counts.reshape(-1, model.size)
     assert (latent == np.rint(latent)).all()
