@@ -155,7 +155,9 @@ def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(names, 
     states, visits = published["msnbc"].read()
     assert (len(states), visits.shape) == (17, (30, 16))
     scale = replace(TINY, steps=(), people_epsilons=(5.0,))
-    panels = [cell.settings()["panel"]["panel"] for cell in cgm.cells_of("cgm-fig3b", scale, published, seed=1)]
+    panels = [
+        cell.settings()["panel"]["panel"] for cell in cgm.cells_of("cgm-fig3b", scale, published, seed=1)
+    ]
     assert list(dict.fromkeys(panels)) == ["simulated", "msnbc", "biofam"]
     made, table = made_of("cgm-fig3b", tmp_path / "out", {name: published[name] for name in names}, scale)
     assert list(dict.fromkeys(table["data"])) == ["simulated", *names]

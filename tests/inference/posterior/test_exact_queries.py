@@ -123,7 +123,9 @@ def test_many_records_are_near_what_many_precise_answers_say(model):
         exact = query.bind(model).answers(counts)
         given.append(Measurement(query, exact + laws.draw(exact.shape, rng), laws))
     made = NoisyStatistics.from_measurements(model, given, total=4000)
-    posterior = LatentCounts(formulation="exact").fit(made, rng=1, draws=60, tune=60, chains=2, time_limit=1e-9)
+    posterior = LatentCounts(formulation="exact").fit(
+        made, rng=1, draws=60, tune=60, chains=2, time_limit=1e-9
+    )
     assert posterior.stats["formulation"] == "exact"
     latent = finished_of(posterior).counts.reshape(-1, model.size)
     assert (latent == np.rint(latent)).all()
