@@ -184,11 +184,10 @@ class Recorder(NoiseSource):
         self.seed, self.generator = seed, np.random.default_rng(seed)
         self.steps: list[Any] = []
         self.answers: list[Any] = []
-        self.words_asked = 0
 
     def rewind(self) -> list[Any]:
         """Return the steps of the run that has ended, and begin another one."""
-        steps, self.steps, self.words_asked = self.steps, [], 0
+        steps, self.steps = self.steps, []
         return steps
 
     def answered(self, step: Any, draw: Callable[[], Any]) -> Any:
@@ -216,10 +215,8 @@ class Recorder(NoiseSource):
         return self.answered(step, lambda: np.argsort(-noisy, axis=1)[:, :count])
 
     def words(self, size):
-        """Coins of the records in their order: those of a record that is added come last."""
-        self.words_asked += 1
-        coins = np.random.default_rng([self.seed, self.words_asked])
-        return coins.integers(0, 2**64, size, dtype=np.uint64)
+        """Refuse: coins cost nothing by themselves, and what depends on them is not seen."""
+        raise AssertionError("a replay knows no cost of coins; override `words` where they are accounted for")
 
 
 def spent(guarantee: PrivacyGuarantee, here: list[Any], there: list[Any]) -> Fraction | float:
@@ -267,7 +264,8 @@ def everything(mechanism: Any, network: Any, data: Any, source: NoiseSource) -> 
         for place, part in enumerate(getattr(release, "releases", [release])):
             part.save(Path(folder) / str(place))
             files.append((Path(folder) / str(place)).read_bytes())
-    return files, repr(release), [str(warning.message) for warning in caught]
+        held = repr(getattr(release, "__dict__", None))  # what no file keeps as well
+    return files, repr(release), held, [str(warning.message) for warning in caught]
 
 
 def neighbours_of(data: pd.DataFrame, others: pd.DataFrame, adjacency: Adjacency) -> list[pd.DataFrame]:

@@ -137,7 +137,7 @@ class EffectsPrior:
             return max(self.spread_between_orders, _LEAST_SPREAD) ** 2, common
         kinds = np.array([kind for _, kind in self._scaled[0]], dtype=int)
         members = self.spread_between_orders * np.eye(kinds.max(initial=-1) + 1)[kinds]
-        return self.spread_between_effects**2, np.hstack([common, members])
+        return max(self.spread_between_effects, _LEAST_SPREAD) ** 2, np.hstack([common, members])
 
     @property
     def scale_covariance(self) -> FloatArray:

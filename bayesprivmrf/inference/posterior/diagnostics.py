@@ -127,7 +127,8 @@ def diagnose(
     unmoved = None if finished is None else _mean(finished.unmoved)
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.bulk):
-        mixing = _mixing(varying, in_full=True)
+        energy = math.nan if mixing is None else mixing.bfmi
+        mixing = _mixing(varying, in_full=True)._replace(bfmi=energy)
     r_hat, bulk, tail, _ = mixing
     told = sampled.statistics  # a sampler without trajectories tells no more than the log density
     diverging = float(np.mean(told.get("diverging", 0.0)))

@@ -93,20 +93,20 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     for i in range(beta.size):
         sizes[effects.levels[i]] += 1.0
         squares[effects.levels[i]] += beta[i] * beta[i]
-    prior = scale_density(log_scales, effects)
-    partition = _log_partition(beta, *plan)
+    pulled = effects.hyper @ (
+        log_scales - effects.expected
+    )  # kept up to date: a move takes no product of its own
     for g in range(log_scales.size):
         width = 2.4 / math.sqrt(2.0 * sizes[g] + effects.hyper[g, g])
         for _ in range(_SCALE_MOVES):
-            old = log_scales[g]
-            before = prior - sizes[g] * old - 0.5 * squares[g] * math.exp(-2.0 * old)
-            log_scales[g] += width * rng.standard_normal()
-            new = scale_density(log_scales, effects)
-            gain = new - sizes[g] * log_scales[g] - 0.5 * squares[g] * math.exp(-2.0 * log_scales[g]) - before
+            old, by = log_scales[g], width * rng.standard_normal()
+            gain = -by * (pulled[g] + 0.5 * by * effects.hyper[g, g] + sizes[g])
+            gain -= 0.5 * squares[g] * (math.exp(-2.0 * (old + by)) - math.exp(-2.0 * old))
             if math.log(rng.random()) < gain:
-                prior = new
-            else:
-                log_scales[g] = old
+                log_scales[g] = old + by
+                pulled += by * effects.hyper[g]
+    prior = scale_density(log_scales, effects)
+    partition = _log_partition(beta, *plan)
     # all, then some, with the potentials: what is fixed is β/τ, whose prior does not change
     for turn in range(1 + min(log_scales.size, _WITH_POTENTIALS)):
         by, before, moved = (

@@ -55,10 +55,13 @@ def table_name(kind: str, names: Sequence[str], scope: Sequence[int]) -> str:
 
 
 def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
-    """What each learned scale is that of: an effect such as ``a,b``, a part of one, or all of an order."""
-    found = []
+    """What each learned scale is that of: an effect such as ``a,b``, a part of one, or an order; no two alike."""
+    found: list[str] = []
     for order, scope in zip(prior.orders, prior.scopes, strict=True):
         _, _, part = str(order).partition(", ")
         effect = ",".join(names[v] for v in scope)
-        found.append((effect + (f" ({part})" if part else "")) if scope else f"order {order}")
+        label = (effect + (f" ({part})" if part else "")) if scope else f"order {order}"
+        while label in found:
+            label += "_"
+        found.append(label)
     return found

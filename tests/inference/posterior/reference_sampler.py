@@ -62,21 +62,27 @@ def hyper_dirichlet_draws(release, *, concentration=1.0, total_range=None, **set
 
 
 def log_linear_draws(
-    release, *, location, in_common=0.0, between=0.0, total_range=None, **settings
+    release, *, location, in_common=0.0, between=0.0, apart=0.0, total_range=None, **settings
 ) -> ReferenceDraws:
-    """Posterior under β_S ~ N(0, τ_|S|² I), log τ ~ N(log location, in_common² 11' + between² I)."""
+    """Posterior under β_S ~ N(0, τ_S² I), log τ normal about log location.
+
+    What all log τ have in common varies by `in_common`, what those of an order have by `between`, and each effect's
+    own part by `apart`; there is one scale an order where that is 0.
+    """
     model = release.specification
     design, order = effect_design(model)
     records = max(float(release.estimated_total), 10.0)
     centred = design - design.mean(0)
     precision = records * centred.T @ centred / len(design) + np.eye(design.shape[1]) / location**2
     whitening = np.linalg.inv(np.linalg.cholesky(precision)).T
-    scales = int(order.max()) + 1
-    covariance = np.full((scales, scales), in_common**2) + between**2 * np.eye(scales)
+    level = effect_of(model) if apart else order
+    of_order = np.array([order[np.flatnonzero(level == g)[0]] for g in range(level.max() + 1)])
+    scales = len(of_order)
+    covariance = in_common**2 + between**2 * (of_order[:, None] == of_order) + apart**2 * np.eye(scales)
     prior = Gauss(
         design=design,
         whitening=np.ascontiguousarray(whitening),
-        order=order,
+        order=level,
         log_location=math.log(location),
         covariance=covariance,
         precision=np.linalg.pinv(covariance),
@@ -118,17 +124,27 @@ def effect_design(model: ModelSpecification) -> tuple[np.ndarray, np.ndarray]:
     contrasts = [
         np.linalg.qr(np.column_stack([np.ones(k), np.eye(k)]))[0][:, 1:k] for k in model.cardinalities
     ]
-    subsets = {
-        s for scope in model.scopes for g in range(1, len(scope) + 1) for s in combinations(sorted(scope), g)
-    }
     columns, order = [], []
-    for subset in sorted(subsets, key=lambda s: (len(s), s)):
+    for subset in _subsets(model):
         for choice in product(*(range(contrasts[v].shape[1]) for v in subset)):
             columns.append(
                 np.prod([contrasts[v][x[:, v], j] for v, j in zip(subset, choice, strict=True)], axis=0)
             )
             order.append(len(subset) - 1)
     return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(order)
+
+
+def effect_of(model: ModelSpecification) -> np.ndarray:
+    """Which effect each column of `effect_design` is of."""
+    sizes = [math.prod(model.cardinalities[v] - 1 for v in subset) for subset in _subsets(model)]
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _subsets(model: ModelSpecification) -> list[tuple[int, ...]]:
+    found = {
+        s for scope in model.scopes for g in range(1, len(scope) + 1) for s in combinations(sorted(scope), g)
+    }
+    return sorted(found, key=lambda s: (len(s), s))
 
 
 def _rows(model: ModelSpecification) -> np.ndarray:

@@ -12,14 +12,24 @@ from inference.posterior.drawn import finished_of
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.noise_aware import LOCATION, SPREAD_BETWEEN_ORDERS, SPREAD_IN_COMMON
+from bayesprivmrf.inference.noise_aware import (
+    LOCATION,
+    SPREAD_BETWEEN_EFFECTS,
+    SPREAD_BETWEEN_ORDERS,
+    SPREAD_IN_COMMON,
+)
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow
 
 SAMPLER = {"chains": 4, "tune": 700, "draws": 3000, "rng": 3, "time_limit": 1e-9}
-LEARNT = {"location": LOCATION, "in_common": SPREAD_IN_COMMON, "between": SPREAD_BETWEEN_ORDERS}
+LEARNT = {
+    "location": LOCATION,
+    "in_common": SPREAD_IN_COMMON,
+    "between": SPREAD_BETWEEN_ORDERS,
+    "apart": SPREAD_BETWEEN_EFFECTS,
+}
 
 
 def require_close(found, reference, *, mean, ratio):
@@ -80,9 +90,10 @@ def test_log_linear_posterior_is_that_of_latent_records(law, records, total, sca
     posterior = LatentCounts(scale=scale, total_range=total_range).fit(release, **SAMPLER)
     found = finished_of(posterior)
     require_close(found.marginals, draws.marginals, mean=0.1, ratio=0.07)
-    require_close(found.counts, draws.counts, mean=0.15, ratio=0.1)
+    # real numbers stand for whole ones: off most where a cell may be empty, as strong effects make it
+    require_close(found.counts, draws.counts, mean=0.18, ratio=0.1)
     if total is None:
         require_close(found.total[..., None], draws.total[..., None], mean=0.1, ratio=0.07)
     if scale is None:
-        # four coordinates of each order say little of its scale, and what they say is not normal
+        # one coordinate of each effect says little of its scale, and what it says is not normal
         require_close(np.log(found.scales), np.log(draws.scales), mean=0.2, ratio=0.1)

@@ -12,6 +12,7 @@ import pytest
 from inference.conftest import noisy_release, specification
 from inference.posterior.reference_sampler import (
     effect_design,
+    effect_of,
     hyper_dirichlet_draws,
     joint_cells,
     log_linear_draws,
@@ -108,11 +109,13 @@ def test_latent_records_of_a_chain_have_the_enumerated_posterior(law, total):
 
 
 @pytest.mark.parametrize(
-    ("total", "in_common", "between"),
-    [(3, 0.0, 0.0), (None, 0.6, 0.4)],
-    ids=["public", "private, learned scale"],
+    ("total", "in_common", "between", "apart"),
+    [(3, 0.0, 0.0, 0.0), (None, 0.6, 0.4, 0.5)],
+    ids=["public", "private, learned scales"],
 )
-def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(total, in_common, between):
+def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(
+    total, in_common, between, apart
+):
     states = dict.fromkeys("abcd", BINARY)
     model = specification(states, [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
     cells, (design, order) = joint_cells(model), effect_design(model)
@@ -123,8 +126,14 @@ def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(to
     low, high = (total, total) if total else (1, 4)
     size = 40_000
     log_scales = in_common * rng.normal(size=(size, 1)) + between * rng.normal(size=(size, 2))
+    level = order
+    if apart:  # every effect has one coordinate
+        log_scales, level = (
+            log_scales[:, order] + apart * rng.normal(size=(size, len(order))),
+            effect_of(model),
+        )
     scales = 1.3 * np.exp(log_scales)
-    log_p = (scales[:, order] * rng.normal(size=(size, len(order)))) @ design.T
+    log_p = (scales[:, level] * rng.normal(size=(size, len(order)))) @ design.T
     log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
     histograms = joint_histograms(16, low, high)
     tables = np.zeros((len(histograms), 16))
@@ -159,6 +168,7 @@ def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(to
         location=1.3,
         in_common=in_common,
         between=between,
+        apart=apart,
         total_range=(low, high),
         seed=8,
         sweeps=100_000,
