@@ -27,12 +27,12 @@ def test_records_follow_the_stated_law(made):
     tables = list(itertools.combinations(made.states, 2))
     law = [made.truth.marginal(list(pair)) for pair in tables]
     least, cells = 1.0, sum(table.size for table in law)
+    codes = {
+        v: made.simulated[v].map({s: k for k, s in enumerate(made.states[v])}).to_numpy() for v in made.states
+    }
     for (a, b), table in zip(tables, law, strict=True):
-        codes = [
-            made.simulated[v].map({s: k for k, s in enumerate(made.states[v])}).to_numpy() for v in (a, b)
-        ]
         counts = np.zeros(table.shape, dtype=int)
-        np.add.at(counts, tuple(codes), 1)
+        np.add.at(counts, (codes[a], codes[b]), 1)
         assert counts.sum() == 40_000
         tails = (binom.cdf(counts, 40_000, table), binom.sf(counts - 1, 40_000, table))
         least = min(least, 2 * float(np.minimum(*tails).min()))

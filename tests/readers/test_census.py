@@ -234,7 +234,7 @@ def test_a_sign_that_says_nothing_and_bounds_that_contradict_are_refused(folder)
 def test_bounds_of_rhode_island_hold_in_every_draw_of_a_model_of_two_cliques(tmp_path):
     """Exact numbers of people by tract, and bounds on voters and on Hispanics, in files of the layout."""
     truth = true_counts(rhode_island(), "Tract")
-    small = {code: table.sum(axis=2)[:, :, np.newaxis] // 20 for code, table in truth.items()}
+    small = {code: table.sum(axis=2)[:, :, np.newaxis] // 60 for code, table in truth.items()}
     axes, rng = {"votingage": 2, "hispanic": 2, "cenrace": 1}, np.random.default_rng(2)
     rows = list(noisy_rows(small, {"votingage": 9.0, "hispanic": 9.0}, axes, rng))
     write_rows(rows, tmp_path, "Tract", kind="parquet")
