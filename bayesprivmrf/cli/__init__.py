@@ -8,6 +8,7 @@ promise, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import warnings
@@ -86,19 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Only the module of the command asked for is imported: the others' imports take seconds."""
-    if options.command == "compare":
-        from bayesprivmrf.cli.compare import run
-    elif options.command == "fit":
-        from bayesprivmrf.cli.fit import run
-    elif options.command == "plan":
-        from bayesprivmrf.cli.plan import run
-    elif options.command == "audit":
-        from bayesprivmrf.cli.audit import run
-    elif options.command == "reproduce":
-        from bayesprivmrf.cli.reproduce import run
-    else:
-        from bayesprivmrf.cli.release import run
-    return run(options) or 0
+    return importlib.import_module(f"bayesprivmrf.cli.{options.command}").run(options) or 0
 
 
 def _keep_own_warnings() -> None:

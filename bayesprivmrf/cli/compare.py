@@ -17,7 +17,7 @@ import numpy as np
 
 from bayesprivmrf.cli.engines import build_engines, engine_of
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
-from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, remark
+from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
@@ -212,7 +212,7 @@ def evaluate(
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, inference, rng, draws))
                 advance(name, time.monotonic() - begin)
             if release.guarantee is not None:
-                guarantees.append({**release.guarantee.as_dict(), "simulated": release.provenance.simulated})
+                guarantees.append(promised(release))
     return Comparison(
         results=pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS),
         guarantees=tuple(guarantees),

@@ -16,6 +16,7 @@ from bayesprivmrf.cli.output import (
     claim_folder,
     clear_folder,
     json_text,
+    promised,
     remark,
 )
 from bayesprivmrf.errors import ArgumentError
@@ -123,7 +124,7 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
         "status": estimate.status,
         "log_partition": solution.log_partition,
         "stats": dict(estimate.stats),
-        "guarantee": _promised(release),
+        "guarantee": None if release.guarantee is None else promised(release),
         "statement": release.privacy_statement(),
         "model": {
             "variables": variables_of(solution),
@@ -137,18 +138,6 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
             "versions": dict(provenance.versions),
         },
     }
-
-
-def _promised(release: NoisyStatistics) -> dict[str, Any] | None:
-    """The guarantee never without the mark that its noise was simulated and protects nobody."""
-    if release.guarantee is None:
-        return None
-    return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
-
-
-def _cells(estimate: Any, variables: Sequence[Variable], prob: float) -> dict[str, np.ndarray]:
-    """Probability of each cell of a marginal, and the bounds of its interval where the method has them."""
-    return _table(estimate, variables, prob)[0]
 
 
 def _table(
@@ -187,7 +176,7 @@ def _one_way(estimate: Any, prob: float) -> str:
     for variable in domain.variables:
         names += [str(variable)] * len(domain.states_of(variable))
         states += [str(state) for state in domain.states_of(variable)]
-        for name, values in _cells(estimate, [variable], prob).items():
+        for name, values in _table(estimate, [variable], prob)[0].items():
             found.setdefault(name, []).extend(values.tolist())
     rows = zip(
         names, *([f"{value:.3f}" for value in values] for values in found.values()), states, strict=True

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.output import aligned, json_text, refuse_to_replace, remark
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError, ReleaseFileError
-from bayesprivmrf.release.file import require_writable
+from bayesprivmrf.cli.output import aligned, claim_file, json_text, promised, remark
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
@@ -25,7 +23,9 @@ def run(options: argparse.Namespace, release: ReleasedParities) -> None:
             "released parities have one method of their own, with exact inference: leave out `--method` and "
             "`--inference`."
         )
-    target = None if options.out is None else _claimed(options)
+    target = None
+    if options.out is not None:
+        target = claim_file(options.out, force=options.force, sources=[options.release])
     try:
         model = release.fit()
     except ModelTooLargeError as error:  # of tables loopy inference is a remedy, here it is none
@@ -41,23 +41,11 @@ def run(options: argparse.Namespace, release: ReleasedParities) -> None:
         remark(f"\nWrote {target}, which bayesprivmrf.load_release reads.")
 
 
-def _claimed(options: argparse.Namespace) -> Path:
-    """File of ``--out``, checked before the work."""
-    target = Path(options.out)
-    refuse_to_replace(target, options.release)
-    if target.exists() and not options.force:
-        raise ArgumentError(f"`--out` {options.out!r} exists already; choose another name, or pass --force.")
-    try:
-        return require_writable(target)
-    except ReleaseFileError as error:
-        raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
-
-
 def _summary(model: LearnedMonomials) -> dict[str, Any]:
     return {
         "kind": model.kind,
         "status": model.status,
-        "guarantee": {**model.guarantee.as_dict(), "simulated": model.provenance.simulated},
+        "guarantee": promised(model),
         "statement": model.privacy_statement(),
         "total": model.total,
         "monomials": [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,6 +28,7 @@ __all__ = [
     "memory",
     "number",
     "progress",
+    "promised",
     "refuse_to_replace",
     "remark",
 ]
@@ -54,7 +54,7 @@ def refuse_to_replace(target: Path, *sources: str | None) -> None:
             )
 
 
-def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence[str | None]) -> Path:
+def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None], force: bool = True) -> Path:
     """Folder of ``--out``, made; before the work, not after it.
 
     Parameters
@@ -63,10 +63,10 @@ def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence
         The option's value, as it was given.
     own
         Patterns of the files that the command writes there.
-    force
-        Whether the folder may hold files.
     sources
         What is read from: none of it may be among the command's own files.
+    force
+        Whether the folder may hold files.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -86,7 +86,7 @@ def claim_folder(out: str, own: Sequence[str], *, force: bool, sources: Sequence
     return folder
 
 
-def claim_file(out: str, suffix: str, *, force: bool, sources: Sequence[str | None]) -> Path:
+def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str | None]) -> Path:
     """File of ``--out``, not made yet; checked before the work, not after it.
 
     Parameters
@@ -94,21 +94,30 @@ def claim_file(out: str, suffix: str, *, force: bool, sources: Sequence[str | No
     out
         The option's value, as it was given.
     suffix
-        How its name must end.
+        How its name must end, where that matters.
     force
         Whether the file may exist.
     sources
         What is read from: the file must be none of it.
     """
+    from bayesprivmrf.release.file import require_writable
+
     target = Path(out)
-    if target.suffix != suffix or target.is_dir():
+    if suffix and (target.suffix != suffix or target.is_dir()):
         raise ArgumentError(f"`--out` must name a file that ends in {suffix}, got {out!r}.")
     refuse_to_replace(target, *sources)
     if target.exists() and not force:
         raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-        raise ArgumentError(f"`--out` must lie in an existing folder that can be written to, got {out!r}.")
+    try:
+        require_writable(target)
+    except ReleaseFileError as error:
+        raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
     return target
+
+
+def promised(release: Any) -> dict[str, Any]:
+    """Return a release's guarantee as JSON shows it, and whether its noise was seeded."""
+    return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 
 
 def clear_folder(folder: Path, own: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import NoReturn
 
 from bayesprivmrf.cli.methods import known_methods
@@ -66,9 +67,10 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "each method, and score on the smaller part. Reads the data unprotected: for choosing a method, "
         "not for publishing. Without arguments: Fair's survey of 6,366 marriages.",
     )
-    command.add_argument("data", nargs="?", help=_DATA_HELP)
-    command.add_argument("--model", help=_MODEL_HELP)
-    command.add_argument(
+    add = command.add_argument
+    add("data", nargs="?", help=_DATA_HELP)
+    add("--model", help=_MODEL_HELP)
+    add(
         "--epsilon",
         type=_number_or_text,
         nargs="+",
@@ -76,46 +78,37 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="E",
         help="budgets, by default 0.1 1 10; may be given several times",
     )
-    command.add_argument(
-        "--methods",
-        choices=known_methods(),
-        nargs="+",
-        action="extend",
-        help="which methods, by default all",
+    add(
+        "--methods", choices=known_methods(), nargs="+", action="extend", help="which methods, by default all"
     )
-    command.add_argument(
-        "--quick", action="store_true", help="all methods but the posterior: the command takes seconds"
-    )
-    command.add_argument(
+    add("--quick", action="store_true", help="all methods but the posterior: the command takes seconds")
+    add(
         "--draws",
-        type=_number,
+        type=_at_least(1),
         default=500,
         help="draws of each of the posterior's 4 chains, after at most 400 to warm up; 500 by default",
     )
     _add_inference(command)
-    command.add_argument("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
-    command.add_argument(
+    add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
+    add(
         "--seed",
-        type=_seed,
+        type=_at_least(0),
         help="seed of the split, the noise and the sampling; drawn and printed if not given",
     )
-    command.add_argument(
-        "--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png"
-    )
-    command.add_argument("--force", action="store_true", help="write into a folder that is not empty")
+    add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
+    add("--force", action="store_true", help="write into a folder that is not empty")
     _add_json(command)
 
 
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, got {text!r}")
-    return int(text)
+def _at_least(least: int) -> Callable[[str], int]:
+    """Return the reader of an option that takes a whole number of at least `least`."""
 
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+        return int(text)
 
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
+    return read
 
 
 def _probability(text: str) -> float:
@@ -133,8 +126,9 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "mechanism that learns couplings, its steps, their costs and noise. With --learn: how many records it takes "
         "to learn a model, by the theorems and by what was measured. Reads no data.",
     )
-    command.add_argument("--model", help=_VARIABLES_HELP)
-    command.add_argument("--total", type=int, help="a public guess of the number of records")
+    add = command.add_argument
+    add("--model", help=_VARIABLES_HELP)
+    add("--total", type=int, help="a public guess of the number of records")
     _add_budget(command)
     _add_learn(command)
     _add_json(command)
@@ -142,29 +136,28 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def _add_learn(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("records needed to learn a model (--learn)")
-    group.add_argument(
+    add = group.add_argument
+    add(
         "--learn",
         choices=("parameters", "structure"),
         help="the goal: couplings and graph, or the graph alone",
     )
-    group.add_argument("--variables", type=_number, metavar="P", help="how many; by default those of --model")
-    group.add_argument(
+    add("--variables", type=_at_least(1), metavar="P", help="how many; by default those of --model")
+    add(
         "--error",
         type=float,
         metavar="A",
         help="error of a coupling that may remain, nats; for structure, the smallest coupling of an edge",
     )
-    group.add_argument("--states", type=_number, metavar="K", help="of a variable, 2 or the most in --model")
-    group.add_argument(
-        "--order", type=_number, metavar="T", help="most variables that interact, 2 by default"
-    )
-    group.add_argument(
+    add("--states", type=_at_least(1), metavar="K", help="of a variable, 2 or the most in --model")
+    add("--order", type=_at_least(1), metavar="T", help="most variables that interact, 2 by default")
+    add(
         "--width",
         type=float,
         metavar="L",
         help="couplings and field of a variable added up, nats, 1 by default",
     )
-    group.add_argument("--delta", type=float, metavar="D", help="beside --epsilon, for approximate privacy")
+    add("--delta", type=float, metavar="D", help="beside --epsilon, for approximate privacy")
 
 
 def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -174,10 +167,11 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Read the records once, with noise from a secure source, and save the release. "
         "This is the one command that spends privacy budget.",
     )
-    command.add_argument("data", help=_DATA_HELP)
-    command.add_argument("--model", required=True, help=_VARIABLES_HELP)
-    command.add_argument("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
-    command.add_argument("--force", action="store_true", help="replace an existing file")
+    add = command.add_argument
+    add("data", help=_DATA_HELP)
+    add("--model", required=True, help=_VARIABLES_HELP)
+    add("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
+    add("--force", action="store_true", help="replace an existing file")
     _add_budget(command)
     _add_json(command)
 
@@ -189,32 +183,29 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Fit the Markov random field to a saved release. This is post-processing and leaves the promise "
         "unchanged.",
     )
-    command.add_argument("release", help="file that `bayesprivmrf release` wrote")
-    command.add_argument(
+    add = command.add_argument
+    add("release", help="file that `bayesprivmrf release` wrote")
+    add(
         "--method",
         choices=estimator_names(),
         help="by default noise-aware, or cgm with --inference loopy; posterior samples for a minute or so",
     )
     _add_inference(command)
-    command.add_argument(
+    add(
         "--out",
         metavar="PATH",
         help="a folder for solution.json, network.json and marginals/*.csv; for a posterior, one file, e.g. x.nc; "
         "for released parities, the learned model's file",
     )
-    command.add_argument("--force", action="store_true", help="replace what an earlier fit wrote there")
-    command.add_argument(
-        "--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default"
-    )
-    command.add_argument(
-        "--seed", type=_seed, help="seed of the posterior's sampling; drawn and printed if not given"
-    )
-    command.add_argument(
+    add("--force", action="store_true", help="replace what an earlier fit wrote there")
+    add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
+    add("--seed", type=_at_least(0), help="seed of the posterior's sampling; drawn and printed if not given")
+    add(
         "--draws",
-        type=_number,
+        type=_at_least(1),
         help="draws of each chain of the posterior, after as many to warm up; 1000 after 500 by default",
     )
-    command.add_argument("--chains", type=_number, help="chains of the posterior, 4 by default")
+    add("--chains", type=_at_least(1), help="chains of the posterior, 4 by default")
     _add_json(command)
 
 
@@ -226,22 +217,21 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "on made-up neighbouring data. Reads no data. The exit status is 3 if the promise is refuted; a promise "
         "that is not refuted is not thereby proved.",
     )
-    command.add_argument(
+    add = command.add_argument
+    add(
         "subject",
         metavar="RELEASE_OR_MECHANISM",
         help="file of noisy tables; or laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, "
         "parity-queries, stable-structure or a plug-in of noisy tables, with its budget",
     )
-    command.add_argument(
-        "--model", help="TOML file that declares the mechanism's model, by default six variables in a row"
-    )
-    command.add_argument(
+    add("--model", help="TOML file that declares the mechanism's model, by default six variables in a row")
+    add(
         "--runs",
-        type=_runs,
+        type=_at_least(100),
         default=20_000,
         help="draws of the noise, 20,000 by default; whole releases are made a fiftieth as often",
     )
-    command.add_argument(
+    add(
         "--confidence",
         type=_probability,
         default=0.9999,
@@ -250,12 +240,6 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_settings(command)
     _add_json(command)
-
-
-def _runs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 100:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 100, got {text!r}")
-    return int(text)
 
 
 def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -268,31 +252,30 @@ def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "Without arguments: a list of the figures.",
     )
     # not `choices`: with them argparse refuses an empty list
-    command.add_argument(
+    add = command.add_argument
+    add(
         "figures",
         nargs="*",
         type=_figure,
         metavar="FIGURE",
         help="e.g. prising-fig1, cgm-fig2, prising-all, cgm-all or zhang-all",
     )
-    command.add_argument("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
-    command.add_argument(
-        "--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction"
-    )
-    command.add_argument(
+    add("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
+    add("--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction")
+    add(
         "--data",
         action="append",
         metavar="PATH",
         help="the blogs' GML file, table DS0002 of ICPSR 22140, MSNBC's sequences, biofam's table, or a folder that "
         "holds them; may be given twice",
     )
-    command.add_argument(
+    add(
         "--seed",
-        type=_seed,
+        type=_at_least(0),
         default=1,
         help="seed of graphs, outcomes and noise; by default 1, which gives the figures of the docs",
     )
-    command.add_argument("--jobs", type=_number, help="processes side by side, by default one a core")
+    add("--jobs", type=_at_least(1), help="processes side by side, by default one a core")
     _add_json(command)
 
 
@@ -323,7 +306,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         help="budget of pure differential privacy; for dpsgd, with --set delta=D, of approximate privacy",
     )
     budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
-    command.add_argument(
+    add = command.add_argument
+    add(
         "--set",
         action="append",
         default=[],
@@ -331,9 +315,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         help="a setting of the mechanism, such as width=1.0 or degree=4; as often as needed (epsilon, rho and "
         "adjacency are options of their own)",
     )
-    command.add_argument(
-        "--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours"
-    )
+    add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours")
 
 
 def _add_inference(command: argparse.ArgumentParser) -> None:

@@ -14,28 +14,21 @@ import numpy as np
 
 from bayesprivmrf.cli.learned import told
 from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
-from bayesprivmrf.cli.output import NO_KERNEL, json_text, refuse_to_replace, remark
-from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
+from bayesprivmrf.cli.output import NO_KERNEL, claim_file, json_text, promised, remark
+from bayesprivmrf.errors import PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
 from bayesprivmrf.records import read_records, recode
-from bayesprivmrf.release.file import require_writable, room_for
+from bayesprivmrf.release.file import room_for
 
 __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> None:
     """Check all that can fail, count, add noise, save, and say what was promised."""
-    target = Path(options.out)
-    refuse_to_replace(target, options.data, options.model)
-    if target.exists() and not options.force:
-        raise ArgumentError(f"`--out` {options.out!r} exists already; choose another name, or pass --force.")
-    try:
-        require_writable(target)
-    except ReleaseFileError as error:
-        raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
+    target = claim_file(options.out, force=options.force, sources=[options.data, options.model])
     declaration = read_declaration(options.model)
     mechanism = chosen_mechanism(options)
     if mechanism.promise(declaration.specification) is None:
@@ -86,19 +79,15 @@ def _save(release: Any, target: Path, *, overwrite: bool) -> None:
     try:
         release.save(target, overwrite=overwrite)
     except ReleaseFileError as error:
+        remedy = (
+            "are the release in base64: keep them in a file, here release.txt, and "
+            "`python -m base64 -d release.txt > your.release` makes the release of it."
+        )
         try:
-            text, remedy = (
-                base64.encodebytes(release._as_file()).decode(),
-                (
-                    "are the release in base64: keep them in a file, here release.txt, and "
-                    "`python -m base64 -d release.txt > your.release` makes the release of it."
-                ),
-            )
+            text = base64.encodebytes(release._as_file()).decode()
         except ReleaseFileError:  # its own package writes what cannot be read
-            text, remedy = (
-                _in_words(release),
-                "are all that it holds: keep them, and mend the package that made it.",
-            )
+            text = _in_words(release)
+            remedy = "are all that it holds: keep them, and mend the package that made it."
         print(text)
         raise ReleaseFileError(
             f"{error} The budget is spent, and the lines on standard output {remedy}"
@@ -118,7 +107,7 @@ def _described(release: Any, target: Path) -> dict[str, Any]:
         "kind": release.kind,
         "mechanism": release.provenance.mechanism,
         "settings": dict(release.provenance.settings),
-        "guarantee": {**release.guarantee.as_dict(), "simulated": release.provenance.simulated},
+        "guarantee": promised(release),
         "statement": release.privacy_statement(),
         "versions": dict(release.provenance.versions),
         "total": getattr(release, "total", None),

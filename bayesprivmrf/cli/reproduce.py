@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.output import aligned, json_text, progress, refuse_to_replace, remark
+from bayesprivmrf.cli.output import aligned, claim_folder, json_text, progress, remark
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.reproduce.registry import ALL, FIGURES, paper_of
 
@@ -43,7 +42,8 @@ def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], di
     from bayesprivmrf.reproduce.run import PAPERS
 
     published = find_networks(options.data or [])
-    folder = _folder(options.out, names, options.data or [])
+    # it may hold files: an earlier run's are what this one goes on from
+    folder = claim_folder(options.out, [f"{name}*.csv" for name in names], sources=options.data or [])
     jobs = options.jobs or _cores()
     made, skipped = [], {}
     with progress() as bar:
@@ -91,21 +91,6 @@ def _advance(bar: Progress, task: Any) -> None:
     state = next(entry for entry in bar.tasks if entry.id == task)
     name = state.description.split()[0]
     bar.update(task, description=f"{name} {state.completed:g} of {state.total:g}")
-
-
-def _folder(out: str, names: list[str], sources: list[str]) -> Path:
-    """Folder of ``--out``, made. It may hold files: an earlier run's are what this one goes on from."""
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise ArgumentError(f"`--out` must name a folder, got the file {out!r}; choose another name.")
-    for name in names:
-        for path in folder.glob(f"{name}*.csv"):
-            refuse_to_replace(path, *sources)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"the folder `--out` {out!r} cannot be made: {error.strerror}.") from None
-    return folder
 
 
 def _cores() -> int:
