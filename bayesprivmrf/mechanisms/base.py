@@ -56,6 +56,11 @@ class Stamp:
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Both, as arguments of a release."""
+        return {"guarantee": self.guarantee, "provenance": self.provenance}
+
 
 _WARNINGS = (
     ConsistencyWarning,

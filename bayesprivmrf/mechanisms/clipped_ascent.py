@@ -217,11 +217,8 @@ def released(
     model, lattice = plan.specification, ascent.lattice
     deviation = plan.count_noise.scale / _COUNT_STEPS
     status = "stopped early" if total > deviation else "not trusted"
-    assert stamp.guarantee is not None
     return LearnedPotentials(
         domain=model.domain,
-        guarantee=stamp.guarantee,
-        provenance=stamp.provenance,
         total=total,
         details={
             "status": "diverged" if path.is_bounded else status,
@@ -235,4 +232,5 @@ def released(
         },
         model=model,
         tables=model.tables(path.potentials),
+        **stamp.fields,
     )

@@ -297,11 +297,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only what was let out is looked at
-        assert stamp.guarantee is not None
         common: dict[str, Any] = {
             "domain": domain,
-            "guarantee": stamp.guarantee,
-            "provenance": stamp.provenance,
+            **stamp.fields,
             "total": total,
             "total_noise": plan.budget.total,
             "map": plan.map,
@@ -315,8 +313,9 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         if fitted.measured is not None and plan.map.singles is not None:
             assert total is not None
             asked = singles_plan(domain.cardinalities, plan.map.singles)
-            known = plan.budget.total, stamp.guarantee, stamp.provenance
-            common["statistics"] = pair_statistics(domain, asked, fitted.measured, total, *known)
+            common["statistics"] = pair_statistics(
+                domain, asked, fitted.measured, total, plan.budget.total, **stamp.fields
+            )
         if isinstance(plan.map, MonomialsByRegressions):
             form: Any = LearnedMonomials
             common["sets"] = plan.map.sets

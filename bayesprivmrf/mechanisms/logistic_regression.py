@@ -118,16 +118,14 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
         effects, intercept = plan.map.learn(exact.codes, exact.counts, total, source)
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
-        assert stamp.guarantee is not None
         release = LearnedRegression(
             domain=domain,
             target=domain.variables[plan.map.target],
-            guarantee=stamp.guarantee,
-            provenance=stamp.provenance,
             intercept=intercept,
             effects=effects,
             total=total,
             details={"steps": steps, "noise_multiple": plan.map.multiple(steps)},
+            **stamp.fields,
         )
         self._warn(plan, total)
         return release

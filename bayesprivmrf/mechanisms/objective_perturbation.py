@@ -213,14 +213,12 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
 
         constants = plan.estimator.constants
         noise = source.add(np.zeros(1, dtype=np.int64), constants.noise)
-        assert stamp.guarantee is not None
         return NetworkEstimate(
             inverse_temperature=float(exact.estimates(noise)[0]),
             network=plan.network,
             bounds=self.bounds,
             constants=constants,
-            guarantee=stamp.guarantee,
-            provenance=stamp.provenance,
+            **stamp.fields,
         )
 
 

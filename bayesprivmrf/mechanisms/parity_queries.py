@@ -117,8 +117,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         whole_number("rounds", self.rounds, 1)
         if self.method in ("gaussian", "auto"):
             raise ArgumentError(
-                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; "
-                "they are for 'pmw'."
+                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; they are for 'pmw'."
             )
 
     @property
@@ -158,16 +157,14 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             choice, measurement = self._scales(plan, rounds)
             algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
             sums = total * algorithm.expectations(counted, sets, total, source)
-        assert stamp.guarantee is not None
         release = ReleasedParities(
             domain=plan.specification.domain,
             sets=sets,
             sums=sums.astype(float),
             law=law,
             total_law=self._total_law(plan, law),
-            guarantee=stamp.guarantee,
-            provenance=stamp.provenance,
             details=details,
+            **stamp.fields,
         )
         self._warn(plan, float(release.sums[0]))
         return release

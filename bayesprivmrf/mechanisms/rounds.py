@@ -71,7 +71,6 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.privacy.filter import PrivacyFilter
 from bayesprivmrf.release.measured import of_measurements
 
@@ -196,7 +195,7 @@ class Rounds:
     def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""
         numbers = numbers_of_tables(len(scopes))
-        allowances = [allowance(cells, self._law(spent.measuring, k), 1.5) for k in numbers]
+        allowances = [allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5) for k in numbers]
         exact = [int(np.sort(misfits - a)[-k]) for k, a in zip(numbers, allowances, strict=True)]
         return self._standing(numbers, exact, spent)
 
@@ -217,7 +216,7 @@ class Rounds:
         everything = _without_subsets(scopes)
         if number >= len(everything) and self.size.bears([*model, *everything]):
             return everything
-        scores = misfits - allowance(cells, self._law(spent.measuring, number), 1.0)
+        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
         scale = choice_scale(self.plan, spent.choosing / number)
         eligible = np.ones(len(scopes), dtype=bool)
         for _ in range(number):
@@ -233,7 +232,7 @@ class Rounds:
         return chosen
 
     def _measure(self, chosen: Sequence[Scope], rho: float) -> None:
-        law = self._law(rho, len(chosen))
+        law = tables_law(self.plan, rho, len(chosen))
         self.filter.charge(rho)
         for scope in chosen:
             noisy = self.source.add(self._counts(scope), law)
@@ -247,29 +246,24 @@ class Rounds:
         if not self.has_fallen_back:
             self.fit = found
 
-    def _law(self, rho: float, tables: int) -> DiscreteGaussian:
-        return tables_law(self.plan, rho, tables)
-
     # the release
 
     def release(self, domain: Domain, stamp: Stamp) -> LearnedPotentials:
         """Return the fitted model on the declared states, and everything that was measured."""
-        assert stamp.guarantee is not None
         scopes, merging = self.fit.effects.scopes, self.merging
         model = ModelSpecification(
             domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
         )
         full = merging.expanded(scopes, self.fit.potentials())
         measured = [each.measurement(domain, merging) for each in (*self.singles, *self.measured)]
-        stamped = {"guarantee": stamp.guarantee, "provenance": stamp.provenance}
         return LearnedPotentials(
             domain=domain,
             total=self.fit.total,
             details=self._details(),
             model=model,
             tables=CliqueTables.from_arrays(domain, model.cliques, full),
-            statistics=of_measurements(model, measured, total=self.total, **stamped),
-            **stamped,
+            statistics=of_measurements(model, measured, total=self.total, **stamp.fields),
+            **stamp.fields,
         )
 
     def _details(self) -> dict[str, Any]:

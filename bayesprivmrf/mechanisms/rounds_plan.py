@@ -144,11 +144,6 @@ class RoundsPlan:
         """Variables of several states, whose tables tell anything; the first, where there is none."""
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
-    @property
-    def could_couple(self) -> bool:
-        """Whether any table of two variables may be measured."""
-        return self.most_tables > 0
-
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
         """Return the tables that may be measured next to those in a model."""
         if self.workload is None:
@@ -211,7 +206,7 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         memory=_MEMORY,
         seconds=mechanism.seconds,
     )
-    if not rounds.could_couple:
+    if not rounds.most_tables:
         raise no_pair()
     require_noise(rounds)
     return plan.extended(SelectRoundsPlan, rounds=rounds)

@@ -307,7 +307,6 @@ class SelectMeasure(
             return self._in_rounds(plan, exact, source, stamp)
         total = self._total(plan, exact, source)
         assert total is not None
-        assert stamp.guarantee is not None
         measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
         # from here on, only what was let out is looked at
         fitted = plan.map.fit(measured, total)
@@ -342,8 +341,7 @@ def _release(
     is_binary = all(k == 2 for k in plan.specification.cardinalities)
     common: dict[str, Any] = {
         "domain": plan.specification.domain,
-        "guarantee": stamp.guarantee,
-        "provenance": stamp.provenance,
+        **stamp.fields,
         "total": fitted.total,
         "total_noise": plan.budget.total,
         "details": details_of(fitted, plan.map.plan),
@@ -356,8 +354,7 @@ def _release(
             fitted.measured,
             total,
             plan.budget.total,
-            stamp.guarantee,
-            stamp.provenance,
+            **stamp.fields,
         ),
     }
     return LearnedIsing(**common) if is_binary else LearnedPairwise(**common)

@@ -314,7 +314,6 @@ class StableStructure(
             place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
             exact, threshold = exact.graphs[place], THRESHOLDS[place] / UNIT
         noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
-        assert stamp.guarantee is not None
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
             details |= {"threshold": threshold, "given": self.given}
@@ -324,9 +323,8 @@ class StableStructure(
             domain=plan.specification.domain,
             pairs=exact.pairs if noisy >= plan.needed else None,
             order=self.order or 2,
-            guarantee=stamp.guarantee,
-            provenance=stamp.provenance,
             details=details,
+            **stamp.fields,
         )
 
 

@@ -351,9 +351,8 @@ class StatisticsMechanism(
             noisy[zeros] = 0
         release = plan.released(
             noisy,
-            guarantee=stamp.guarantee,
-            provenance=stamp.provenance,
             total=exact.records if self._knows_total else None,
+            **stamp.fields,
         )
         # from here on, only the release is looked at
         about = release.estimated_total

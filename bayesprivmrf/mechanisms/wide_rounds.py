@@ -38,7 +38,7 @@ from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
 from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
-from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables
+from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables, tables_law
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
@@ -105,7 +105,9 @@ class WideRounds(Rounds):
         numbers = numbers_of_tables(most)
         exact = []
         for k in numbers:
-            scores = basis_scores(misfits - allowance(cells, self._law(spent.measuring, k), 1.5), ends)
+            scores = basis_scores(
+                misfits - allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5), ends
+            )
             exact.append(int(scores[-k]))
         return self._standing(numbers, exact, spent)
 
@@ -113,7 +115,7 @@ class WideRounds(Rounds):
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
         """Return tables, chosen some at once; one that does not fit with those before it is dropped."""
-        scores = misfits - allowance(cells, self._law(spent.measuring, number), 1.0)
+        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
         place_of = {scope: place for place, scope in enumerate(scopes)}
         across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
         ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)

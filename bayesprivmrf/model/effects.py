@@ -33,7 +33,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Effects", "contrasts"]
+__all__ = ["Effects", "contrasts", "times_rows"]
 
 _SPARSE = 60_000
 """Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
@@ -116,7 +116,7 @@ class Effects:
         """
         given = _checked("beta", beta, self.size)
         if self._matrices is not None:
-            return _product(self._matrices[0], given)
+            return times_rows(self._matrices[0], given)
         inner = np.zeros((*given.shape[:-1], self.cells))
         inner[..., self._home] = given
         return self._transformed(inner, transposed=False)
@@ -136,7 +136,7 @@ class Effects:
         """
         given = _checked("flat", flat, self.cells)
         if self._matrices is not None:
-            return _product(self._matrices[1], given)
+            return times_rows(self._matrices[1], given)
         return self._transformed(given, transposed=True)[..., self._home]
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
@@ -334,7 +334,7 @@ def _matrices(
     return forward, forward.T.tocsr()
 
 
-def _product(matrix: Any, values: FloatArray) -> FloatArray:
+def times_rows(matrix: Any, values: FloatArray) -> FloatArray:
     """Sparse matrix times each row of the values."""
     if values.ndim == 1:
         return matrix @ values

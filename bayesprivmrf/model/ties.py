@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.contrast_parts import parts_of
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.effects import Effects, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
@@ -153,7 +153,7 @@ class TiedEffects:
 
     def untied(self, gamma: FloatArray) -> FloatArray:
         """Coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
-        return _times(self.matrix, gamma)
+        return times_rows(self.matrix, np.asarray(gamma, dtype=float))
 
     def potentials(self, gamma: FloatArray) -> FloatArray:
         """Potentials of all cliques, each effect in the first clique that holds it, shape (..., cells), nats."""
@@ -161,7 +161,7 @@ class TiedEffects:
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
         """The transpose of `potentials`, shape (..., cells) to (..., d)."""
-        return _times(self._transposed, self.full.pull_back(flat))
+        return times_rows(self._transposed, self.full.pull_back(flat))
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
         """Coordinates of the tied potentials nearest to any finite ones, in the norm of b; shape (cells,) to (d,)."""
@@ -186,15 +186,6 @@ class TiedEffects:
 
     def __repr__(self) -> str:
         return f"TiedEffects({len(self.groups)} tables, {self.size} coordinates, {self.cells} cells)"
-
-
-def _times(matrix: Any, values: FloatArray) -> FloatArray:
-    """Sparse matrix times each row of the values."""
-    given = np.asarray(values, dtype=float)
-    if given.ndim == 1:
-        return matrix @ given
-    rows = matrix @ given.reshape(-1, matrix.shape[1]).T
-    return np.ascontiguousarray(rows.T).reshape(*given.shape[:-1], matrix.shape[0])
 
 
 @lru_cache(maxsize=32)

@@ -89,11 +89,6 @@ class NetworkEstimate(Released):
         return self.inverse_temperature
 
     @property
-    def is_exact(self) -> bool:
-        """False: there is noise in every such estimate."""
-        return False
-
-    @property
     def at_bound(self) -> bool:
         """Whether the estimate is the first or last point of the grid: the root may lie beyond."""
         low = 0.0 if self.bounds is None else self.bounds[0]

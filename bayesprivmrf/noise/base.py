@@ -146,9 +146,8 @@ class NoiseLaw(ABC):
         if whole_number("count", count, 1) == 1:
             return self
         raise ArgumentError(
-            f"a sum of {count} numbers with {self.name} noise has a noise law that is none of the "
-            f"library's; measure the "
-            "numbers themselves, by a model that has their variables."
+            f"a sum of {count} numbers with {self.name} noise has a noise law that is none of the library's; measure "
+            "the numbers themselves, by a model that has their variables."
         )
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
@@ -198,25 +197,22 @@ class NoiseLaw(ABC):
         named = REGISTRY.get(getattr(self, "name", ""))
         if settings is None or not settings.frozen or not _is_same(named, type(self)):
             raise ArgumentError(
-                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no "
-                f"release with this "
+                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no release with this "
                 "noise could be read again; write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`."
             )
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
             if not (isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
                 raise ArgumentError(
-                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file "
-                    f"could "
-                    f"hold it, got {type(value).__name__}; convert it in `__post_init__`."
+                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file could hold "
+                    f"it, got {type(value).__name__}; convert it in `__post_init__`."
                 )
         written = {"name": self.name, **values}
         try:
             json.dumps(written, ensure_ascii=False).encode()
         except ValueError:  # half of a surrogate pair, or a number of thousands of digits
             raise ArgumentError(
-                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 "
-                f"can hold."
+                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 can hold."
             ) from None
         return written
 

@@ -174,8 +174,7 @@ def _candidates(
     """Return the geocodes that may hold areas of the model: all beginnings of theirs, or those of a mapping."""
     if (area is None) == (geocode is None):
         raise ArgumentError(
-            "one of `area` and `geocode` must be given: the variable whose states are geocodes, or the "
-            "one area's."
+            "one of `area` and `geocode` must be given: the variable whose states are geocodes, or the one area's."
         )
     if mapped is not None:
         return set(map(str, mapped))
@@ -207,10 +206,9 @@ def _held(
         if not homes:
             example = min(files.geocodes, default="")
             raise DataError(
-                f"the level {files.level!r} must have a geocode with which the area {str(label)!r} "
-                f"begins, got none; its "
-                f"geocodes are such as {example!r}. Map the level's geocodes to areas in `levels`, or "
-                f"leave it out."
+                f"the level {files.level!r} must have a geocode with which the area {str(label)!r} begins, got none; "
+                f"its geocodes are such as {example!r}. Map the level's geocodes to areas in `levels`, or leave it "
+                "out."
             )
         held.setdefault(max(homes, key=len), []).append(label)
     return {code: tuple(labels) for code, labels in held.items()}
@@ -233,9 +231,8 @@ def _refuse_partial(
             spare = [e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)]
             if spare:
                 raise DataError(
-                    f"the model must hold all areas of {code!r} of the level {level!r}, but {len(spare)} "
-                    f"of its areas are "
-                    f"no states of {area!r}; declare them too, or leave the level {level!r} out."
+                    f"the model must hold all areas of {code!r} of the level {level!r}, but {len(spare)} of its "
+                    f"areas are no states of {area!r}; declare them too, or leave the level {level!r} out."
                 )
 
 

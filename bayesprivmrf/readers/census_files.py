@@ -103,9 +103,8 @@ def level_files(
                 continue
             if key in answers:
                 raise DataError(
-                    f"the files of the level {level!r} must have each query once for each area, got "
-                    f"{key[1]!r} twice for "
-                    "one; remove the copy."
+                    f"the files of the level {level!r} must have each query once for each area, got {key[1]!r} twice "
+                    "for one; remove the copy."
                 )
             answers[key] = _answers(columns, row, key[1])
     return LevelFiles(
@@ -136,8 +135,7 @@ def _files(folder: Path, state: str | None) -> list[Path]:
     if state is not None:
         if f"State={state}" not in partitions:
             raise DataError(
-                f"`state` must be one of the partitions, got {state!r}; there are "
-                f"{', '.join(partitions) or 'none'}."
+                f"`state` must be one of the partitions, got {state!r}; there are {', '.join(partitions) or 'none'}."
             )
         folder = folder / f"State={state}"
     files = sorted(each for kind in ("parquet", "csv") for each in folder.rglob(f"*.{kind}"))
@@ -167,9 +165,8 @@ def _parquet_columns(file: Path) -> dict[str, Sequence[Any]]:
         import pyarrow.parquet
     except ImportError:
         raise BayesPrivMRFError(
-            "files in parquet are read with the package pyarrow, which is not installed; install it, or "
-            "write the files "
-            "as CSV with the lists of `value` in JSON."
+            "files in parquet are read with the package pyarrow, which is not installed; install it, or write the "
+            "files as CSV with the lists of `value` in JSON."
         ) from None
     try:
         opened = pyarrow.parquet.ParquetFile(file)

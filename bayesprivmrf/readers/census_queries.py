@@ -63,9 +63,8 @@ class AskedQuery:
         for code in areas:
             if (code, self.name) not in files.answers:
                 raise DataError(
-                    f"the level {files.level!r} must have the query {self.name!r} for the area {code!r}, "
-                    f"got none; leave "
-                    "the query or the area out."
+                    f"the level {files.level!r} must have the query {self.name!r} for the area {code!r}, got none; "
+                    "leave the query or the area out."
                 )
             answers = files.answers[code, self.name]
             numbers, law = self._summed(answers)
@@ -129,9 +128,8 @@ class AskedQuery:
             shape = [size or len(answers.values) // others for size in sizes]
         else:
             raise ArgumentError(
-                f"the axes of {self.name!r} must be as many as its `query_shape` in the files, "
-                f"{len(whole)}, to tell which "
-                f"are summed over, got {len(sizes)}."
+                f"the axes of {self.name!r} must be as many as its `query_shape` in the files, {len(whole)}, to tell "
+                f"which are summed over, got {len(sizes)}."
             )
         fits = all(size in (None, own) for size, own in zip(sizes, shape, strict=True))
         if not fits or math.prod(shape) != len(answers.values):

@@ -68,8 +68,7 @@ def csv_columns(path: str | os.PathLike[str]) -> Columns:
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise DataError(
-                f"line {number} of {place.name!r} must have {len(header)} entries, as the header has, got "
-                f"{len(row)}."
+                f"line {number} of {place.name!r} must have {len(header)} entries, as the header has, got {len(row)}."
             )
     return {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
 

@@ -92,8 +92,7 @@ def stated_laws(
         )
     if names is None and noise is None:
         raise ArgumentError(
-            "the law of the noise must be stated, and no variance tells it: write "
-            "noise='discrete-gaussian', "
+            "the law of the noise must be stated, and no variance tells it: write noise='discrete-gaussian', "
             "noise=Laplace(2.0) or another, or add a column `law`."
         )
     known: dict[Any, NoiseLaw] = {}
@@ -151,8 +150,7 @@ def _law(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
         if kind is NoNoise:
             return NoNoise()
         raise ArgumentError(
-            f"the law {kind.name!r} must have its parameter in each row, a `scale` or a `variance`, got "
-            f"none; add it."
+            f"the law {kind.name!r} must have its parameter in each row, a `scale` or a `variance`, got none; add it."
         )
     by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
     by_variance = law_of_variance(kind, _number("`variance`", variance)) if has_variance else None
@@ -160,8 +158,7 @@ def _law(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
         return by_scale or by_variance  # type: ignore[return-value]
     if not math.isclose(by_scale.variance, by_variance.variance, rel_tol=_AGREE):
         raise ArgumentError(
-            f"`scale` and `variance` of the law {kind.name!r} must be of one law and one unit, but "
-            f"contradict each "
+            f"`scale` and `variance` of the law {kind.name!r} must be of one law and one unit, but contradict each "
             "other in some row; leave out the column that is wrong."
         )
     return by_scale

@@ -197,10 +197,9 @@ def _measured(
     one.values = one.values.ravel()
     if (len(one.values) != cells) if matrix is None else (matrix.shape != (len(one.values), cells)):
         raise DataError(
-            f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} "
-            f"numbers, as its "
-            f"query has on the declared states, got {len(one.values)}; declare as many states as each "
-            f"attribute has values."
+            f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} numbers, as "
+            f"its query has on the declared states, got {len(one.values)}; declare as many states as each attribute "
+            "has values."
         )
     if matrix is None:
         values = np.empty(cells)
@@ -225,9 +224,8 @@ def _weighted(model: ModelSpecification, one: Any, matrix: np.ndarray, law: Nois
     rows = matrix / factors[:, np.newaxis]
     if not np.allclose(rows, np.rint(rows), atol=1e-6):
         raise ModelError(
-            f"the query of {one.clique!r} must weigh cells by whole numbers, or each row's cells alike, "
-            f"got other weights; "
-            "multiply the measurement and its standard deviation until they are."
+            f"the query of {one.clique!r} must weigh cells by whole numbers, or each row's cells alike, got other "
+            "weights; multiply the measurement and its standard deviation until they are."
         )
     query = weighted(*one.clique, matrix=np.rint(rows).astype(np.int64))
     if (factors == 1).all():
@@ -253,9 +251,8 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
         return None
     if cells > _PROBED:
         raise ModelError(
-            f"the query of {one.clique!r} must be the identity on a table of more than {_PROBED:,} cells, "
-            f"got another; give "
-            "its matrix, as a tuple (matrix, values, standard deviation, clique)."
+            f"the query of {one.clique!r} must be the identity on a table of more than {_PROBED:,} cells, got "
+            "another; give its matrix, as a tuple (matrix, values, standard deviation, clique)."
         )
     return np.stack([_asked(one, unit, shape) for unit in np.eye(cells, dtype=np.float32)], axis=1)
 
@@ -266,8 +263,7 @@ def _asked(one: Any, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     except Exception as error:
         raise ModelError(
             f"the query of {one.clique!r} must read a factor's `datavector()` or `values`, but failed with "
-            f"{type(error).__name__}; give its matrix, as a tuple (matrix, values, standard deviation, "
-            f"clique)."
+            f"{type(error).__name__}; give its matrix, as a tuple (matrix, values, standard deviation, clique)."
         ) from None
 
 
@@ -307,7 +303,6 @@ def _key_codes(
         codes.append(code)
     if sorted(codes) != list(range(len(states))):
         raise ModelError(
-            f"the keys of {variable!r} must be its declared states {states!r}, each once, got "
-            f"{len(codes)} keys."
+            f"the keys of {variable!r} must be its declared states {states!r}, each once, got {len(codes)} keys."
         )
     return np.array(codes)

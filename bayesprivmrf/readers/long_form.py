@@ -162,9 +162,8 @@ def _named(
         meant = near(column, [str(n) for n in wanted if n not in held])
         if meant is not None:
             raise DataError(
-                f"the column {column!r} must be called {meant!r} if that is meant; rename it, or say so "
-                f"in `columns`; "
-                "rename it as well where it is something else."
+                f"the column {column!r} must be called {meant!r} if that is meant; rename it, or say so in "
+                "`columns`; rename it as well where it is something else."
             )
     if not any(variable in held for variable in model.domain.variables):
         raise DataError(
@@ -214,8 +213,7 @@ def _places(
         for code, label in enumerate(labels):
             if (str(label) in known) or label_key(label) in known:
                 raise ArgumentError(
-                    f"the groups of {variable!r} must have labels of their own, got {label!r} twice, or "
-                    f"as a state; "
+                    f"the groups of {variable!r} must have labels of their own, got {label!r} twice, or as a state; "
                     "rename the group."
                 )
             known[str(label)] = known[label_key(label)] = (number, code)
@@ -227,8 +225,7 @@ def _places(
         place = known.get(label_key(entry)) or known.get(str(entry).strip())
         if place is None:
             raise UndeclaredStateError(
-                f"the column of {variable!r} must hold declared states, labels of `groups`, or "
-                f"{everything!r}, got "
+                f"the column of {variable!r} must hold declared states, labels of `groups`, or {everything!r}, got "
                 "something else; declare it, or say in `groups` what it holds. The states are "
                 f"{', '.join(map(repr, model.domain.states_of(variable)))}."
             )
@@ -242,14 +239,12 @@ def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: 
     flat = [int(np.ravel_multi_index(code, sizes)) if sizes else 0 for code in codes]
     if len(set(flat)) < len(flat):
         raise DataError(
-            f"{name} must have each cell once, got {len(flat) - len(set(flat))} rows for cells that it "
-            f"has already; "
+            f"{name} must have each cell once, got {len(flat) - len(set(flat))} rows for cells that it has already; "
             "add a column `query` that tells measurements of the same variables apart."
         )
     if len(flat) < cells:
         raise DataError(
-            f"{name} must have a row for each of its {cells} cells, got {len(flat)}. What was withheld "
-            f"tells "
+            f"{name} must have a row for each of its {cells} cells, got {len(flat)}. What was withheld tells "
             "something as well, so that leaving it out would mislead: add the rows, with a mark that `withheld` "
             "explains, or leave out the table."
         )

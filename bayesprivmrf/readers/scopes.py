@@ -55,10 +55,8 @@ def released(
     worst = int(np.argmax(gaps))
     if gaps[worst] > _CONTRADICTION:
         raise ModelError(
-            f"the tables must be of one population and one unit, but one tells {sums[best]:,.0f} records "
-            f"and another "
-            f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; is one in thousands, or a "
-            f"share, or its "
+            f"the tables must be of one population and one unit, but one tells {sums[best]:,.0f} records and another "
+            f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; is one in thousands, or a share, or its "
             "variance a standard deviation?"
         )
     return release

@@ -34,6 +34,7 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.learning.rounds.tables import NoisyTable
+from bayesprivmrf.model.consistency import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
@@ -91,11 +92,8 @@ class RoundFit:
 
     def potentials(self) -> list[FloatArray]:
         """Return log potentials, one table a clique."""
-        cards, scopes = self.effects.cardinalities, self.effects.scopes
-        shapes = [tuple(cards[v] for v in scope) for scope in scopes]
         flat = self.effects.potentials(self.coordinates)
-        parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return split_tables(self.effects.cardinalities, self.effects.scopes, flat)
 
     def probabilities(self, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return the model's probabilities of any scopes, axes ascending."""

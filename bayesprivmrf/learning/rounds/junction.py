@@ -27,6 +27,7 @@ from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.model.consistency import split_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -172,13 +173,7 @@ class GrowingForest:
         scopes = [self._scope(place) for place in range(len(self.cliques))]
         engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
         potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
-        flat = engine.marginals(potentials)[1][effects.cells :]
-        sizes = [math.prod(self.cardinalities[v] for v in scope) for scope in scopes]
-        parts = np.split(flat, np.cumsum(sizes))[: len(scopes)]
-        return [
-            part.reshape([self.cardinalities[v] for v in scope])
-            for part, scope in zip(parts, scopes, strict=True)
-        ]
+        return split_tables(self.cardinalities, scopes, engine.marginals(potentials)[1][effects.cells :])
 
     def margins(self, effects: Effects, beta: FloatArray, scopes: Sequence[Scope]) -> Iterator[FloatArray]:
         """Yield the model's tables of scopes that cliques hold."""

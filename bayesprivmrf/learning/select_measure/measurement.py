@@ -56,6 +56,7 @@ __all__ = [
     "Measured",
     "MeasurementPlan",
     "PairSums",
+    "absolute_sums",
     "all_pairs",
     "dependence_scores",
     "pair_sums",
@@ -334,17 +335,29 @@ def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequ
     cross = np.multiply.outer(D * n, Q)
     T = D * D * sums.joint - cross - cross.T + sums.records * np.multiply.outer(Q, Q)
     starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
-    # centred tables sum to zero: their first rows and columns are minus these sums
-    rows = np.add.reduceat(T, starts, axis=0)
-    both = np.add.reduceat(rows, starts, axis=1)
-    norm = np.add.reduceat(np.add.reduceat(np.abs(T), starts, axis=0), starts, axis=1) + np.abs(both)
-    border = np.add.reduceat(np.abs(rows), starts, axis=1)
-    norm += border + border.T
     bound = np.array([2 * (D - int(shares[v].min())) for v in free.tolist()], dtype=np.int64)
     unit = -(-np.multiply.outer(bound, bound) // STEPS)
-    u[np.ix_(free, free)] = norm // unit
+    u[np.ix_(free, free)] = absolute_sums(T, starts) // unit
     np.fill_diagonal(u, 0)
     return u
+
+
+def absolute_sums(tables: IntArray, starts: IntArray) -> IntArray:
+    """Return the sum of absolute values of each of several centred tables, given without first rows and columns.
+
+    Such tables sum to zero along both axes, so that what is left out is minus the sums of what is there.
+
+    Parameters
+    ----------
+    tables
+        The tables of all pairs of variables, side by side, symmetric.
+    starts
+        Where each variable's rows begin.
+    """
+    rows = np.add.reduceat(tables, starts, axis=0)
+    border = np.add.reduceat(np.abs(rows), starts, axis=1)
+    inner = np.add.reduceat(np.add.reduceat(np.abs(tables), starts, axis=0), starts, axis=1)
+    return inner + np.abs(np.add.reduceat(rows, starts, axis=1)) + border + border.T
 
 
 def _products(sums: PairSums, pairs: IntArray) -> IntArray:

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayesprivmrf.learning.select_measure.measurement import pair_sums
+from bayesprivmrf.learning.select_measure.measurement import absolute_sums, pair_sums
 from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
@@ -66,12 +66,7 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
     n = sums.single[later].astype(np.int64)
     table = int(sums.records) * sums.joint.astype(np.int64) - np.multiply.outer(n, n)
     starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
-    # tables of distances sum to zero: first rows and columns are minus these sums
-    rows = np.add.reduceat(table, starts, axis=0)
-    norm = np.add.reduceat(np.add.reduceat(np.abs(table), starts, axis=0), starts, axis=1)
-    border = np.add.reduceat(np.abs(rows), starts, axis=1)
-    norm += np.abs(np.add.reduceat(rows, starts, axis=1)) + border + border.T
-    u[np.ix_(free, free)] = norm
+    u[np.ix_(free, free)] = absolute_sums(table, starts)
     np.fill_diagonal(u, 0)
     return u
 
