@@ -12,7 +12,7 @@ __all__ = ["TABLE_1", "Entry", "Privacy"]
 type Privacy = Literal["none", "approximate", "zero-concentrated", "pure"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """An entry of Table 1: how the records for an Ising model grow with p.
 
@@ -36,69 +36,24 @@ class Entry:
     remark: str = ""
 
 
+_SQUARED = "the upper bound has log(p)^2 besides"
 _LARGER = "counting all matchings, not 2^(p/2) models, the packing here gives p log p"
 
 TABLE_1 = (
+    Entry("none", "structure", "Theta(log p)", "Wu, Sanghavi, Dimakis 2019", "Santhanam, Wainwright 2012"),
+    Entry("none", "parameters", "Theta(log p)", "Wu, Sanghavi, Dimakis 2019", "Santhanam, Wainwright 2012"),
+    Entry("approximate", "structure", "Theta(log p)", "Corollary 6.3", "as without privacy"),
+    Entry("approximate", "parameters", "Theta(sqrt p)", "Theorem 3.8", "Theorem 5.1", _SQUARED),
     Entry(
-        privacy="none",
-        goal="structure",
-        order="Theta(log p)",
-        upper="Wu, Sanghavi, Dimakis 2019",
-        lower="Santhanam, Wainwright 2012",
+        "zero-concentrated",
+        "structure",
+        "Theta(sqrt p)",
+        "Theorem 3.8",
+        "Theorem 7.1",
+        f"{_SQUARED}; " + _LARGER.replace("p log p", "sqrt(p log p)"),
     ),
-    Entry(
-        privacy="none",
-        goal="parameters",
-        order="Theta(log p)",
-        upper="Wu, Sanghavi, Dimakis 2019",
-        lower="Santhanam, Wainwright 2012",
-    ),
-    Entry(
-        privacy="approximate",
-        goal="structure",
-        order="Theta(log p)",
-        upper="Corollary 6.3",
-        lower="as without privacy",
-    ),
-    Entry(
-        privacy="approximate",
-        goal="parameters",
-        order="Theta(sqrt p)",
-        upper="Theorem 3.8",
-        lower="Theorem 5.1",
-        remark="the upper bound has log(p)^2 besides",
-    ),
-    Entry(
-        privacy="zero-concentrated",
-        goal="structure",
-        order="Theta(sqrt p)",
-        upper="Theorem 3.8",
-        lower="Theorem 7.1",
-        remark="the upper bound has log(p)^2 besides; " + _LARGER.replace("p log p", "sqrt(p log p)"),
-    ),
-    Entry(
-        privacy="zero-concentrated",
-        goal="parameters",
-        order="Theta(sqrt p)",
-        upper="Theorem 3.8",
-        lower="Theorem 5.1",
-        remark="the upper bound has log(p)^2 besides",
-    ),
-    Entry(
-        privacy="pure",
-        goal="structure",
-        order="Omega(p)",
-        upper="none",
-        lower="Theorem 7.1",
-        remark=_LARGER,
-    ),
-    Entry(
-        privacy="pure",
-        goal="parameters",
-        order="Omega(p)",
-        upper="none",
-        lower="Theorem 7.1",
-        remark=_LARGER,
-    ),
+    Entry("zero-concentrated", "parameters", "Theta(sqrt p)", "Theorem 3.8", "Theorem 5.1", _SQUARED),
+    Entry("pure", "structure", "Omega(p)", "none", "Theorem 7.1", _LARGER),
+    Entry("pure", "parameters", "Omega(p)", "none", "Theorem 7.1", _LARGER),
 )
 """Table 1 of the paper, row by row: dependence on p alone, for Ising models."""
