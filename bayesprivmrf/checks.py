@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 
 __all__ = [
     "at_least",
@@ -24,6 +24,7 @@ __all__ = [
     "one_of",
     "positive_finite",
     "probability",
+    "require_memory",
     "truth",
     "whole_number",
 ]
@@ -184,6 +185,24 @@ def file_path(name: str, value: Any) -> Path:
     if not path.name:
         raise ArgumentError(f"`{name}` must be the path of a file, got {value!r}.")
     return path
+
+
+def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
+    """Raise a ModelTooLargeError where something would take more bytes than a limit.
+
+    Parameters
+    ----------
+    what
+        What takes them, in the plural.
+    needed, limit
+        Bytes.
+    remedy
+        What to do about it.
+    """
+    if needed > limit:
+        raise ModelTooLargeError(
+            f"{what} would take about {needed / 2**30:.3g} GiB, more than {limit / 2**30:g}; {remedy}."
+        )
 
 
 def whole_number(name: str, value: Any, least: int = 0, most: int | None = None, *, remedy: str = "") -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, progress, remark
@@ -38,13 +37,15 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], dict[str, str]]:
+    import joblib
+
     from bayesprivmrf.reproduce import find_networks, lacking, reproduce
     from bayesprivmrf.reproduce.run import PAPERS
 
     published = find_networks(options.data or [])
     # it may hold files: an earlier run's are what this one goes on from
     folder = claim_folder(options.out, [f"{name}*.csv" for name in names], sources=options.data or [])
-    jobs = options.jobs or _cores()
+    jobs = options.jobs or joblib.cpu_count()
     made, skipped = [], {}
     with progress() as bar:
         for name in names:
@@ -91,11 +92,6 @@ def _advance(bar: Progress, task: Any) -> None:
     state = next(entry for entry in bar.tasks if entry.id == task)
     name = state.description.split()[0]
     bar.update(task, description=f"{name} {state.completed:g} of {state.total:g}")
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _list_figures(is_json: bool) -> None:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
@@ -352,8 +352,5 @@ def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
 def _require_memory(states: tuple[int, ...], method: str) -> None:
     rows = sum(k * (k - 1) if method == "pairs" else k for k in states)
     needed = 8 * 10 * rows * sum(states)
-    if needed > _MOST_BYTES:
-        raise ModelTooLargeError(
-            f"all couplings and their noise would take {needed / 2**30:.0f} GiB beside the records, more than "
-            f"{_MOST_BYTES >> 30}; declare cliques on fewer variables, merge states, or use SelectMeasure."
-        )
+    remedy = "declare cliques on fewer variables, merge states, or use SelectMeasure"
+    require_memory("all couplings and their noise, beside the records,", needed, remedy, _MOST_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.learning.frank_wolfe import MonomialsByRegressions, Target
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -40,12 +40,9 @@ def monomial_map(
     """
     sets = Monomials.of(plan.specification, order)
     features = Monomials(variables=sets.variables, levels=sets.levels[:-1])
-    memory = _BYTES * len(features) * sets.variables
-    if memory > DEFAULT_MEMORY_LIMIT:
-        raise ModelTooLargeError(
-            f"{sets.variables} regressions on {len(features):,} monomials would take about {memory / 2**30:.3g} GiB, "
-            f"more than {DEFAULT_MEMORY_LIMIT / 2**30:g}; take a smaller order, or declare the cliques that matter."
-        )
+    what = f"{sets.variables} regressions on {len(features):,} monomials"
+    remedy = "take a smaller order, or declare the cliques that matter"
+    require_memory(what, _BYTES * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
     law = None
     if target == "linf":
         has_total = plan.is_total_public or plan.budget.total is not None

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.checks import one_of, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
@@ -257,12 +257,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     def _require_memory(self, sets: Monomials) -> None:
         rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)
-        limit = DEFAULT_MEMORY_LIMIT
-        if (
-            self.method == "pmw"
-            and (memory := MultiplicativeWeights.memory_bytes(sets.variables, rounds)) > limit
-        ):
-            raise ModelTooLargeError(
-                f"multiplicative weights over {sets.variables} variables would take about {memory / 2**30:.3g} GiB, "
-                f"more than {limit / 2**30:g}; use method='gaussian'."
-            )
+        if self.method == "pmw":
+            what = f"multiplicative weights over {sets.variables} variables"
+            needed = MultiplicativeWeights.memory_bytes(sets.variables, rounds)
+            require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -116,13 +117,9 @@ def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
             f"`seconds` must be at least about {needed:,.0f} for {len(plan.free):,} variables{_beside(records)}, "
             f"fits not counted, got {plan.seconds:,.0f}; allow more, or learn groups of variables apart."
         )
-    memory = max(step.memory for step in steps)
-    if memory > DEFAULT_MEMORY_LIMIT:
-        raise ModelTooLargeError(
-            f"rounds over {len(plan.free):,} variables{_beside(records)} would need about {memory / 2**30:.1f} GiB, "
-            f"more than {DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; set a smaller `maximum_cells`, or learn groups of "
-            "variables apart."
-        )
+    what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
+    remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"
+    require_memory(what, max(step.memory for step in steps), remedy, DEFAULT_MEMORY_LIMIT)
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:

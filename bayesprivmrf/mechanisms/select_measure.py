@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.select_measure import (
     STEPS,
@@ -379,8 +379,5 @@ def _require_room(cards: tuple[int, ...]) -> None:
         The model does not fit in memory; the error states the forecast in bytes.
     """
     needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
-    if needed > DEFAULT_MEMORY_LIMIT:
-        raise ModelTooLargeError(
-            f"counting all pairs of {sum(cards):,} states would need about {needed / 2**30:.1f} GiB, more than "
-            f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or learn groups of variables apart."
-        )
+    what, remedy = f"all pairs of {sum(cards):,} states", "merge states, or learn groups of variables apart"
+    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
-from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import one_of, positive_finite, probability, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
 from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
@@ -172,8 +172,12 @@ class StableStructure(
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "graph":
             object.__setattr__(self, "threshold", _threshold(self.threshold))
-            object.__setattr__(self, "given", _given(self.given))
-            object.__setattr__(self, "order", _order(self.order))
+            given = 2 if self.given is None else self.given
+            given = whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
+            object.__setattr__(self, "given", given)
+            order = 2 if self.order is None else self.order
+            order = whole_number("order", order, 2, 4, remedy="take cliques of four at most")
+            object.__setattr__(self, "order", order)
         for name in ("threshold", "given", "order") if self.structure == "tree" else ():
             if getattr(self, name) is not None:
                 raise ArgumentError(
@@ -196,11 +200,8 @@ class StableStructure(
         most = max(specification.cardinalities)
         arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
-        if bytes_ > DEFAULT_MEMORY_LIMIT:
-            raise ModelTooLargeError(
-                f"counting all pairs of states would need about {bytes_ / 2**30:.1f} GiB, more than "
-                f"{DEFAULT_MEMORY_LIMIT / 2**30:.0f} GiB; merge states, or declare fewer variables."
-            )
+        remedy = "merge states, or declare fewer variables"
+        require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
         chooses = self.threshold == "gap" and self.certificate == "margins"
         (law,) = discrete_laplace_laws([1.0 - _CHOOSING * chooses], self.epsilon, 1)
         needed = release_threshold(law, self.delta)
@@ -341,16 +342,6 @@ def _threshold(given: float | str | None) -> float | str:
             f"`threshold` must be between 1/{UNIT} and 2, which no dependence reaches, got {threshold!r}; take 0.1."
         )
     return threshold
-
-
-def _given(given: int | None) -> int:
-    return (
-        2 if given is None else whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
-    )
-
-
-def _order(order: int | None) -> int:
-    return 2 if order is None else whole_number("order", order, 2, 4, remedy="take cliques of four at most")
 
 
 def _choice(epsilon: float) -> float:

@@ -10,8 +10,8 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from bayesprivmrf.checks import whole_number
-from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.checks import require_memory, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
@@ -197,8 +197,6 @@ def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:
 
 
 def _require_memory(size: int, order: int) -> None:
-    if size * _BYTES_EACH > MEMORY_LIMIT:
-        raise ModelTooLargeError(
-            f"the {size:,} monomials of order up to {order} would take about {size * _BYTES_EACH / 2**30:.1f} GiB, "
-            f"more than {MEMORY_LIMIT / 2**30:g}; take a smaller order, or declare the cliques that matter."
-        )
+    what = f"the {size:,} monomials of order up to {order}"
+    remedy = "take a smaller order, or declare the cliques that matter"
+    require_memory(what, size * _BYTES_EACH, remedy, MEMORY_LIMIT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.model.domain import listed
 
-__all__ = ["columns_of", "csv_columns", "is_misread", "near", "number_of", "or_near"]
+__all__ = ["as_number", "columns_of", "csv_columns", "near", "number_of", "or_near"]
 
 type Columns = dict[str, Sequence[Any]]
 
@@ -94,9 +95,14 @@ def _bare(name: str) -> str:
     return "".join(letter for letter in str(name).casefold() if letter.isalnum())
 
 
-def is_misread(value: Any) -> bool:
-    """Whether Python takes for a number what no file means as one: a truth value, or digits parted by ``_``."""
-    return type(value).__name__ in {"bool", "bool_"} or (isinstance(value, str) and "_" in value)
+def as_number(value: Any) -> float:
+    """Return a number, NaN for what is none, nor meant as one: a truth value, or digits parted by ``_``."""
+    if type(value).__name__ in {"bool", "bool_"} or (isinstance(value, str) and "_" in value):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def number_of(what: str, value: Any, remedy: str = "leave out what was not answered") -> float:
@@ -107,10 +113,7 @@ def number_of(what: str, value: Any, remedy: str = "leave out what was not answe
     DataError
         It is none; the message does not show it.
     """
-    try:
-        number = float("nan") if is_misread(value) else float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not abs(number) < float("inf"):
+    number = as_number(value)
+    if not math.isfinite(number):
         raise DataError(f"{what} must be finite numbers, got something else; {remedy}.")
     return number

@@ -12,7 +12,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
 from bayesprivmrf.noise.laws import named_law
-from bayesprivmrf.readers.columns import is_misread, number_of
+from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 
 __all__ = ["family", "law_of_deviation", "stated_laws", "values_and_laws"]
@@ -185,10 +185,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(what: str, value: Any) -> float:
-    try:
-        number = math.nan if is_misread(value) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = as_number(value)
     if not 0 <= number < math.inf:
         raise ArgumentError(f"{what} must be a finite number of at least 0, got another.")
     return number

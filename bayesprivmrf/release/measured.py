@@ -156,17 +156,8 @@ class NoisyMeasurements(NoisyStatistics):
         }
 
     @property
-    def _identity(self) -> tuple[Any, ...]:
-        return (
-            self.specification,
-            self.queries,
-            self.answers.tolist(),
-            self.noise,
-            self.guarantee,
-            self.total,
-            self.provenance.mechanism,
-            self.provenance.simulated,
-        )
+    def _answered(self) -> tuple[Any, ...]:
+        return self.queries, self.answers.tolist()
 
     def _measured_fact(self) -> tuple[str, str]:
         return "queries", f"{len(self.queries)} ({len(self.answers):,} numbers)"

@@ -372,13 +372,17 @@ class NoisyStatistics(Released):
     def _identity(self) -> tuple[Any, ...]:
         return (
             self.specification,
-            self.tables,
+            self._answered,
             self.noise,
             self.guarantee,
             self.total,
             self.provenance.mechanism,
             self.provenance.simulated,
         )
+
+    @property
+    def _answered(self) -> tuple[Any, ...]:
+        return (self.tables,)
 
     def _facts(self) -> list[tuple[str, str]]:
         deviations = [law.standard_deviation for law in self.noise]

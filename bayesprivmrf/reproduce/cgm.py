@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -36,9 +36,12 @@ __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 GRAPHS: tuple[GraphKind, ...] = ("third-order chain", "Erdős-Rényi")
 
 
+_RIDGES = tuple(10.0**power for power in range(-8, 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the figures are made.
+    """How large the figures are made; by default in full.
 
     Parameters
     ----------
@@ -68,54 +71,30 @@ class Scale:
         What the search in Figure 3(b) tries.
     """
 
-    name: str
-    nodes: int
-    chain_states: int
-    graph_states: int
-    grid_states: int
-    totals: tuple[int, ...]
-    grid_records: tuple[int, ...]
-    fixed_records: int
-    edge_records: int
-    ridges: tuple[float, ...]
-    epsilons: tuple[float, ...]
-    populations: int
-    draws: int
-    people: int
-    people_length: int
-    people_states: int
-    people_epsilons: tuple[float, ...]
-    repetitions: int
-    steps: tuple[int, ...]
-    clips: tuple[float, ...]
+    name: str = "full"
+    nodes: int = 10
+    chain_states: int = 10
+    graph_states: int = 20
+    grid_states: int = 5
+    totals: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    grid_records: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    fixed_records: int = 100_000
+    edge_records: int = 10_000
+    ridges: tuple[float, ...] = _RIDGES
+    epsilons: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0)
+    populations: int = 5
+    draws: int = 5
+    people: int = 10_000
+    people_length: int = 6
+    people_states: int = 10
+    people_epsilons: tuple[float, ...] = (0.01, 0.1, 1.0)
+    repetitions: int = 3
+    steps: tuple[int, ...] = (100, 400)
+    clips: tuple[float, ...] = (1.0, 3.0)
 
 
-_RIDGES = tuple(10.0**power for power in range(-8, 1))
-
-FULL = Scale(
-    name="full",
-    nodes=10,
-    chain_states=10,
-    graph_states=20,
-    grid_states=5,
-    totals=(1_000, 10_000, 100_000, 1_000_000),
-    grid_records=(1_000, 10_000, 100_000, 1_000_000),
-    fixed_records=100_000,
-    edge_records=10_000,
-    ridges=_RIDGES,
-    epsilons=(0.01, 0.1, 0.5, 1.0),
-    populations=5,
-    draws=5,
-    people=10_000,
-    people_length=6,
-    people_states=10,
-    people_epsilons=(0.01, 0.1, 1.0),
-    repetitions=3,
-    steps=(100, 400),
-    clips=(1.0, 3.0),
-)
-QUICK = replace(
-    FULL,
+FULL = Scale()
+QUICK = Scale(
     name="quick",
     graph_states=5,
     grid_states=3,

@@ -8,7 +8,7 @@ one is chosen here; docs/reproduce.md lists those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -29,9 +29,13 @@ PUBLISHED_ESTIMATES: dict[NetworkName, float] = {"hiv": 1.8, "blogs": 2.85}
 _FIGURE_EPSILON = 5.0
 
 
+def _steps(first: float, step: float, count: int) -> tuple[float, ...]:
+    return tuple(round(first + step * k, 10) for k in range(count))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the figures are made.
+    """How large the figures are made; by default in full.
 
     Parameters
     ----------
@@ -61,40 +65,22 @@ class Scale:
         Distances from the published estimate in Figure 13.
     """
 
-    name: str
-    repetitions: int
-    burn_in: int
-    noise_draws: int
-    nodes: int
-    betas: tuple[float, ...]
-    network_betas: tuple[float, ...]
-    sizes: tuple[int, ...]
-    exponents: tuple[float, ...]
-    epsilons: tuple[float, ...]
-    wide_epsilons: tuple[float, ...]
-    offsets: tuple[float, ...]
+    name: str = "full"
+    repetitions: int = 500
+    burn_in: int = 500
+    noise_draws: int = 20_000
+    nodes: int = 2000
+    betas: tuple[float, ...] = _steps(0.0, 0.1, 21)
+    network_betas: tuple[float, ...] = _steps(0.0, 0.2, 21)
+    sizes: tuple[int, ...] = (500, 1000, 1500, 2000, 3000, 4000)
+    exponents: tuple[float, ...] = (0.1, 0.2, THIRD, 0.4, 0.5, 2 / 3)
+    epsilons: tuple[float, ...] = (1.0, 2.0, 5.0, 10.0)
+    wide_epsilons: tuple[float, ...] = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+    offsets: tuple[float, ...] = _steps(-0.5, 0.1, 11)
 
 
-def _steps(first: float, step: float, count: int) -> tuple[float, ...]:
-    return tuple(round(first + step * k, 10) for k in range(count))
-
-
-FULL = Scale(
-    name="full",
-    repetitions=500,
-    burn_in=500,
-    noise_draws=20_000,
-    nodes=2000,
-    betas=_steps(0.0, 0.1, 21),
-    network_betas=_steps(0.0, 0.2, 21),
-    sizes=(500, 1000, 1500, 2000, 3000, 4000),
-    exponents=(0.1, 0.2, THIRD, 0.4, 0.5, 2 / 3),
-    epsilons=(1.0, 2.0, 5.0, 10.0),
-    wide_epsilons=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
-    offsets=_steps(-0.5, 0.1, 11),
-)
-QUICK = replace(
-    FULL,
+FULL = Scale()
+QUICK = Scale(
     name="quick",
     repetitions=48,
     burn_in=300,

@@ -8,7 +8,7 @@ graphs under approximate privacy, by blocks as in the paper and by margins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -31,7 +31,7 @@ METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large it is made.
+    """How large it is made; by default in full.
 
     Parameters
     ----------
@@ -53,40 +53,24 @@ class Scale:
         Models a cell of the lower bounds.
     """
 
-    name: str
-    variables: tuple[int, ...]
-    wide_variables: tuple[int, ...]
-    rho: float
-    budgets: tuple[float, ...]
-    totals: tuple[int, ...]
-    repetitions: int
-    matching_variables: tuple[int, ...]
-    matching_rho: float
-    matching_totals: tuple[int, ...]
-    graph_variables: tuple[int, ...]
-    graph_rho: float
-    multiples: tuple[float, ...]
-    trials: int
+    name: str = "full"
+    variables: tuple[int, ...] = (6, 12, 18, 24)
+    wide_variables: tuple[int, ...] = (8, 16, 32, 64)
+    rho: float = 0.1
+    budgets: tuple[float, ...] = (0.01, 0.03, 0.3, 1.0)
+    totals: tuple[int, ...] = (2_000, 8_000, 32_000, 128_000)
+    repetitions: int = 10
+    matching_variables: tuple[int, ...] = (8, 32, 64)
+    matching_rho: float = 1e-4
+    matching_totals: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
+    graph_variables: tuple[int, ...] = (8, 16, 32)
+    graph_rho: float = 1e-4
+    multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    trials: int = 40
 
 
-FULL = Scale(
-    name="full",
-    variables=(6, 12, 18, 24),
-    wide_variables=(8, 16, 32, 64),
-    rho=0.1,
-    budgets=(0.01, 0.03, 0.3, 1.0),
-    totals=(2_000, 8_000, 32_000, 128_000),
-    repetitions=10,
-    matching_variables=(8, 32, 64),
-    matching_rho=1e-4,
-    matching_totals=(300, 1_000, 3_000, 10_000, 30_000, 100_000),
-    graph_variables=(8, 16, 32),
-    graph_rho=1e-4,
-    multiples=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
-    trials=40,
-)
-QUICK = replace(
-    FULL,
+FULL = Scale()
+QUICK = Scale(
     name="quick",
     variables=(6, 12, 18),
     wide_variables=(6, 12, 24),

@@ -135,10 +135,6 @@ def fit_fields(
     fields = [np.zeros(k) for k in cards]
     for v, table in zip(free, tables, strict=True):
         fields[v] = table
-    details = {"inference": fit.inference, "margin_gap": _largest_gap(effects, gap)}
+    largest_gap = max(float(np.abs(table).max()) for table in effects.tables(gap))
+    details = {"inference": fit.inference, "margin_gap": largest_gap}
     return FittedFields(fields=np.concatenate(fields), agrees=agrees, details=details)
-
-
-def _largest_gap(effects: Effects, differences: FloatArray) -> float:
-    """Return the largest difference of a state's probability, from differences of mean effects."""
-    return max(float(np.abs(table).max()) for table in effects.tables(differences))

@@ -127,7 +127,9 @@ class LearnedNetwork(Released, LearnedParameters):
         names = self.domain.variables
         weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
         if weight == "dependence":
-            weights = {pair: self._correlation(*pair) for pair in weights}
+            # of the information of each pair, the correlation of a normal pair that has it
+            told = {pair: self._dependence.information(*pair) for pair in weights}
+            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in told.items()}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
@@ -153,9 +155,6 @@ class LearnedNetwork(Released, LearnedParameters):
         """
         names, (i, j) = self.specification.positions_of([first, second])
         return labelled(self.domain, names, self._dependence.association(i, j), "association")
-
-    def _correlation(self, first: int, second: int) -> float:
-        return math.sqrt(-math.expm1(-2 * self._dependence.information(first, second)))
 
     @cached_property
     def _dependence(self) -> Dependence:

@@ -112,29 +112,13 @@ def _stable_structure(task: Task, epsilon: float, delta: float) -> float:
     return _structure(task) * max(math.log(1 / delta) / epsilon, 1.0)
 
 
-def _is_ising(task: Task) -> bool:
-    return task.states == 2 and task.order == 2
-
-
-def _is_pairwise(task: Task) -> bool:
-    return task.order == 2
-
-
-def _is_binary(task: Task) -> bool:
-    return task.states == 2 and task.order > 2
-
-
-def _is_any(task: Task) -> bool:
-    return True
-
-
 UPPER_BOUNDS = (
     UpperBound(
         source="Theorem 3.8 (Algorithm 2)",
         statement="L^2 log(p) e^(12 L) / a^4 + sqrt(p / rho) L^2 log(p)^2 e^(9 L) / a^3",
         goal="parameters",
         privacy="zero-concentrated",
-        covers=_is_ising,
+        covers=lambda task: task.states == 2 and task.order == 2,
         needed=_ising,
         sampling=Slopes(variables=0, inverse_error=4),
         private=Slopes(variables=0.5, inverse_error=3, rho=-0.5),
@@ -144,7 +128,7 @@ UPPER_BOUNDS = (
         statement="L^2 k^5 log(p k) e^O(L) / a^4 + sqrt(p / rho) L^2 k^5.5 log(p k)^2 e^O(L) / a^3",
         goal="parameters",
         privacy="zero-concentrated",
-        covers=_is_pairwise,
+        covers=lambda task: task.order == 2,
         needed=_pairwise,
         sampling=Slopes(variables=0, inverse_error=4),
         private=Slopes(variables=0.5, inverse_error=3, rho=-0.5),
@@ -155,7 +139,7 @@ UPPER_BOUNDS = (
         "in l1 distance",
         goal="parameters",
         privacy="zero-concentrated",
-        covers=_is_binary,
+        covers=lambda task: task.states == 2 and task.order > 2,
         needed=_all_monomials,
         sampling=Slopes(variables=12, inverse_error=4),
         private=Slopes(variables=9.5, inverse_error=3, rho=-0.5),
@@ -166,7 +150,7 @@ UPPER_BOUNDS = (
         "+ e^(6 L t) log(p) / a^6, maximal monomials",
         goal="parameters",
         privacy="zero-concentrated",
-        covers=_is_binary,
+        covers=lambda task: task.states == 2 and task.order > 2,
         needed=_maximal_monomials,
         sampling=Slopes(variables=0, inverse_error=6),
         private=Slopes(variables=0.5, inverse_error=4.5, rho=-0.5),
@@ -177,7 +161,7 @@ UPPER_BOUNDS = (
         "e^O(L t) log(p / a) log(1/delta) / (epsilon a^4)",
         goal="structure",
         privacy="approximate",
-        covers=_is_any,
+        covers=lambda task: True,
         needed=_stable_structure,
         sampling=Slopes(variables=0, inverse_error=4),
     ),
@@ -186,7 +170,7 @@ UPPER_BOUNDS = (
         statement="L^2 k^4 e^(14 L) log(p k) / a^4; for t > 2 e^O(L t) log(p / a) / a^4",
         goal="structure",
         privacy="none",
-        covers=_is_any,
+        covers=lambda task: True,
         needed=_structure,
         sampling=Slopes(variables=0, inverse_error=4),
     ),
