@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 from bayesprivmrf.audit import Choices
 from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, PaperRegressions
+from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, ByRegressions, PaperRegressions, SparseLogistic
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, Exposure
+from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 __all__ = ["checked_size", "checked_steps", "choices_outlay"]
@@ -18,30 +18,7 @@ __all__ = ["checked_size", "checked_steps", "choices_outlay"]
 _LARGEST_SIZE = 1000.0  # nats
 
 
-class _Regressions(Protocol):
-    """Regressions by private Frank-Wolfe, as public settings."""
-
-    @property
-    def exposure(self) -> Exposure: ...
-
-    @property
-    def adjacency(self) -> Adjacency: ...
-
-    @property
-    def steps(self) -> int | None: ...
-
-    @property
-    def atoms(self) -> int: ...
-
-    @property
-    def reference(self) -> float: ...
-
-    def steps_for(self, total: float | None, /) -> int: ...
-
-    def multiple(self, steps: int, /) -> float: ...
-
-
-def choices_outlay(fitted: _Regressions, rho: float, total: float | None) -> Outlay:
+def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
     r"""Return what the steps cost, and the noise of their choices.
 
     At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual

@@ -1,4 +1,5 @@
 from .atoms import Atoms, choose_atoms
+from .by_regressions import ByRegressions
 from .fields import FrankWolfeFit, singles_plan
 from .logistic import SparseLogistic
 from .monomials import MonomialsByRegressions, Target
@@ -13,6 +14,7 @@ __all__ = [
     "LARGEST_STEPS",
     "UNIT",
     "Atoms",
+    "ByRegressions",
     "Design",
     "FrankWolfeFit",
     "LogisticRegressions",

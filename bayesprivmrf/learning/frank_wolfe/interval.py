@@ -246,10 +246,10 @@ class _Linearised:
         none = np.zeros((0, 2), dtype=np.int64)
         measured = Measured(one_way=self.sums, pairs=none, two_way=self.sums[:0])
         spins = np.array([-1.0, 1.0])
-        tables = self.fitted._couplings(np.asarray(np.kron(A, np.outer(spins, spins)), dtype=np.float64))
+        W = np.asarray(np.kron(A, np.outer(spins, spins)), dtype=np.float64)
         begin = np.asarray(np.kron(start, spins), dtype=np.float64)
         total = self.learned.total or self.total
-        return fit_fields(measured, self.plan, total, tables, begin).fields[1::2]
+        return fit_fields(measured, self.plan, total, self.fitted._couplings((W, begin)), begin).fields[1::2]
 
     def simulate(self) -> None:
         """Find what the expected path leaves out of the mean answer, from a few releases of the regressions alone."""

@@ -38,21 +38,20 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
+from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions
+from bayesprivmrf.learning.frank_wolfe.fields import FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe.settings import common_settings, default_steps, written_singles
+from bayesprivmrf.learning.frank_wolfe.settings import common_settings, written_singles
 from bayesprivmrf.learning.models.monomials import effect_scales
-from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
 from bayesprivmrf.learning.select_measure.fit import Fixed
-from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseLaw
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
 __all__ = ["MonomialsByRegressions", "Target"]
@@ -63,7 +62,7 @@ _KEPT = 1 << 29  # bytes of features that are kept; beyond, they are made again 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MonomialsByRegressions(SavedMap):
+class MonomialsByRegressions(ByRegressions):
     r"""Coefficients of a t-wise model from one private logistic regression a node.
 
     Parameters
@@ -72,27 +71,15 @@ class MonomialsByRegressions(SavedMap):
         The sets I whose coefficients are learned, closed under subsets.
     width
         :math:`\lambda`, of :math:`\max_i \sum_{I \ni i} |h_I|`.
-    rho
-        Budget of all regressions, nats.
-    adjacency
-        The neighbouring relation.
-    steps
-        Number of Frank-Wolfe steps, or ``None`` for a default from the number of records.
     parity_law
         Noise of the sums of parities of up to t - 1 variables, paid for by itself: given for ``"linf"``, ``None`` for
         ``"l1"``.
-    singles
-        Noise of the sums of single variables, paid for by itself, to which their coefficients are refitted; ``None``
-        for those of the regressions.
+    rho, adjacency, steps, singles
+        See `ByRegressions`.
     """
 
     sets: Monomials
-    width: float
-    rho: float
-    adjacency: Adjacency
-    steps: int | None = None
     parity_law: NoiseLaw | None = None
-    singles: DiscreteGaussian | None = None
 
     kind = "regressions"
     learns = ("coefficients",)
@@ -117,10 +104,6 @@ class MonomialsByRegressions(SavedMap):
         """1: the first score of a coefficient w is n w times the largest residual."""
         return 1.0
 
-    def multiple(self, steps: int) -> float:
-        """Return the noise multiple of T steps."""
-        return step_scale(self.exposure, self.rho, steps, self.adjacency)
-
     @cached_property
     def features(self) -> Monomials:
         """The monomials that are features: all of the sets but the largest."""
@@ -135,52 +118,24 @@ class MonomialsByRegressions(SavedMap):
                 found[i, self.features.positions[tuple(v for v in members if v != i)]] = place
         return found
 
-    def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records."""
-        if self.steps is not None:
-            return self.steps
-        assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
+    @property
+    def _states(self) -> tuple[int, ...]:
+        return (2,) * self.sets.variables
 
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray]:
-        """Return the coefficients h alone, shape (K,), the empty set's 0.
+    def _parts(self, regressed: FloatArray, fitted: FittedFields | None) -> tuple[FloatArray]:
+        """The coefficients h alone, shape (K,), the empty set's 0."""
+        if fitted is not None:
+            regressed[self.sets.orders == 1] = fitted.fields[1::2]
+        return (regressed,)
 
-        Parameters
-        ----------
-        codes, counts
-            Records as codes 0 and 1, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy; needed where T is not given.
-        source
-            Source of the noise and of the random choices.
-        """
-        (coefficients,) = self.fit(codes, counts, total, source).parts
-        return (coefficients,)
-
-    def fit(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> FrankWolfeFit:
-        """Return what `learn` does, with what was measured of single variables; the arguments are the same."""
-        if self.singles is None:
-            return FrankWolfeFit(parts=(self._coefficients(codes, counts, total, source),))
-        assert total is not None
-        plan = singles_plan((2,) * self.sets.variables, self.singles)
-        measured = select_and_measure(codes, counts, total, plan, source)
-        coefficients = self._coefficients(codes, counts, total, source)
-        fitted = fit_fields(measured, plan, total, self._interactions(coefficients))
-        coefficients[self.sets.orders == 1] = fitted.fields[1::2]
-        return FrankWolfeFit(parts=(coefficients,), measured=measured, fields=fitted)
-
-    def _interactions(self, coefficients: FloatArray) -> Fixed:
+    def _couplings(self, regressed: FloatArray) -> Fixed:
         """Return the coefficients of two variables or more as potentials of the largest sets."""
-        effects = Effects.of((2,) * self.sets.variables, self.sets.largest())
+        effects = Effects.of(self._states, self.sets.largest())
         places = [self.sets.positions[subset] for subset in effects.subsets]
-        known = np.where(effects.orders > 1, coefficients[places], 0.0)
+        known = np.where(effects.orders > 1, regressed[places], 0.0)
         return Fixed(effects.scopes, effects.potentials(known * effect_scales(effects)))
 
-    def _coefficients(
+    def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FloatArray:
         """Return the coefficients as the regressions have them."""

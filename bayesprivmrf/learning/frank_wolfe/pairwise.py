@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from bayesprivmrf.learning.frank_wolfe.fields import FrankWolfeFit, fit_fields, singles_plan
+from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions
+from bayesprivmrf.learning.frank_wolfe.fields import FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
 from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe.settings import (
-    STEPS_OF_LOGISTIC,
     common_settings,
-    default_steps,
     written_singles,
 )
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
-from bayesprivmrf.learning.models.saved_map import SavedMap, require_states, written_pairs
+from bayesprivmrf.learning.models.saved_map import require_states, written_pairs
 from bayesprivmrf.learning.select_measure.fit import Fixed
-from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
 __all__ = [
@@ -39,7 +36,7 @@ _STEPS_OF_SOFTMAX = 0.16
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PairwiseByRegressions(SavedMap, ABC):
+class PairwiseByRegressions(ByRegressions):
     r"""Abstract map from records to a pairwise model.
 
     .. math:: P(x) \propto \exp\Bigl(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i)\Bigr)
@@ -56,39 +53,15 @@ class PairwiseByRegressions(SavedMap, ABC):
         Public mask of the couplings to learn, symmetric, False on the diagonal: shape (p, p).
     width
         :math:`\lambda`, of the centred tables.
-    rho
-        Budget of all regressions, nats.
-    adjacency
-        The neighbouring relation.
-    steps
-        T, or ``None`` for `default_steps` of the number of records.
-    singles
-        Noise of the sums or tables of single variables, paid for by itself, to which the fields are refitted;
-        ``None`` for the fields of the regressions.
     is_ising
         Whether results are in an Ising model's form, for two states a variable, the first one -1.
+    rho, adjacency, steps, singles
+        See `ByRegressions`.
     """
 
     cardinalities: tuple[int, ...]
     eligible: np.ndarray
-    width: float
-    rho: float
-    adjacency: Adjacency
-    steps: int | None = None
-    singles: DiscreteGaussian | None = None
     is_ising: bool = False
-
-    _steps_factor: ClassVar[float] = STEPS_OF_LOGISTIC
-
-    @property
-    @abstractmethod
-    def exposure(self) -> Exposure:
-        """How far one record reaches."""
-
-    @property
-    @abstractmethod
-    def radius(self) -> float:
-        """Radius of each regression's ball."""
 
     @property
     def atoms(self) -> int:
@@ -101,10 +74,14 @@ class PairwiseByRegressions(SavedMap, ABC):
 
         For k states, of which this is the middle number: k / 2 where each pair of states has a regression.
         """
-        return self._states / 2
+        return self._usual_states / 2
 
     @property
-    def _states(self) -> float:
+    def _states(self) -> tuple[int, ...]:
+        return self.cardinalities
+
+    @property
+    def _usual_states(self) -> float:
         return float(np.median([k for k in self.cardinalities if k > 1]))
 
     @property
@@ -120,54 +97,17 @@ class PairwiseByRegressions(SavedMap, ABC):
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         """Return one row for each state of each node from one for each regression."""
 
-    def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused where T is a setting."""
-        if self.steps is not None:
-            return self.steps
-        assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor)
-
-    def multiple(self, steps: int) -> float:
-        """Return the noise multiple of T steps."""
-        return step_scale(self.exposure, self.rho, steps, self.adjacency)
-
-    @final
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, ...]:
-        r"""Return couplings and fields, states of all variables after another: shapes (K, K) and (K,).
+    def _parts(
+        self, regressed: tuple[FloatArray, FloatArray], fitted: FittedFields | None
+    ) -> tuple[FloatArray, FloatArray]:
+        r"""Couplings and fields, states of all variables after another: shapes (K, K) and (K,).
 
         In an Ising model's form :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`: (p, p) and (p,).
-
-        Parameters
-        ----------
-        codes, counts
-            Records as codes, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy; unused where T is a setting.
-        source
-            Source of the noise and of the random choices.
         """
-        return self.fit(codes, counts, total, source).parts
-
-    @final
-    def fit(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> FrankWolfeFit:
-        """Return what `learn` does, with what was measured of single variables; the arguments are the same."""
-        if self.singles is None:
-            return FrankWolfeFit(parts=self._parts(*self._regressed_tables(codes, counts, total, source)))
-        assert total is not None
-        plan = singles_plan(self.cardinalities, self.singles)
-        measured = select_and_measure(codes, counts, total, plan, source)
-        W, _ = self._regressed_tables(codes, counts, total, source)
-        fitted = fit_fields(measured, plan, total, self._couplings(W))
-        return FrankWolfeFit(parts=self._parts(W, fitted.fields), measured=measured, fields=fitted)
-
-    def _parts(self, W: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        W, theta = regressed if fitted is None else (regressed[0], fitted.fields)
         return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
 
-    def _regressed_tables(
+    def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
         """Return centred tables of couplings and of fields as the regressions have them."""
@@ -179,8 +119,9 @@ class PairwiseByRegressions(SavedMap, ABC):
         )
         return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
 
-    def _couplings(self, W: FloatArray) -> Fixed:
+    def _couplings(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
         """Return the couplings that are not zero as potentials of their pairs."""
+        W, _ = regressed
         own = [slice(*ends) for ends in zip(self.starts, self.starts[1:], strict=False)]
         blocks = {(i, j): W[own[i], own[j]] for i in range(len(own)) for j in range(i)}
         kept = {pair: block.ravel() for pair, block in blocks.items() if block.any()}
@@ -276,7 +217,7 @@ class PairwiseBySoftmax(PairwiseByRegressions):
     @property
     def reference(self) -> float:
         r"""One less than k: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
-        return self._states - 1
+        return self._usual_states - 1
 
     @cached_property
     def _nodes(self) -> np.ndarray:
