@@ -210,9 +210,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             return getattr(self, hook)(*given)
         except (BayesPrivMRFError, ImportError, *_WARNINGS, KeyboardInterrupt, SystemExit):
             raise
-        except (
-            BaseException
-        ) as error:  # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises
+        except BaseException as error:
+            # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises
             failure, line = type(error), traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
         # raised here, outside the handler, whose error would be kept as context
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"

@@ -39,16 +39,11 @@ _NOISE = 16e-6  # one cell of secure noise
 _FIT = 90e-9  # one cell of the model in one step of a fit
 _STEPS = 150  # of a fit, at most after a round, and mostly
 _LAST_STEPS = {True: 150, False: 500}  # of the last fit, mostly: of many variables, and of few
-_PLANNED = (
-    5e-4  # one pair of a model of few variables, by variables: whether the model bears it, and its table
-)
+# one pair of a model of few variables, by variables: whether the model bears it, and its table
+_PLANNED = 5e-4
 
 _PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
-_OF_PAIR, _OF_CELL, _OF_CODE = (
-    300,
-    1000,
-    4,
-)  # bytes: of a pair, of a cell of the model, of a value of a record
+_OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the model, a value of a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

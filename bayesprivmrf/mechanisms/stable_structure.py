@@ -294,9 +294,8 @@ class StableStructure(
             found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
             if isinstance(found, ExactGraphs):
                 found = found.graphs[int(found.clearness.argmax())]
-            return (
-                found.pairs if found.distance and len(codes) else None
-            )  # a tie, and no records, are no graph
+            # a tie, and no records, are no graph
+            return found.pairs if found.distance and len(codes) else None
 
         coins = source.words(exact.records)
         answers = answers_of_blocks(exact.codes, exact.counts, coins, plan.blocks, rule)

@@ -337,9 +337,8 @@ class StatisticsMechanism(
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
         offsets, answers = plan.offsets, plan.answers(exact.flat)
-        measured_of: dict[
-            str, tuple[NoiseLaw, list[int]]
-        ] = {}  # by all that a law is, whatever it calls equal
+        # by all that a law is, whatever it calls equal
+        measured_of: dict[str, tuple[NoiseLaw, list[int]]] = {}
         for position, law in enumerate(plan.noise):
             measured_of.setdefault(repr(law.as_dict()), (law, []))[1].append(position)
         noisy = np.zeros_like(answers)  # so that what no noise was drawn for could never be exact

@@ -236,11 +236,7 @@ def _table(path: Path) -> pd.DataFrame:
 
     try:
         table = pd.read_csv(path, sep=None, engine="python").rename(columns=str.upper)
-    except (
-        OSError,
-        ValueError,
-        csv.Error,
-    ) as error:  # what pandas raises for a file that is no text is a ValueError
+    except (OSError, ValueError, csv.Error) as error:  # a ValueError is a file that is no text
         raise DataError(
             f"`path` must be a table as text, but {str(path)!r} cannot be read as one."
         ) from error

@@ -21,18 +21,8 @@ from bayesprivmrf.release.given import by_law, law_of_variance
 
 __all__ = ["AskedQuery"]
 
-_SIGNS = {
-    "": "=",
-    "=": "=",
-    "==": "=",
-    "eq": "=",
-    "<=": "<=",
-    "le": "<=",
-    "ub": "<=",
-    ">=": ">=",
-    "ge": ">=",
-    "lb": ">=",
-}
+_SPELT = {"=": ("", "=", "==", "eq"), "<=": ("<=", "le", "ub"), ">=": (">=", "ge", "lb")}
+_SIGNS = {spelt: sign for sign, ways in _SPELT.items() for spelt in ways}
 """What a constraint's sign says, or, where the files have none, a part of its name."""
 
 

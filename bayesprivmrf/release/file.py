@@ -197,9 +197,8 @@ def _is_put(temporary: str, target: Path) -> bool:
         os.link(temporary, target)
     except FileExistsError:
         return False
-    except (
-        OSError
-    ):  # this file system has no links: the name is taken first, by what is never replaced unasked
+    except OSError:
+        # this file system has no links: the name is taken first, by what is never replaced unasked
         try:
             with target.open("xb") as claim:
                 claim.write(_CLAIM)

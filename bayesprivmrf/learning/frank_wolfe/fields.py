@@ -32,9 +32,8 @@ from bayesprivmrf.privacy import DiscreteGaussian
 __all__ = ["FittedFields", "FrankWolfeFit", "fit_fields", "singles_plan"]
 
 _NONE = np.zeros((0, 2), dtype=np.int64)
-_DRAWN = (
-    0.25  # of the draws that a fit of couplings would make: errors of draws are half of those of sampling
-)
+# of the draws that a fit of couplings would make: errors of draws are half of those of sampling
+_DRAWN = 0.25
 _TAIL = 1e-3  # chance that all margins agree and one seems not to
 
 

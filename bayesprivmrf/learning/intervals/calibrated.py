@@ -24,7 +24,7 @@ truth. It assumes that the map treats parameters of one kind and size alike. It 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
@@ -68,31 +68,24 @@ def limits(
     total
         How many records to simulate; by default the release's number.
     """
-    with _bar(releases(replicates)) as advance:
-        return _limits(learned, prob, replicates, generator, total, advance)
-
-
-def releases(replicates: int) -> int:
-    """Return how many releases are simulated in all."""
-    still, moved = max(_part(replicates, _STILL), 2), max(_part(replicates, _MOVED), 2)
-    return _ROUNDS * max(_part(replicates, _ROUND), _FEWEST) + still + moved
-
-
-def _limits(
-    learned: LearnedParameters,
-    prob: float,
-    replicates: int,
-    generator: np.random.Generator,
-    total: float | None,
-    advance: Callable[[], None],
-) -> tuple[FloatArray, FloatArray]:
     space, estimate = learned.coordinates(), learned.vector()
-    centre, errors = _centre(learned, space, estimate, replicates, generator, total, advance)
-    still = _answers(learned, [centre] * max(_part(replicates, _STILL), 2), generator, total, advance)
-    places = [
-        _moved(learned, space, centre, errors, generator) for _ in range(max(_part(replicates, _MOVED), 2))
-    ]
-    theta, answer = np.array(places), _answers(learned, places, generator, total, advance)
+    in_a_round, unmoved, moved = _counts(replicates)
+    with _bar(releases(replicates)) as advance:
+
+        def answers(thetas: Iterable[FloatArray]) -> FloatArray:
+            """What the map makes of records from each model, one row each."""
+            found = []
+            for theta in thetas:
+                (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
+                found.append(draw.vector())
+                advance()
+            return np.array(found)
+
+        centre, errors = _centre(space, estimate, in_a_round, answers)
+        still = answers([centre] * unmoved)
+        theta = np.array([_moved(learned, space, centre, errors, generator) for _ in range(moved)])
+        answer = answers(theta)
+
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
     levels = (1 - prob) / 2, (1 + prob) / 2
@@ -117,8 +110,16 @@ def _limits(
     return low, high
 
 
-def _part(replicates: int, share: float) -> int:
-    return math.ceil(share * replicates)
+def releases(replicates: int) -> int:
+    """Return how many releases are simulated in all."""
+    in_a_round, unmoved, moved = _counts(replicates)
+    return _ROUNDS * in_a_round + unmoved + moved
+
+
+def _counts(replicates: int) -> tuple[int, int, int]:
+    """Releases in a round of the search, at its end, and about it."""
+    in_a_round, unmoved, moved = (math.ceil(share * replicates) for share in (_ROUND, _STILL, _MOVED))
+    return max(in_a_round, _FEWEST), max(unmoved, 2), max(moved, 2)
 
 
 @contextmanager
@@ -135,22 +136,6 @@ def _bar(count: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def _answers(
-    learned: LearnedParameters,
-    thetas: list[FloatArray],
-    generator: np.random.Generator,
-    total: float | None,
-    advance: Callable[[], None],
-) -> FloatArray:
-    """Return what the map makes of records from each model, one row each."""
-    found = []
-    for theta in thetas:
-        (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
-        found.append(draw.vector())
-        advance()
-    return np.array(found)
-
-
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
     """Return by what share the answers follow the steps."""
     size = float((steps**2).sum())
@@ -158,28 +143,25 @@ def _slope(steps: FloatArray, answers: FloatArray) -> float:
 
 
 def _centre(
-    learned: LearnedParameters,
     space: Coordinates,
     estimate: FloatArray,
-    replicates: int,
-    generator: np.random.Generator,
-    total: float | None,
-    advance: Callable[[], None],
+    count: int,
+    answers_of: Callable[[Iterable[FloatArray]], FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the model that the map turns into the estimate, and the deviation of each parameter's error about it."""
-    count = max(_part(replicates, _ROUND), _FEWEST)
     theta, last = estimate.copy(), None
     slopes = np.ones(space.kinds.max() + 1)
     kept = np.ones(estimate.size, dtype=bool)
     spread = np.zeros(estimate.size)
     for _ in range(_ROUNDS):
-        answers = _answers(learned, [theta] * count, generator, total, advance)
+        answers = answers_of([theta] * count)
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
             if last is None:  # the first round decides what stands out of the map's own errors
                 reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
-                kept[own] = _in_kept_groups(np.abs(estimate[own]) > reach, space.groups[own])
+                beyond = np.abs(estimate[own]) > reach  # which keeps all parameters of its group
+                kept[own] = np.isin(space.groups[own], space.groups[own][beyond])
             else:
                 own = own[kept[own]]
                 slopes[kind] = _slope(theta[own] - last[0][own], mean[own] - last[1][own])
@@ -189,11 +171,6 @@ def _centre(
         last = theta, mean
         theta = np.where(kept, theta + (estimate - mean) / slopes[space.kinds], 0.0)
     return theta, spread
-
-
-def _in_kept_groups(beyond: np.ndarray, groups: IntArray) -> np.ndarray:
-    """Whether any parameter of the same group is beyond."""
-    return np.isin(groups, groups[beyond])
 
 
 def _moved(
