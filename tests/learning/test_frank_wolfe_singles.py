@@ -146,7 +146,7 @@ def test_a_release_whose_margins_disagree_with_the_measured_ones_says_so(monkeyp
         return refit.FittedFields(fields=found.fields, agrees=False, details=found.details)
 
     whole = refit.fit_fields
-    monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.pairwise.fit_fields", off)
+    monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.by_regressions.fit_fields", off)
     learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(INDICATORS, sparse(2_000, 7), rng=8)
     assert learned.status is bpm.Status.NOT_TRUSTED
     assert learned.solution.status is bpm.Status.NOT_TRUSTED

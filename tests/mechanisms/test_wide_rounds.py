@@ -293,5 +293,5 @@ def test_what_does_not_fit_is_refused_before_the_data_are_read(settings, match):
 
 def test_a_number_of_records_that_does_not_fit_is_refused_by_the_preview():
     network = bpm.declare(states={f"v{i}": range(3) for i in range(150)})
-    with pytest.raises(ModelTooLargeError, match="records would need"):
+    with pytest.raises(ModelTooLargeError, match="records would take"):
         SelectMeasure(rho=1.0).preview(network, total=10**8)
