@@ -258,8 +258,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         fitted, outlays = plan.map, [*self._total_outlay(plan), *self._single_outlay(plan)]
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
-            has_total = plan.is_total_public or plan.budget.total is not None
-            moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not has_total)
+            moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not plan.knows_total)
             outlays.append(
                 Outlay(
                     step=f"parities of up to {self.order - 1}",

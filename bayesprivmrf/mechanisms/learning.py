@@ -196,6 +196,11 @@ class LearningPlan:
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
 
+    @property
+    def knows_total(self) -> bool:
+        """Whether there is a number of records, public or noisy."""
+        return self.is_total_public or self.budget.total is not None
+
     def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
         """Return a mechanism's own plan: this one, and what it adds."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)

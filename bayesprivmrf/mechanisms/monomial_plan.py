@@ -45,8 +45,7 @@ def monomial_map(
     require_memory(what, _BYTES * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
     law = None
     if target == "linf":
-        has_total = plan.is_total_public or plan.budget.total is not None
-        sensitivity = parity_l2_sensitivity(features, adjacency, with_empty=not has_total)
+        sensitivity = parity_l2_sensitivity(features, adjacency, with_empty=not plan.knows_total)
         (law,) = discrete_gaussian_laws([1.0], _PARITY_SHARE * rho, sensitivity)
         rho -= _PARITY_SHARE * rho
     return MonomialsByRegressions(

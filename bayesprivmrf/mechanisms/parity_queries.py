@@ -129,7 +129,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         sets = Monomials.of(plan.specification, self.order)
         law = None
         if self.method in ("gaussian", "auto"):
-            sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not self._has_total(plan))
+            sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not plan.knows_total)
             (law,) = discrete_gaussian_laws([1.0], plan.budget.learning, sensitivity)
         self._require_memory(sets)
         if self.method != "gaussian":
@@ -181,13 +181,13 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         first = self._total_outlay(plan)
         if method == "gaussian" and plan.law is not None:
             largest = plan.law.scale * math.sqrt(2 * math.log(2 * size))
-            moved = squared_l2_sensitivity(plan.sets, self.adjacency, with_empty=not self._has_total(plan))
+            moved = squared_l2_sensitivity(plan.sets, self.adjacency, with_empty=not plan.knows_total)
             return [
                 *first,
                 Outlay(
                     step=f"products of up to {self.order} variables",
                     rho=learning,
-                    count=size - self._has_total(plan),
+                    count=size - plan.knows_total,
                     noise_sd=plan.law.standard_deviation,
                     draws=(Sums(law=plan.law, copies=moved),),
                     smallest_coupling=None if total is None else largest / max(total, 1.0),
@@ -251,9 +251,6 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         strength = total * math.sqrt(plan.budget.learning) / self._moved
         wanted = math.ceil(0.63 * strength ** (2 / 3))
         return max(FEWEST_ROUNDS, min(wanted, MOST_ROUNDS))
-
-    def _has_total(self, plan: LearningPlan) -> bool:
-        return plan.is_total_public or plan.budget.total is not None
 
     def _require_memory(self, sets: Monomials) -> None:
         rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)

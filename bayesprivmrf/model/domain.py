@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
 __all__ = ["Domain", "Label", "Variable", "label_key"]
 
@@ -183,14 +183,16 @@ class Domain:
             ) from None
 
 
-def listed(what: str, values: Any, remedy: str = "write a list") -> list[Any]:
+def listed(
+    what: str, values: Any, remedy: str = "write a list", error: type[BayesPrivMRFError] = ModelError
+) -> list[Any]:
     """Return the items of a sequence; text is none, nor is an array without axes."""
     try:
         if not isinstance(values, str | bytes):
             return list(values)
     except TypeError:
         pass
-    raise ModelError(f"{what} must be a sequence, got {values!r}; {remedy}.")
+    raise error(f"{what} must be a sequence, got {values!r}; {remedy}.")
 
 
 def checked_domain(domain: Any) -> Domain:

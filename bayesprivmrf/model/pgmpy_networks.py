@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["declare", "network_potentials", "read_network", "write_network"]
 
-_DECLARED = "bayesprivmrf_cliques_declared"
-_IMPOSSIBLE = "bayesprivmrf_impossible"
-_TIES = "bayesprivmrf_ties"
-_TRANSITIONS = "bayesprivmrf_shares_transitions"
-_ORDINAL = "bayesprivmrf_ordinal"
-_LEVELS = "bayesprivmrf_levels"
+_PREFIX = "bayesprivmrf_"
+_WRITTEN, _WRITTEN_IF_ANY = (
+    ("cliques_declared", "impossible"),
+    ("ties", "shares_transitions", "ordinal", "levels"),
+)
 _LARGEST_EXPONENT = 600.0
 
 
@@ -129,26 +128,18 @@ def read_network(
         return ModelSpecification(domain=domain, cliques=tuple(cliques))
     scopes = [tuple(factor.variables) for factor in factors]
     _refuse_uncovered_edges(network, scopes)
-    declared = bool(network.graph.get(_DECLARED, True))
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
-    if warns and has_zeros and _IMPOSSIBLE not in network.graph:
+    if warns and has_zeros and f"{_PREFIX}impossible" not in network.graph:
         warnings.warn(
             "the network's factors hold zeros, which are not taken for structural zeros: pass them to "
             "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() forgets them).",
             DeclarationWarning,
             stacklevel=3,
         )
-    model = ModelSpecification(
-        domain=domain,
-        cliques=tuple(scopes),
-        # never from the factors' values: a network fitted to the data has a zero wherever the data has
-        impossible=tuple(network.graph.get(_IMPOSSIBLE, ())),
-        cliques_declared=declared,
-        ties=tuple(network.graph.get(_TIES, ())),
-        shares_transitions=bool(network.graph.get(_TRANSITIONS, False)),
-        ordinal=tuple(network.graph.get(_ORDINAL, ())),
-        levels=tuple(network.graph.get(_LEVELS, ())),
-    )
+    # zeros never from the factors' values: a network fitted to the data has one wherever the data has
+    held = {name: network.graph.get(_PREFIX + name) for name in (*_WRITTEN, *_WRITTEN_IF_ANY)}
+    known = {name: value for name, value in held.items() if value is not None}
+    model = ModelSpecification(domain=domain, cliques=tuple(scopes), **known)
     if warns:
         warn_of_dropped(model, scopes, stacklevel=3)
     return model
@@ -174,13 +165,8 @@ def write_network(
                 state_names={v: list(model.domain.states_of(v)) for v in clique},
             )
         )
-    network.graph[_DECLARED] = model.cliques_declared
-    network.graph[_IMPOSSIBLE] = model.impossible
-    if model.ties:
-        network.graph[_TIES] = model.ties
-        network.graph[_TRANSITIONS] = model.shares_transitions
-    network.graph.update({_ORDINAL: model.ordinal} if model.ordinal else {})
-    network.graph.update({_LEVELS: model.levels} if model.levels else {})
+    held = [*_WRITTEN, *(name for name in _WRITTEN_IF_ANY if getattr(model, name))]
+    network.graph |= {_PREFIX + name: getattr(model, name) for name in held}
     return network
 
 

@@ -137,10 +137,8 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     >>> pooled([("m1", "m2"), ("m2", "m3")]).bind(network).labels
     ('home, home', 'home, work', 'work, home', 'work, work')
     """
-    try:
-        given = [listed("a pooled scope", scope, "write a tuple") for scope in listed("`scopes`", scopes)]
-    except ModelError as error:
-        raise ArgumentError(str(error)) from None
+    scopes = listed("`scopes`", scopes, error=ArgumentError)
+    given = [listed("a pooled scope", scope, "write a tuple", ArgumentError) for scope in scopes]
     if not given:
         raise ArgumentError("`scopes` must hold at least one scope, got none.")
     tied = tuple(checked_scope("table", scope) for scope in given)

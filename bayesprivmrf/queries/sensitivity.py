@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import IntArray
@@ -244,16 +244,12 @@ def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, 
     neighbours
         The record that is added, or the two of which one takes the other's place.
     """
-    return [
-        _moved(
-            query,
-            [
-                [query.model.domain.code(v, record[v]) for v in query.model.domain.variables]
-                for record in neighbours
-            ],
-        )
-        for query in queries
-    ]
+
+    def coded(model: ModelSpecification) -> list[list[int]]:
+        names = model.domain.variables
+        return [[model.domain.code(v, record[v]) for v in names] for record in neighbours]
+
+    return [_moved(query, coded(query.model)) for query in queries]
 
 
 def checked_queries(queries: Any) -> list[Query]:
@@ -264,10 +260,7 @@ def checked_queries(queries: Any) -> list[Query]:
     ArgumentError
         There is none, or something else is among them.
     """
-    try:
-        given = [queries] if isinstance(queries, Query) else listed("`queries`", queries)
-    except ModelError as error:
-        raise ArgumentError(str(error)) from None
+    given = [queries] if isinstance(queries, Query) else listed("`queries`", queries, error=ArgumentError)
     for query in given:
         if not isinstance(query, Query):
             raise ArgumentError(
@@ -282,10 +275,7 @@ def _checked_scales(scales: Any, count: int) -> list[float]:
     """Return the noise scale of each query."""
     if scales is None:
         return [1.0] * count
-    try:
-        given = listed("`scales`", scales)
-    except ModelError as error:
-        raise ArgumentError(str(error)) from None
+    given = listed("`scales`", scales, error=ArgumentError)
     if len(given) != count:
         raise ArgumentError(f"`scales` must hold one number for each of {count} queries, got {len(given)}.")
     checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]

@@ -205,10 +205,9 @@ class LearnedMonomials(LearnedNetwork):
         return ((i, j, weight) for (i, j), weight in found.items())
 
     def _content(self) -> dict[str, Any]:
-        measured = statistics_content(self.statistics)
         return {
             **sets_content(self.sets, self.details),
-            **({} if measured is None else {"statistics": measured}),
+            **statistics_content(self.statistics),
             "total": self.total,
             "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
             "map": map_content(self.map),

@@ -174,7 +174,8 @@ class LearnedPairs(LearnedNetwork):
             "details": details_content(self.details),
             "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
             "map": map_content(self.map),
-            "statistics": statistics_content(self.statistics),
+            "statistics": None,
+            **statistics_content(self.statistics),
             **domain_content(self.domain),
         }
 

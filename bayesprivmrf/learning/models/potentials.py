@@ -192,12 +192,11 @@ class LearnedPotentials(LearnedNetwork):
         return found
 
     def _content(self) -> dict[str, Any]:
-        measured = statistics_content(self.statistics)
         return {
             **model_content(self.model),
             "total": self.total,
             "details": details_content(self.details),
-            **({} if measured is None else {"statistics": measured}),
+            **statistics_content(self.statistics),
             **domain_content(self.domain),
         }
 

@@ -13,15 +13,15 @@ from bayesprivmrf.release.codec import Fields, restored_model
 __all__ = ["restored_statistics", "statistics_content", "statistics_size"]
 
 
-def statistics_content(statistics: NoisyStatistics | None) -> dict[str, Any] | None:
-    """Return what was measured, but for its numbers, and for the domain, which is the model's."""
+def statistics_content(statistics: NoisyStatistics | None) -> dict[str, Any]:
+    """Return the entry of what was measured, if anything was: all but its numbers, and the domain, the model's."""
     if statistics is None:
-        return None
+        return {}
     content = statistics._content()
     known = {name: content[name] for name in ("cliques", "noise", "total")}
-    if "queries" not in content:
-        return known
-    return known | {"queries": content["queries"], "numbers": statistics.flat.size}
+    if "queries" in content:
+        known |= {"queries": content["queries"], "numbers": statistics.flat.size}
+    return {"statistics": known}
 
 
 def statistics_size(content: Fields, domain: Domain) -> int:
