@@ -19,9 +19,6 @@ from bayesprivmrf.release.measurement import Measurement
 __all__ = [
     "as_scope",
     "by_law",
-    "clique_arrays",
-    "clique_laws",
-    "is_plain",
     "law_of_variance",
     "measurements_of_tables",
 ]
@@ -32,62 +29,37 @@ def as_scope(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def is_plain(model: ModelSpecification, tables: Mapping[Any, Any], noise: Any) -> bool:
-    """Whether tables are one for each clique, each with one law."""
-    keys = [frozenset(as_scope(key)) for key in tables]
-    laws = noise.values() if isinstance(noise, Mapping) else [noise]
-    is_one_each = len(keys) == len(model.cliques) and set(keys) == set(map(frozenset, model.cliques))
-    return is_one_each and all(isinstance(law, NoiseLaw) for law in laws)
-
-
-def clique_arrays(model: ModelSpecification, tables: Mapping[Any, Any]) -> list[np.ndarray]:
-    """Return the table of each clique, its axes as the clique has them."""
-    arrays = []
-    for clique in model.cliques:
-        key, given = next((as_scope(k), v) for k, v in tables.items() if set(as_scope(k)) == set(clique))
-        try:
-            array = np.asarray(given)
-        except ValueError:
-            raise ModelError(f"the table of {clique!r} must not have rows of different lengths.") from None
-        if array.ndim != len(clique):
-            raise ModelError(
-                f"the table of {clique!r} must have {len(clique)} axes, one a variable, got {array.ndim}."
-            )
-        arrays.append(array.transpose([key.index(variable) for variable in clique]))
-    for clique, array in zip(model.cliques, arrays, strict=True):
-        if array.dtype.kind not in "iuf":
-            raise ModelError(f"the table of {clique!r} must be numeric, got dtype {array.dtype}.")
-    return arrays
-
-
-def clique_laws(model: ModelSpecification, noise: Any) -> tuple[NoiseLaw, ...]:
-    """Return the law of each clique's table, from one for all or from a mapping."""
-    if isinstance(noise, NoiseLaw):
-        return (noise,) * len(model.cliques)
-    laws: dict[frozenset[Any], NoiseLaw] = {}
-    for key, law in noise.items():
-        laws.setdefault(frozenset(as_scope(key)), law)
-    for clique in model.cliques:
-        if frozenset(clique) not in laws:
-            raise ModelError(f"`noise` must have an entry for the clique {clique!r}, got none.")
-    return tuple(laws[frozenset(clique)] for clique in model.cliques)
-
-
 def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -> list[Measurement]:
-    """Return the measurements of tables inside the cliques, in the order in which they were given."""
+    """Return the measurements of tables inside the cliques, in the order in which they were given.
+
+    A mapping of one table for each clique, each with one law, is read in the order of the cliques and of their axes.
+    """
     pairs = _pairs(tables)
-    _refuse_uncovered(model, [scope for scope, _ in pairs])
-    laws = _laws(noise, [scope for scope, _ in pairs])
-    found = []
-    for (scope, values), law in zip(pairs, laws, strict=True):
-        shape = tuple(len(model.domain.states_of(v)) for v in scope)
-        array = number_array(f"the table of {scope!r}", values)
-        if array.shape != shape:
-            raise ModelError(
-                f"the table of {scope!r} must have shape {shape}, one axis a variable, got {array.shape}."
-            )
-        found += by_law(model, table(*scope), array.ravel(), _cell_laws(model, scope, shape, law))
-    return found
+    scopes = [scope for scope, _ in pairs]
+    _refuse_uncovered(model, scopes)
+    parts = list(
+        zip(scopes, [_checked_table(model, *pair) for pair in pairs], _laws(noise, scopes), strict=True)
+    )
+    place = {frozenset(scope): position for position, scope in enumerate(scopes)}
+    is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
+    if isinstance(tables, Mapping) and is_one_each and all(isinstance(law, NoiseLaw) for *_, law in parts):
+        given = [(clique, *parts[place[frozenset(clique)]]) for clique in model.cliques]
+        parts = [(c, array.transpose([scope.index(v) for v in c]), law) for c, scope, array, law in given]
+    return [
+        one
+        for scope, array, law in parts
+        for one in by_law(model, table(*scope), array.ravel(), _cell_laws(model, scope, array.shape, law))
+    ]
+
+
+def _checked_table(model: ModelSpecification, scope: tuple[Any, ...], values: Any) -> np.ndarray:
+    shape = tuple(len(model.domain.states_of(v)) for v in scope)
+    array = number_array(f"the table of {scope!r}", values)
+    if array.shape != shape:
+        raise ModelError(
+            f"the table of {scope!r} must have shape {shape}, one axis a variable, got {array.shape}."
+        )
+    return array
 
 
 def by_law(

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import noise_from_dict
-from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
 from bayesprivmrf.release.measurement import Measurement
 from bayesprivmrf.release.statistics import NoisyStatistics
@@ -199,14 +199,19 @@ def of_measurements(
     Queries that were bound to the model before are given with their matrices.
     """
     given = _checked(measurements)
-    bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
-    for query, each in zip(bound, given, strict=True):
-        if len(query) != len(each.values):
+    sizes = np.diff(model.offsets).tolist()
+    is_plain = [each.query for each in given] == [table(*clique) for clique in model.cliques]
+    if not is_plain:  # plain tables need no matrices
+        bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
+        sizes = [*map(len, bound)]
+        is_plain = tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
+    for size, each in zip(sizes, given, strict=True):
+        if size != len(each.values):
             raise ModelError(
-                f"the values of {each.query!r} must be {len(query)} numbers, one for each of its rows, got "
+                f"the values of {each.query!r} must be {size} numbers, one for each of its rows, got "
                 f"{len(each.values)}."
             )
-    if tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques:
+    if is_plain:
         arrays = [each.values.reshape(shape) for each, shape in zip(given, model.shapes, strict=True)]
         tables = CliqueTables.from_arrays(model.domain, model.cliques, arrays)
         laws = tuple(each.noise for each in given)

@@ -91,8 +91,9 @@ class NoisyStatistics(Released):
         self._check_promises([f"table of {clique!r}" for clique in model.cliques])
         if not np.isfinite(self.tables.flat).all():
             raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
-        for clique, law in zip(model.cliques, self.noise, strict=True):
-            if law.is_discrete and not np.array_equal(self.tables[clique], np.rint(self.tables[clique])):
+        for position, (clique, law) in enumerate(zip(model.cliques, self.noise, strict=True)):
+            values = self.tables.table(position)
+            if law.is_discrete and not np.array_equal(values, np.rint(values)):
                 raise ModelError(
                     f"the table of {clique!r} must be of whole numbers under {law.name} noise; "
                     "state the continuous law if that is what was added."
@@ -167,21 +168,11 @@ class NoisyStatistics(Released):
         >>> [len(each.values) for each in release.measurements]
         [2, 2, 2]
         """
-        from bayesprivmrf.release.given import clique_arrays, clique_laws, is_plain, measurements_of_tables
+        from bayesprivmrf.release.given import measurements_of_tables
 
         model = ModelSpecification.from_pgmpy(network)
-        if not isinstance(tables, Mapping) or not is_plain(model, tables, noise):
-            given = measurements_of_tables(model, tables, noise)
-            return cls.from_measurements(model, given, guarantee=guarantee, total=total)
-        arrays, laws = clique_arrays(model, tables), clique_laws(model, noise)
-        return cls(
-            specification=model,
-            tables=CliqueTables.from_arrays(model.domain, model.cliques, arrays),
-            noise=laws,
-            guarantee=guarantee,
-            total=total,
-            provenance=Provenance(mechanism=_PUBLISHED),
-        )
+        given = measurements_of_tables(model, tables, noise)
+        return cls.from_measurements(model, given, guarantee=guarantee, total=total)
 
     @classmethod
     def from_measurements(
