@@ -31,8 +31,7 @@ def fair_survey_records() -> pd.DataFrame:
 
     The numbers come with statsmodels (``statsmodels.datasets.fair``), by permission of the author.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # statsmodels' own deprecation notices at import
+    with warnings.catch_warnings(action="ignore"):  # statsmodels' own deprecation notices at import
         from statsmodels.datasets import fair
 
         numbers = fair.load_pandas().data

@@ -84,8 +84,7 @@ def fit_small(formulation: Literal["log-linear", "hyper-dirichlet", "exact"]) ->
     """Fit a posterior of one small table, by which all is compiled that posteriors of this formulation need."""
     from bayesprivmrf.inference import LatentCounts
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a short chain
+    with warnings.catch_warnings(action="ignore"):  # of a short chain
         LatentCounts(formulation=formulation).fit(
             _small(), rng=0, draws=8, tune=8, chains=1, progress_bar=False
         )

@@ -59,8 +59,7 @@ def _require_listed_laws(mechanism: Any, model: ModelSpecification) -> None:
     """Raise unless `fit` will find the laws of noisy tables, and say where few methods take them."""
     if not isinstance(mechanism, StatisticsMechanism):
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are shown when the release is made
+    with warnings.catch_warnings(action="ignore"):  # they are shown when the release is made
         laws = mechanism._prepare(model).noise
     if any(law.kernel is None for law in laws):
         remark(NO_KERNEL)

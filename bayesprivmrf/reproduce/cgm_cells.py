@@ -124,8 +124,7 @@ class GraphCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row for each method and trial: Kullback-Leibler divergence, error of marginals, seconds."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return list(self._trials(generator_of(self)))
 
     def _trials(self, rng: np.random.Generator) -> Iterator[Row]:
@@ -209,8 +208,7 @@ class EdgeCell(Cell):
         records = truth.sample(self.total, rng=rng)
         is_private = not self.method.startswith(NON_PRIVATE)
         mechanism = LaplaceStatistics(epsilon=self.epsilon) if is_private else ExactStatistics()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             solution = fitted(self.method, mechanism.release(model, records, rng=rng if is_private else None))
         common = {
             **self.graph.described(),
@@ -263,8 +261,7 @@ class SequenceCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row for each method and draw of noise: held-out log-likelihood, nats a person."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return list(self._trials(generator_of(self)))
 
     def _trials(self, rng: np.random.Generator) -> Iterator[Row]:

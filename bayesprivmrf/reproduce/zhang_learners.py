@@ -28,8 +28,7 @@ def _frame(codes: np.ndarray) -> pd.DataFrame:
 
 def released(mechanism: Any, network: Any, codes: np.ndarray, rng: np.random.Generator) -> Any:
     """Return what a mechanism releases, without its warnings: that noise drowns what is sought is to be seen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return mechanism.release(network, _frame(codes), rng=rng)
 
 
