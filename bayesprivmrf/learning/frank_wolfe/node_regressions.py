@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["Design", "LogisticRegressions", "NodeRegressions"]
+
+type _Four = tuple[Any, Any, Any, Any]
 
 UNIT = 4096
 """Whole numbers in a residual of 1."""
@@ -166,6 +169,11 @@ class NodeRegressions(ABC):
         `codes` are those of the design for these records.
         """
 
+    def _arguments(self, rows: slice, codes: np.ndarray) -> tuple[_Four, _Four]:
+        """Return what the kernels take of some records, and of the last move, which they add to the margins."""
+        of_records = self.margins[rows], codes, self.labels[rows], self.counts[rows]
+        return of_records, (self._groups, self._steps, self.table, self.shift)
+
     def sums(self) -> IntArray:
         """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
         blocks = range(0, len(self.margins), _BLOCK)
@@ -255,17 +263,5 @@ class LogisticRegressions(NodeRegressions):
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
         from bayesprivmrf.learning.frank_wolfe.kernels import logistic_residuals
 
-        logistic_residuals(
-            self.margins[rows],
-            codes,
-            self.labels[rows],
-            self.counts[rows],
-            self._nodes,
-            self._positive,
-            self._negative,
-            self._groups,
-            self._steps,
-            self.table,
-            self.shift,
-            out,
-        )
+        of_records, of_move = self._arguments(rows, codes)
+        logistic_residuals(*of_records, self._nodes, self._positive, self._negative, *of_move, out)

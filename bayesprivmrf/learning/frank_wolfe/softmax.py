@@ -67,17 +67,5 @@ class SoftmaxRegressions(NodeRegressions):
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
         from bayesprivmrf.learning.frank_wolfe.kernels import softmax_residuals
 
-        softmax_residuals(
-            self.margins[rows],
-            codes,
-            self.labels[rows],
-            self.counts[rows],
-            self._nodes,
-            self._starts,
-            self._groups,
-            self._steps,
-            self.table,
-            self.shift,
-            float(UNIT),
-            out,
-        )
+        of_records, of_move = self._arguments(rows, codes)
+        softmax_residuals(*of_records, self._nodes, self._starts, *of_move, float(UNIT), out)
