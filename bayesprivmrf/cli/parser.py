@@ -85,8 +85,8 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--draws",
         type=_at_least(1),
-        default=500,
-        help="draws of each of the posterior's 4 chains, after at most 400 to warm up; 500 by default",
+        default=1000,
+        help="draws of each of the posterior's 2 chains, after at most 400 to warm up; 1000 by default",
     )
     _add_inference(command)
     add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])

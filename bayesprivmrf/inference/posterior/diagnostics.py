@@ -55,9 +55,12 @@ FEWEST = 8
 """Draws of a chain below which nothing is judged."""
 MOST_JUDGED = 500
 """Numbers whose mixing is judged; of more, those of largest variance: of thousands some look unmixed by chance."""
+FIRST_JUDGED = 40
+"""Numbers that are judged first where that may be enough to say that chains have not mixed."""
 LONGEST = 16
 """Times the length asked for that a sampling which does not mix may get."""
 
+_TINY = np.finfo(float).tiny
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 
 
@@ -308,15 +311,32 @@ def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
     if numbers > MOST_JUDGED:
         largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
         varying = varying[..., largest]
-    judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
+
+    def dataset(numbers: FloatArray) -> xr.Dataset:
+        return xr.Dataset({"judged": (("chain", "draw", "number"), numbers)})
+
+    judged = dataset(varying)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if not in_full:
+            r_hat = float(np.max(az.rhat(dataset(_least_mixed(varying)))["judged"].values))
+            if r_hat >= LARGEST_R_HAT:
+                return Mixing(r_hat, math.nan, math.nan)
         r_hat = float(np.max(az.rhat(judged)["judged"].values))
         if not (in_full or r_hat < LARGEST_R_HAT):
             return Mixing(r_hat, math.nan, math.nan)
         bulk = az.ess(judged, method="bulk")["judged"].values
         tail = az.ess(judged, method="tail")["judged"].values
     return Mixing(r_hat, float(np.min(bulk)), float(np.min(tail)))
+
+
+def _least_mixed(numbers: FloatArray) -> FloatArray:
+    """The numbers whose half chains differ most in mean or in spread, without ranks: a first look."""
+    half = numbers.shape[1] // 2
+    halves = numbers[:, : 2 * half].reshape(2 * numbers.shape[0], half, -1)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    ratios = [x.mean(axis=1).var(axis=0) / (x.var(axis=1).mean(axis=0) + _TINY) for x in (halves, folded)]
+    return numbers[..., np.argsort(np.maximum(*ratios))[-FIRST_JUDGED:]]
 
 
 def _bfmi(energy: FloatArray) -> float:
