@@ -128,6 +128,13 @@ class BoundQuery:
         return tuple(columns[:, start:stop] for start, stop in pairwise(offsets))
 
     @cached_property
+    def ends(self) -> tuple[FloatArray, FloatArray]:
+        """Least and greatest answers of one record, each scope by itself, shape (rows,) each: a bound for several."""
+        sides = [[block.min(axis=1).toarray(), block.max(axis=1).toarray()] for block in self.blocks]
+        least, most = np.sum(sides, axis=0, dtype=float)
+        return least.reshape(-1), most.reshape(-1)
+
+    @cached_property
     def in_cliques(self) -> Sparse:
         """The matrix on the cells of all the model's tables, shape (rows, model size).
 

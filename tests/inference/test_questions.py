@@ -212,7 +212,7 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional():
     rows = np.array([(conditional(beta + s) - conditional(beta - s)) / 2e-5 for s in steps]).T
     from bayesprivmrf.inference.noise_aware import interval as quick
 
-    variance = quick.noise_variances(mode, rows) + quick.sampling_variances(mode, rows, found, 1.0)
+    variance = quick.noise_variances(mode, rows) + quick.sampling_variances(mode, rows, found * (1 - found))
     np.testing.assert_allclose(errors, np.sqrt(variance) / (found * (1 - found)), rtol=1e-5)
     frame = fitted.interval(["d"], given={"c": 1})
     np.testing.assert_allclose(frame["estimate"], fitted.marginal(["d"], given={"c": 1}), atol=1e-9)

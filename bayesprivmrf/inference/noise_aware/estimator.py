@@ -12,11 +12,17 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given, rests_on_of
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.judgement import final_status, require_population, totals
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.naive_mle import default_ridge
-from bayesprivmrf.inference.noise_aware.interval import LARGEST_ERROR, interval_of_log_odds, standard_errors
+from bayesprivmrf.inference.noise_aware.interval import (
+    LARGEST_ERROR,
+    errors_of_answers,
+    interval_of_log_odds,
+    standard_errors,
+)
 from bayesprivmrf.inference.noise_aware.misfit import MISFIT, misfit_of
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
@@ -30,6 +36,8 @@ from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.independences import assumptions, mark_rests_on
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -56,30 +64,32 @@ class NoiseAwareSolution(Solution):
 
     def interval(
         self,
-        variables: Variable | Sequence[Variable],
+        variables: Variable | Sequence[Variable] | Query,
         prob: float = 0.9,
         *,
         of: Literal["population"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of the joint states of some variables.
+        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
 
         Parameters
         ----------
         variables
-            One or more declared variables, each once.
+            One or more declared variables, each once; or a query (`bayesprivmrf.queries`) on tables of the cliques,
+            measured or not, such as ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
         prob
             Probability that each interval should hold, between 0 and 1.
         of
             ``"population"``; the tables of the people themselves are of a `LatentCounts` alone.
         given
             States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
-            loopy inference, which has no such derivative.
+            loopy inference, which has no such derivative, nor for a query.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
+            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states. Of a query
+            a row for each answer, by its label: what one record of the population adds to it on average.
             ``attrs["status"]`` is ``"approximate"``; ``attrs["doubtful"]`` names the rows whose standard error of the
             log-odds is above .15, where no curvature tells how far off the estimate may be; ``attrs["rests_on"]``
             names the declared independences that the intervals rest on, as those of a `Posterior` do.
@@ -91,9 +101,17 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
+        import pandas as pd
+
         require_population(of)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
+        if isinstance(variables, Query):
+            refuse_given(given)
+            bound = bound_for_interval(variables, model)
+            estimates, errors, ends = errors_of_answers(self.mode, bound)
+            frame = interval_of_log_odds(estimates, errors, prob, answer_index(bound), ends)
+            return _marked(frame, errors, rests_on_of(bound))
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         if condition and self.inference != "exact":
@@ -104,12 +122,16 @@ class NoiseAwareSolution(Solution):
             probabilities, errors = standard_errors(self.mode, query, condition)
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
-        frame = interval_of_log_odds(probabilities, errors, prob, model, names, query)
-        mark_rests_on(frame, assumptions(model, [*query, *condition]))
-        return mark_rows(frame, ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
+        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
+        frame = interval_of_log_odds(probabilities, errors, prob, states)
+        return _marked(frame, errors, assumptions(model, [*query, *condition]))
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
+
+
+def _marked(frame: pd.DataFrame, errors: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
+    return mark_rows(mark_rests_on(frame, rests_on), ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

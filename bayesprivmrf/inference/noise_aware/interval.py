@@ -6,8 +6,12 @@ from those N people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{
 statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
 potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
 Given states of other variables, p and the covariance are those of the distribution that is clamped to them, which
-has the same derivative. Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on
-them, where its matrix is formed; for larger models they count as rounded to whole numbers.
+has the same derivative. A query's answer per record, the sum of the query's weights over its scopes' probabilities,
+has the derivative that the sum has; it lies between the least and the greatest answer l and h of one record, in place
+of 0 and 1, and the interval is normal on the scale of :math:`\log \frac{a - l}{h - a}`.
+
+Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on them, where its matrix is
+formed; for larger models they count as rounded to whole numbers.
 """
 
 from __future__ import annotations
@@ -26,15 +30,20 @@ from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, Sampled
 from bayesprivmrf.inference.noise_aware.forecast import PATIENCE
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import clamped, marginal_engine
-from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.queries import BoundQuery
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LARGEST_ERROR", "coordinate_covariance", "interval_of_log_odds", "standard_errors"]
+__all__ = [
+    "LARGEST_ERROR",
+    "coordinate_covariance",
+    "errors_of_answers",
+    "interval_of_log_odds",
+    "standard_errors",
+]
 
 LARGEST_ERROR = 0.15
 """Standard error of log-odds above which the normal approximation is doubtful."""
@@ -79,36 +88,68 @@ def standard_errors(
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
     share = float(np.exp(log_partition - means.engine.log_partition(free))) if given else 1.0
-    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, probabilities, share)
     odds = probabilities * (1 - probabilities)
-    errors = np.divide(np.sqrt(variances), odds, out=np.zeros_like(odds), where=odds > 0)
-    return probabilities, errors
+    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, odds / share)
+    return probabilities, _on_log_odds(np.sqrt(variances), odds)
+
+
+def errors_of_answers(
+    mode: Mode, bound: BoundQuery
+) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+    """Answers of a query per record, the standard error of each on the scale of log-odds, and their ends.
+
+    Parameters
+    ----------
+    mode
+        Where `noise_aware_mode` ended.
+    bound
+        The query on the model.
+
+    Returns
+    -------
+    answers, errors, ends
+        Shape (rows,), the last a pair of such: the least and the greatest answer that one record can give, scope by
+        scope. An answer at one of them has the error 0.
+    """
+    means = mode.means
+    _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
+    rows, single = np.empty((bound.matrix.shape[0], means.effects.size)), np.empty(bound.matrix.shape[0])
+    for position in range(len(single)):
+        weights = bound.in_cliques[[position]].toarray()[0]
+        change = product(weights)
+        rows[position], single[position] = means.effects.pull_back(change), weights @ change
+    answers = bound.in_cliques @ marginals
+    least, most = bound.ends
+    spread = np.maximum(answers - least, 0.0) * np.maximum(most - answers, 0.0)
+    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, np.maximum(single, 0.0))
+    return answers, _on_log_odds(np.sqrt(variances) * (most - least), spread), (least, most)
+
+
+def _on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
+    return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
 def interval_of_log_odds(
-    probabilities: FloatArray,
+    estimates: FloatArray,
     errors: FloatArray,
     prob: float,
-    model: ModelSpecification,
-    names: Sequence[Variable],
-    query: Sequence[int],
+    index: pd.Index,
+    ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
 ) -> pd.DataFrame:
-    """Table of estimates and of bounds that are normal on the scale of log-odds, one row a joint state."""
+    """Table of estimates and of bounds that are normal on the scale of log-odds between two ends, one row each."""
     import pandas as pd
     from scipy.special import expit, logit, ndtri
 
+    least, most = ends
     reach = float(ndtri(0.5 + prob / 2)) * errors
-    inside = (probabilities > 0) & (probabilities < 1)
-    centre = logit(np.where(inside, probabilities, 0.5))
-    states = [model.domain.states[position] for position in query]
-    frame = pd.DataFrame(
-        {
-            "estimate": probabilities,
-            "lower": np.where(inside, expit(centre - reach), probabilities),
-            "upper": np.where(inside, expit(centre + reach), probabilities),
-        },
-        index=pd.MultiIndex.from_product(states, names=names),
-    )
+    inside = (estimates > least) & (estimates < most)
+    width = np.where(inside, np.subtract(most, least), 1.0)
+    centre = logit(np.where(inside, (estimates - least) / width, 0.5))
+    bounds = {
+        name: np.where(inside, least + width * expit(centre + sign * reach), estimates)
+        for name, sign in (("lower", -1), ("upper", 1))
+    }
+    frame = pd.DataFrame({"estimate": estimates, **bounds}, index=index)
     frame.attrs["status"] = "approximate"
     return frame
 
@@ -231,15 +272,14 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     return (inverse @ middle @ inverse)[:-1, :-1]
 
 
-def sampling_variances(mode: Mode, rows: FloatArray, probabilities: FloatArray, share: float) -> FloatArray:
-    """Variance of each probability of the population given the N people, by NΣ + T⁻¹.
+def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> FloatArray:
+    """Variance of each number of the population given the N people, by NΣ + T⁻¹.
 
-    For models whose matrices are not formed, p(1 - p)/N: that of a model without constraints, never below; N being
-    the people with the states given, a share of all.
+    For models whose matrices are not formed, that of one record over N: of a model without constraints, never below.
+    For a probability that is p(1 - p), over the share of the people who have the states given.
     """
-    total = float(np.exp(mode.log_total))
     if not isinstance(mode.curvature, DenseCurvature):
-        return probabilities * (1 - probabilities) / (share * total)
+        return single / float(np.exp(mode.log_total))
     return _sampling_curvature(mode).mean_variances(rows.T)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.errors import ModelError, SamplingWarning
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, rests_on_of
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.posterior.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.draws import Draws
@@ -23,7 +24,7 @@ from bayesprivmrf.queries import Query
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["THINNED", "interval_of_query", "interval_of_variables", "refuse_given", "refuse_sums_alone"]
+__all__ = ["THINNED", "interval_of_query", "interval_of_variables", "refuse_sums_alone"]
 
 type Whose = Literal["population", "records"]
 
@@ -67,15 +68,7 @@ def interval_of_variables(
 
 def interval_of_query(draws: Draws, query: Query, prob: float, of: Whose) -> pd.DataFrame:
     """Intervals of a query's answers, a row for each: of the records, or per record of the population."""
-    import pandas as pd
-
-    try:
-        bound = query.bind(draws.model)
-    except ModelError as error:
-        raise ModelError(
-            f"{error} Of variables that no clique holds together, `interval` takes the variables, and `quantity` any "
-            "function of a draw."
-        ) from None
+    bound = bound_for_interval(query, draws.model, ", and `quantity` any function of a draw")
     if of == "population":
         drawn = bound.answers(draws.finished.marginals)
     else:
@@ -83,19 +76,8 @@ def interval_of_query(draws: Draws, query: Query, prob: float, of: Whose) -> pd.
         if (bound.matrix.data >= 0).all():
             drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie a little below
         _warn_of_slow_counts(draws, drawn)
-    index = pd.Index(bound.labels, name="answer")
-    frame = interval_of_rows(index, drawn, prob, is_whole=of == "records")
-    rests_on = dict.fromkeys(text for scope in bound.positions for text in assumptions(draws.model, scope))
-    return _marked(draws, frame, drawn, tuple(rests_on))
-
-
-def refuse_given(given: Mapping[Variable, Label] | None) -> None:
-    """Raise where a query is asked for given some states."""
-    if given:
-        raise ArgumentError(
-            "`given` is for variables, and a query was asked for; ask for the variables with `given`, or give "
-            "`quantity` a function that divides the two within a draw."
-        )
+    frame = interval_of_rows(answer_index(bound), drawn, prob, is_whole=of == "records")
+    return _marked(draws, frame, drawn, rests_on_of(bound))
 
 
 def _warn_of_slow_counts(draws: Draws, drawn: FloatArray) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.asked_queries import refuse_given
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.marked_rows import mark_status
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
@@ -22,7 +23,6 @@ from bayesprivmrf.inference.posterior.intervals import (
     THINNED,
     interval_of_query,
     interval_of_variables,
-    refuse_given,
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.quantities import (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import probability
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
 from bayesprivmrf.inference.judgement import require_population
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
@@ -16,6 +17,8 @@ from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,23 +40,32 @@ class TransitionSolution(Solution):
 
     def interval(
         self,
-        variables: Variable | Sequence[Variable],
+        variables: Variable | Sequence[Variable] | Query,
         prob: float = 0.9,
         *,
         of: Literal["population"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of the joint states of some variables.
+        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
 
-        Normal, by the delta method, and cut at 0 and 1; parameters and result as those of a `NoiseAwareMAP` of
-        another model. `bayesprivmrf.sequences` has the intervals of the transition matrix.
+        Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
+        as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
         """
         import pandas as pd
-        from scipy.special import ndtri
 
         require_population(of)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
+        if isinstance(variables, Query):
+            refuse_given(given)
+            bound = bound_for_interval(variables, model)
+            engine = marginal_engine(model.cardinalities, model.scopes)
+            _, marginals, product = engine.linearize(self.potentials.flat)
+            units = bound.in_cliques.toarray()
+            changes = np.array([product(unit) for unit in units])
+            return self._interval(
+                bound.in_cliques @ marginals, changes, prob, answer_index(bound), bound.ends
+            )
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)))
@@ -63,19 +75,32 @@ class TransitionSolution(Solution):
             _, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
-        probabilities = marginals[start:]
-        slopes = self.mode.rows.linear_derivatives(self.mode.coordinates)
-        units = np.eye(engine.size)[start:]
-        rows = np.array([product(unit)[:start] @ slopes for unit in units])
+        changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
+        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
+        return self._interval(marginals[start:], changes, prob, states, (0.0, 1.0))
+
+    def _interval(
+        self,
+        estimates: FloatArray,
+        changes: FloatArray,
+        prob: float,
+        index: pd.Index,
+        ends: tuple[FloatArray | float, FloatArray | float],
+    ) -> pd.DataFrame:
+        """Intervals of numbers, from their derivatives by the potentials."""
+        import pandas as pd
+        from scipy.special import ndtri
+
+        rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         reach = float(ndtri(0.5 + prob / 2)) * np.sqrt(np.maximum(variances, 0.0))
         frame = pd.DataFrame(
             {
-                "estimate": probabilities,
-                "lower": np.maximum(probabilities - reach, 0.0),
-                "upper": np.minimum(probabilities + reach, 1.0),
+                "estimate": estimates,
+                "lower": np.maximum(estimates - reach, ends[0]),
+                "upper": np.minimum(estimates + reach, ends[1]),
             },
-            index=pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names),
+            index=index,
         )
         frame.attrs["status"] = "approximate"
         return frame

@@ -1,0 +1,48 @@
+"""Queries whose answers an interval is asked of: bound to the model, labelled, with what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.independences import assumptions
+from bayesprivmrf.queries import BoundQuery, Query
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["answer_index", "bound_for_interval", "refuse_given", "rests_on_of"]
+
+
+def bound_for_interval(query: Query, model: ModelSpecification, beside: str = "") -> BoundQuery:
+    """The query on the model; a ModelError names what is asked instead of variables that no clique holds."""
+    try:
+        return query.bind(model)
+    except ModelError as error:
+        raise ModelError(
+            f"{error} Of variables that no clique holds together, `interval` takes the variables{beside}."
+        ) from None
+
+
+def answer_index(bound: BoundQuery) -> pd.Index:
+    """Labels of the answers."""
+    import pandas as pd
+
+    return pd.Index(bound.labels, name="answer")
+
+
+def rests_on_of(bound: BoundQuery) -> tuple[str, ...]:
+    """Statements on which the answers rest, of all scopes, each once."""
+    return tuple(dict.fromkeys(text for scope in bound.positions for text in assumptions(bound.model, scope)))
+
+
+def refuse_given(given: Mapping[Variable, Label] | None) -> None:
+    """Raise where a query is asked for given some states."""
+    if given:
+        raise ArgumentError(
+            "`given` is for variables, and a query was asked for; ask for the variables with `given`, or give a "
+            "posterior's `quantity` a function that divides the two within a draw."
+        )
