@@ -136,6 +136,13 @@ def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_files(
         assert hasattr(modules[0], "SelectMeasure")
 
 
+def test_the_foundations_of_the_way_are_files_that_define_what_is_relied_on():
+    found = re.findall(r"^- `([\w/]+)\.py`: .*?`(\w+)(?:\(.*\))?`", way_of_select_measure(), re.MULTILINE)
+    assert len(found) == 4
+    for path, name in found:
+        assert defines(importlib.import_module("bayesprivmrf." + path.replace("/", ".")), name)
+
+
 def test_what_stands_beside_the_way_is_told_of_on_the_way():
     """Whoever reads on without a file beside the way was told by a file on it what the other one does."""
     way = way_of_select_measure()

@@ -88,8 +88,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        either.
     2. ``_guarantee(plan)``: what will be promised. No data.
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
-       added to, whole numbers; its errors name columns, never values and never how many records there are. Of an
-       error of another library, which may quote the data, type and place alone are shown.
+       added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
+       next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
+       never how many records there are. Of an error of another library, which may quote the data, type and place
+       alone are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
        that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
@@ -235,11 +237,13 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         tables = inspect.getattr_static(type(made), "statistics", None)
         held = None if isinstance(tables, property) else getattr(made, "statistics", None)  # one is stamped
         seeded = getattr(getattr(held, "provenance", None), "simulated", stamp.provenance.simulated)
+        promised = getattr(held, "guarantee", stamp.guarantee)
         right = (
             made is not None
             and getattr(made, "guarantee", self) == stamp.guarantee
             and getattr(made, "provenance", stamp.provenance) == stamp.provenance
             and seeded == stamp.provenance.simulated
+            and promised == stamp.guarantee
         )
         if not right:
             raise PrivacyError(

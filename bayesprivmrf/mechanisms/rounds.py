@@ -2,8 +2,9 @@ r"""Adaptive rounds: which tables the model misses most is asked, they are measu
 
 This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
 before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
-the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities and laws are those of
-`bayesprivmrf.mechanisms.rounds_plan`.
+the total (`bayesprivmrf.privacy.filter` has the proof). What is `left` is rounded down, `charge` raises beyond it;
+`Spending` leaves out of a round's measurements a share of 2^-40, more than all rounding, so that it never does.
+Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
    noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
@@ -25,7 +26,8 @@ the total (`bayesprivmrf.privacy.filter` has the proof); shares, sensitivities a
    Gaussian noise. The model is fitted to all that was measured so far (`bayesprivmrf.learning.rounds.fit`), and steps
    2 to 4 are taken again.
 
-What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`). A
+What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`), in the order in
+which they were measured: single variables first, the last round's tables last. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
 files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.
 
@@ -41,7 +43,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,7 @@ import numpy as np
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit, fit_tables
+from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.mechanisms.base import Stamp
@@ -129,8 +131,16 @@ class Rounds:
         self.merging = Merging.of(noisy_counts, [law.standard_deviation] * len(noisy_counts))
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
-        self.fit = self._fitted()
+        self.fit = self._first_fit()
         self._clock = time_of_fits(plan, self.fit.total)
+
+    def _first_fit(self) -> RoundFit:
+        """Fit single variables; if that diverges, all are even, so that misfits are of finite numbers."""
+        found = self._fitted()
+        if found.status is not Status.DIVERGED:
+            return found
+        self.failures += 1
+        return replace(found, coordinates=np.zeros_like(found.coordinates), off=math.inf)
 
     def _fitted(
         self, last: RoundFit | None = None, iterations: int = _ITERATIONS, share: float = 1.0
@@ -239,12 +249,13 @@ class Rounds:
             self.measured.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _refit(self, iterations: int = _ITERATIONS, share: float = _ROUND_TIME) -> None:
-        """Fit to all that was measured; a fit that diverges is dropped for the one before it."""
+        """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
         found = self._fitted(self.fit, iterations, share)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
-        if not self.has_fallen_back:
-            self.fit = found
+        if self.has_fallen_back:
+            found = replace(self.fit, effects=found.effects, coordinates=carried(found.effects, self.fit))
+        self.fit = found
 
     # the release
 
@@ -275,7 +286,7 @@ class Rounds:
             "tables_measured": len(self.measured),
             TABLES_BY_ROUND: list(self.tables_by_round),
             "refits_that_failed": self.failures,
-            "distance_from_optimum": self.fit.off,
+            "distance_from_optimum": self.fit.off if math.isfinite(self.fit.off) else None,
             "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
             "one_way_noise": singles_law(self.plan).scale,
             "rho_spent": float(self.filter.spent),

@@ -284,7 +284,10 @@ def choice_scale(plan: RoundsPlan, rho: float) -> float:
 
 
 def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
-    """Return the law of the noise on the cells of so many tables, records."""
+    r"""Return the law of the noise on the cells of m tables, records: one law for all cells.
+
+    :math:`\sqrt{m D}` is the sensitivity of all of them stacked; OpenDP's map of the scale gives at most rho.
+    """
     sensitivity = math.nextafter(math.sqrt(tables * plan.moved), math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
@@ -297,7 +300,7 @@ def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray
 
 
 def numbers_of_tables(most: int) -> list[int]:
-    """Return the numbers of tables that a round may have: about doubling, up to all."""
+    """Return the numbers of tables that a round may have: each by half more than the last, up to all."""
     found = [1]
     while found[-1] * 3 // 2 + 1 < most:
         found.append(found[-1] * 3 // 2 + 1)

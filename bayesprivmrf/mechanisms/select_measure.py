@@ -220,9 +220,10 @@ class SelectMeasure(
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
     ) -> MeasurementPlan:
-        """Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
+        r"""Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
 
-        `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share.
+        `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share. The choice
+        has the scale :math:`b = R \sqrt{m / (8 \rho_2)}`, rounding paid for: R is `score_range`, m the number chosen.
         """
         few, all_of_them = (
             pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))

@@ -65,7 +65,12 @@ class NoiseSource(ABC):
 
     @final
     def choose(self, scores: IntArray, scale: float, eligible: np.ndarray | None = None) -> np.ndarray:
-        """Return one candidate a row by the exponential mechanism, shape (rows,); see `choose_several`."""
+        """Return one candidate a row by the exponential mechanism, shape (rows,); see `choose_several`.
+
+        Scores, whole numbers below 2^53, are subtracted from the best exactly, and held at 300 scales below it. So
+        what floating point adds to a choice's loss is under `bayesprivmrf.privacy.selection.ROUNDING`, however large
+        they are; `selection_scale` pays for it.
+        """
         return self.choose_several(scores, scale, 1, eligible)[:, 0]
 
     @final

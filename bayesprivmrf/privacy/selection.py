@@ -19,7 +19,7 @@ from bayesprivmrf.privacy.guarantee import round_up
 __all__ = ["GUMBEL_DEVIATION", "ROUNDING", "selection_rho", "selection_scale"]
 
 ROUNDING = 2.0**-39
-"""What floating-point noise adds to the range of a choice, in scales: see `NoiseSource.choose`."""
+"""What floating point adds to the range of a choice, in scales: see `bayesprivmrf.noise.choices.choose_several`."""
 
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 """Standard deviation of the noise that makes such a choice the largest noisy score, in scales."""
@@ -40,7 +40,7 @@ def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once
     choices
         T, the number of choices.
     at_once
-        Whether they are the T best of one draw of noise (`NoiseSource.choose_several`), whose rounding weighs more.
+        Whether they are the T best of one draw of noise (`choose_several`), whose rounding weighs more.
 
     Returns
     -------
@@ -57,6 +57,10 @@ def _rounding(choices: int, at_once: bool) -> float:
 
 def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once: bool = False) -> float:
     r"""Return the scale :math:`b = R \sqrt{T / (8 \rho)}` at which choices cost no more than `rho`, rounded up.
+
+    R is the largest minus the smallest change of a candidate's score between neighbours (2D if each moves by at most
+    D either way), T the number of choices. `at_once` says that they are the T best of one draw of noise, whose
+    rounding, :math:`T^2 2^{-39}` scales, is paid for in b.
 
     Raises
     ------

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning import select_measure
+import bayesprivmrf as bpm
+from bayesprivmrf.learning import LearnedIsing, select_measure
 from bayesprivmrf.learning.select_measure import closed_form, fit_means
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.model import Effects
+from bayesprivmrf.model import Domain, Effects
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian
+from bayesprivmrf.release import Provenance
 
 
 def model(cards, pairs, seed=1, size=0.5):
@@ -158,3 +160,77 @@ def test_with_nothing_but_sampling_a_false_pair_is_rare():
     kept = np.array([measured((2,) * 5, "moments", 1e-3, seed=seed)[0].standing_out() for seed in range(25)])
     assert kept[:, 0].all()
     assert kept[:, 1:].mean() < 0.09  # the tail is that of two deviations with so few candidates
+
+
+def independent(shares, total: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """All records of independent two-state variables, and how many there are of each."""
+    codes = np.array(list(itertools.product((0, 1), repeat=len(shares))), dtype=np.uint8)
+    return codes, rng.multinomial(total, np.where(codes, shares, 1 - np.asarray(shares)).prod(axis=1))
+
+
+def test_no_more_pairs_of_rare_states_stand_out_by_noise_than_the_rate_allows():
+    """A noisy number of records moves all covariances of rare states at once: left out, the rate was .21."""
+    total, law = 100_000, DiscreteGaussian(50.0)
+    pairs = np.array(list(itertools.combinations(range(6), 2)))
+    plan = select_measure.MeasurementPlan(
+        cardinalities=(2,) * 6,
+        form="moments",
+        candidates=pairs,
+        count=len(pairs),
+        one_way=DiscreteGaussian(55.0),
+        two_way=DiscreteGaussian(29.0),
+        selection_scale=None,
+    )
+    rng = np.random.default_rng(8)
+    source, runs, found = SimulatedNoise(rng), 1500, 0
+    for _ in range(runs):
+        codes, counts = independent([0.005] * 6, total, rng)
+        noisy = float(source.add(np.array([total]), law)[0])
+        measured = select_measure.select_and_measure(codes, counts, noisy, plan, source)
+        targets = select_measure.PairTargets.of(measured, plan, noisy, law.variance)
+        found += bool(targets.standing_out().any())
+    # false discoveries where nothing is true: one in ten at most; the level of this test is 1e-4
+    assert found / runs < 0.1 + 3.72 * np.sqrt(0.1 * 0.9 / runs)
+
+
+def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interval_may_miss():
+    total, law, share = 20_000, DiscreteGaussian(200.0), 0.05
+    plan = select_measure.MeasurementPlan(
+        cardinalities=(2, 2),
+        form="moments",
+        candidates=np.array([[0, 1]]),
+        count=1,
+        one_way=DiscreteGaussian(20.0),
+        two_way=DiscreteGaussian(10.0),
+        selection_scale=None,
+    )
+    learned = LearnedIsing(
+        domain=Domain.from_states({"a": [0, 1], "b": [0, 1]}),
+        guarantee=bpm.PrivacyGuarantee(rho=1.0, adjacency="add-or-remove-one"),
+        provenance=Provenance(mechanism="by hand"),
+        coupling_matrix=np.zeros((2, 2)),
+        field_vector=np.full(2, np.log(share / (1 - share)) / 2),
+        total=total,
+        total_noise=law,
+        map=select_measure.CouplingsByMeasurement(plan=plan, total_noise=law),
+    )
+    upper = float(learned.interval(0.9, rng=1)["upper"].iloc[0])
+    spread = share * (1 - share)
+    covariance = spread * np.tanh(
+        4 * upper * spread
+    )  # the module's; the slope at independence is 4 times the square
+    table = np.multiply.outer([1 - share, share], [1 - share, share]) + covariance * np.array(
+        [[1, -1], [-1, 1]]
+    )
+    codes = np.array(list(itertools.product((0, 1), repeat=2)), dtype=np.uint8)
+    rng = np.random.default_rng(9)
+    source, runs, left_out = SimulatedNoise(rng), 1500, 0
+    for _ in range(runs):
+        noisy = float(source.add(np.array([total]), law)[0])
+        counts = rng.multinomial(total, table.ravel())
+        measured = select_measure.select_and_measure(codes, counts, noisy, plan, source)
+        left_out += (
+            not select_measure.PairTargets.of(measured, plan, noisy, law.variance).standing_out().any()
+        )
+    # 3.9 standard errors, and a fifth for what is of first order
+    assert left_out / runs == pytest.approx(0.05, abs=0.01 + 3.9 * np.sqrt(0.05 * 0.95 / runs))

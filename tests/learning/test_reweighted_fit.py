@@ -105,6 +105,37 @@ def nested(records: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(columns).astype(int)
 
 
+def test_a_coupling_that_could_be_of_any_size_has_infinite_limits_and_no_other_has():
+    """Nobody has the second indicator without the first. From draws alone the covariance is singular now and then."""
+    data = nested(5_000, 1)
+    learned = SelectMeasure(rho=1.0, degree=5).release(
+        bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
+    )
+    assert learned.details["penalty"] == "curvature at the estimate"
+    frame = learned.interval(rng=1)
+    assert frame.index[~np.isfinite(frame["upper"])].tolist() == [("q0", "q1")]
+    assert (frame["lower"] <= frame["upper"]).all()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_of_exact_copies_an_interval_is_infinite_whatever_records_are_drawn(exact, monkeypatch):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.integers(0, 4, 30_000), "c": rng.integers(0, 4, 30_000)})
+    network = bpm.declare(states={name: range(4) for name in "abc"})
+    mechanism = SelectMeasure(rho=100.0, degree=2, adjacency="replace-one")
+    learned = mechanism.release(network, data.assign(b=data["a"]), rng=0)
+    assert learned.details["penalty"] == "curvature at the estimate"
+    if not exact:  # as where the covariance is too costly
+        monkeypatch.setattr(reweighted_fit_module, "_LARGEST_WORK", 0)
+    for seed in range(5):
+        frame = learned.interval(rng=seed)
+        is_of_copies = (frame.index.get_level_values("variable") == "a") & (
+            frame.index.get_level_values("other") == "b"
+        )
+        assert np.isinf(frame.loc[is_of_copies, ["lower", "upper"]].to_numpy()).all()
+        assert not frame.isna().to_numpy().any()
+
+
 def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(monkeypatch):
     data = nested(5_000, 1)
     network = bpm.declare(states={name: [0, 1] for name in data})

@@ -223,6 +223,33 @@ def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
     assert len(release.statistics.measurements) > 4  # nothing that was measured is lost
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_first_fit_that_diverges_leaves_even_variables_and_finite_misfits(last, monkeypatch, tmp_path):
+    fits, real = [], rounds.fit_tables
+
+    def failing(*given, **named):
+        found = real(*given, **named)
+        fits.append(found)
+        if not last and len(fits) > 1:
+            return found
+        return replace(
+            found,
+            coordinates=np.full_like(found.coordinates, np.nan),
+            off=np.nan,
+            status=Status.DIVERGED,
+        )
+
+    monkeypatch.setattr(rounds, "fit_tables", failing)
+    release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
+    assert release.details["refits_that_failed"] == (len(fits) if last else 1)
+    assert release.status == ("stopped early" if last else "converged")
+    assert np.isfinite(release.tables.flat).all()
+    assert len(release.statistics.measurements) > 4  # what was measured is kept
+    release.save(tmp_path / "x")
+    assert bpm.load_release(tmp_path / "x").details == release.details
+    assert (release.details["distance_from_optimum"] is None) == last
+
+
 def test_states_beyond_what_a_fit_bears_are_merged_even_if_they_are_not_rare():
     noisy = np.arange(2000.0) + 1000
     merging = Merging.of([noisy], [1.0])

@@ -7,6 +7,7 @@ import math
 import traceback
 import warnings
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -393,3 +394,7 @@ def test_tables_that_cannot_be_made_lose_no_release_and_those_that_it_holds_say_
     unmarked = holding(lambda made: Histograms().release(None, None).statistics)
     with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
         Other(made=unmarked).release(None, None, rng=1)
+    other = PrivacyGuarantee(epsilon=9.0, adjacency="add-or-remove-one")
+    promising = holding(lambda made: SimpleNamespace(guarantee=other, provenance=made.provenance))
+    with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
+        Other(made=promising).release(None, None, rng=1)

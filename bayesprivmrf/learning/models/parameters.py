@@ -1,8 +1,10 @@
 r"""The parameters of a learned model as one vector, how records became them, and their intervals.
 
 `learned.interval()` is post-processing of the release, which spends no budget. Its limits are of the entries of the
-vector (of a model of pairs: each coupling once, then the fields), in one of two forms, and `interval` does no more
-than ask for them and label them:
+vector, in one of two forms, and `interval` does no more than ask for them and label them. Of `LearnedIsing` and
+`LearnedPairwise` (`bayesprivmrf.learning.models.pairs`) the vector has each coupling once, in the order of pairs of
+variables (for a `LearnedPairwise` of their states), then the fields; labels are these variables and states. A pair
+was kept where its coupling is not zero; these pairs are the cliques of `specification`. The two forms are
 
 - ``"linearised"``, to first order, by the method of that name of the `map` that made the release. For `SelectMeasure`
   they are of the errors of its fit, and for pairs that were left out the couplings that could have been left out
@@ -162,16 +164,19 @@ class LearnedParameters(ABC):
         total: float | None = None,
         given: None = None,
     ) -> pd.DataFrame:
-        """Return intervals for all couplings or fields by simulation from the release; it spends no budget.
+        """Return intervals for all couplings or fields, linearised or by simulation; they spend no budget.
 
-        The module has the two methods, docs/learning.md how often they hold the truth.
+        The module has the two methods, docs/learning.md how often they hold the truth. After `SelectMeasure` nothing
+        is released anew: records are drawn from the model for the covariance of a record's effects, and for the score
+        that a pair had to reach. So limits move a little from call to call where `rng` is ``None``, most of all those
+        of pairs that were left out.
 
         Parameters
         ----------
         prob
             Coverage of each interval, in (0, 1).
         rng
-            Seed or generator.
+            Seed or generator; ``None`` for a fresh one in each call.
         replicates
             How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
             eight after Frank-Wolfe and none after `SelectMeasure`, whatever is given.
@@ -190,7 +195,8 @@ class LearnedParameters(ABC):
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower`` and ``upper``, nats; one row a coupling (pair of variables, and of states
-            where they have more than two) or a field. Limits are of each by itself, not of all at once.
+            where they have more than two) or a field. Limits are of each by itself, not of all at once; infinite
+            where a coupling could be of any size.
             ``attrs["method"]`` is the form that was taken.
 
         Raises

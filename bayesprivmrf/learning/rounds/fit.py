@@ -42,6 +42,7 @@ from bayesprivmrf.threads import one_blas_thread
 __all__ = [
     "PRIOR_DEVIATIONS",
     "RoundFit",
+    "carried",
     "effect_moments",
     "effect_precision",
     "fit_tables",
@@ -145,7 +146,7 @@ def fit_tables(
     has_total, total = estimated >= max(1.0, error_of_total), max(estimated, 1.0)
     means, variances = _pooled_means(effects, measured, total)
     engine = engine_of(effects)
-    beta = np.zeros(effects.size) if last is None else _carried(effects, last)
+    beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
     ridge = variances / (spread * _prior(effects) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
@@ -247,7 +248,7 @@ def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Sco
     return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
 
 
-def _carried(effects: Effects, last: RoundFit) -> FloatArray:
+def carried(effects: Effects, last: RoundFit) -> FloatArray:
     """Return the last fit's coordinates among those of a model with more effects."""
     place = dict(zip(effects.subsets, effects.offsets, strict=False))
     beta = np.zeros(effects.size)

@@ -13,12 +13,17 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 1. **A measured effect.** The pooled noisy mean has the noise variance :math:`v_S` of
    `bayesprivmrf.learning.rounds.fit`, and the noise of different effects is uncorrelated: an orthonormal transform of
    independent noise. (But for merged states of one variable, whose noise is wider: correlations are left out there.)
-   Each noise is drawn after the choice of its table, so that choosing does not bias it. With the fit's normal prior
-   of deviation :math:`\tau` on the effect, its mean has about the prior deviation :math:`F_S \tau`, with :math:`F_S`
-   the effect's variance in one record, and the error the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
-2. **An effect that no measured table holds.** Its table was not chosen, for the model missed it by no more than
-   others, which were measured as their misfit stood out from noise. It is taken for an effect that was measured with
-   twice the noise of the last round, with the same prior. That is a rule and no theorem.
+   Each noise is drawn after the choice of its table, so that choosing does not bias it. But tables are chosen by
+   the same sample that is measured: as far as an interval is for the population, the dependence in a chosen table
+   leans to be larger in the sample than there, as after any choice, and nothing corrects it. With the fit's normal
+   prior of deviation :math:`\tau` on the effect, its mean has about the prior deviation :math:`F_S \tau`, with
+   :math:`F_S` the effect's variance in one record, and the error the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
+   :math:`F_S` is here that of the released model, in the fit's ridge that of the model from which the fit began.
+2. **An effect that no measured table holds.** Its table was asked for and not chosen, for the model missed it by no
+   more than others; or it was never asked for, because it was too large for the model, one of too many triples
+   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. It is taken for an effect that was
+   measured with twice the noise of the last round, with the same prior. That is a rule and no theorem, and rests on
+   nothing but the prior where the table was never asked for.
 3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
    are divided by it, all but the constant one, so that cells of k move by
    :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.

@@ -11,8 +11,16 @@ margins of a pair's table measure its variables once more; what measures one mea
 what measures the number of records.
 
 **Pairs that stand out.** A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out from
-noise and sampling, of variances :math:`v_n` and :math:`v_s`: :math:`\sum c^2 / (v_n + v_s)` above a quantile of the
-chi-squared law with as many degrees of freedom. Where there is nothing but noise, which is fresh, its tail is that of
+noise and sampling, of variances v and r: :math:`\sum c^2 / (v + r)` above a quantile of the chi-squared law with as
+many degrees of freedom. With the noise variances :math:`v_{ij}, v_i, v_j` of the means, an entry of c has to first
+order
+
+.. math:: v = v_{ij} + t_j^2 v_i + t_i^2 v_j + (t_i t_j)^2 v_N / N^2 ,
+
+the last because a noisy number of records, :math:`N (1 + \delta)`, divides :math:`t_{ij}` once and
+:math:`t_i t_j^\top` twice: c moves by :math:`\delta (t_i t_j^\top - c)`, by the same :math:`\delta` for all pairs.
+Sampling has :math:`r = F_i F_j / N`, where F is the variance of a contrast in one record. Where there is nothing but
+noise, which is fresh, the tail is that of
 Benjamini and Hochberg (1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of
 them stand out, strict where hardly any does. Where there is nothing but sampling it is one over the number of
 candidates (.05 at most), as the chosen pairs are those whose sampling errors were the largest of all; in between it
@@ -144,8 +152,8 @@ class PairTargets:
     ----------
     cardinalities
         Number of states of each variable.
-    total
-        N, records, positive.
+    total, total_variance
+        N, records, positive; and :math:`v_N`, the variance of the noise on it, of all that measured it together.
     pairs, candidates
         Shape (m, 2); and from how many they were chosen.
     single, single_noise
@@ -156,6 +164,7 @@ class PairTargets:
 
     cardinalities: tuple[int, ...]
     total: float
+    total_variance: float
     pairs: IntArray
     candidates: int
     single: list[FloatArray]
@@ -177,15 +186,18 @@ class PairTargets:
             Number of records as released by itself, at least 1, and the variance of its noise; 0 where it is public.
         """
         if plan.form == "moments":
-            return cls._of_moments(measured, plan, total)
+            return cls._of_moments(measured, plan, total, total_variance)
         return cls._of_tables(measured, plan, total, total_variance)
 
     @classmethod
-    def _of_moments(cls, measured: Measured, plan: MeasurementPlan, total: float) -> PairTargets:
+    def _of_moments(
+        cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
+    ) -> PairTargets:
         noise_one, noise_two = _variances(plan)
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
+            total_variance=total_variance,
             pairs=measured.pairs,
             candidates=len(plan.candidates),
             single=list(measured.one_way[:, None] / (np.sqrt(2) * total)),
@@ -208,8 +220,11 @@ class PairTargets:
         ]
         if total_variance > 0:
             sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
-            variances = [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
-            total = max(float(np.average(sums, weights=1 / np.array(variances))), 1.0)
+            precisions = 1 / np.array(
+                [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
+            )
+            total = max(float(np.average(sums, weights=precisions)), 1.0)
+            total_variance = float(1 / precisions.sum())
         weighted = [
             contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
         ]
@@ -221,6 +236,7 @@ class PairTargets:
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
+            total_variance=total_variance,
             pairs=measured.pairs,
             candidates=len(plan.candidates),
             single=[w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)],
@@ -266,12 +282,13 @@ class PairTargets:
         """Return which pairs' covariances are larger than errors often make them, bool of shape (m,)."""
         from scipy.stats import chi2
 
-        variances = self.single_variances()
+        variances, relative = self.single_variances(), self.total_variance / self.total**2
         statistics, shares = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for place, ((i, j), t) in enumerate(zip(self.pairs.tolist(), self.pair, strict=True)):
-            covariance = t - np.multiply.outer(self.single[i], self.single[j])
+            product = np.multiply.outer(self.single[i], self.single[j])
+            covariance = t - product
             noise = self.pair_noise + self.single_noise[i] * self.single[j] ** 2
-            noise = noise + self.single_noise[j] * self.single[i][:, None] ** 2
+            noise = noise + self.single_noise[j] * self.single[i][:, None] ** 2 + relative * product**2
             sampling = np.multiply.outer(variances[i], variances[j]) / self.total
             statistics[place] = (covariance**2 / (noise + sampling)).sum()
             shares[place] = float(np.mean(sampling / (noise + sampling)))

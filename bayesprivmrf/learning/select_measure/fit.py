@@ -5,12 +5,13 @@ In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` the mode
 their products over the pairs. From noisy means :math:`t` of :math:`\phi` the estimate minimises
 
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
-    \lambda_s = \frac{v_s}{F_s \tau^2} .
+    \lambda_s = \frac{1}{\tau^2} \Bigl( \frac{v_s}{F_s} + \frac1N \Bigr) .
 
-:math:`F_s` is the variance of :math:`\phi_s` in one record and :math:`v_s` the error variance of :math:`t_s`, noise
-and sampling together. Near its minimum the first part is :math:`\tfrac12 F_s (\beta_s - \hat\beta_s)^2`, while the
-estimate's error has variance :math:`v_s / F_s^2`; a normal prior of standard deviation :math:`\tau` beside a
-likelihood of that precision, on the scale of the first part, is the penalty. It keeps every minimum finite.
+:math:`F_s` is the variance of :math:`\phi_s` in one record, :math:`v_s` the variance of the noise on :math:`t_s`, and
+:math:`F_s / N` that of sampling. Near its minimum the first part is :math:`\tfrac12 F_s (\beta_s - \hat\beta_s)^2`,
+while the estimate's error has variance :math:`(v_s + F_s / N) / F_s^2`; a normal prior of standard deviation
+:math:`\tau` beside a likelihood of that precision, on the scale of the first part, is the penalty. It keeps every
+minimum finite.
 
 Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact elimination. *Gibbs*: Newton steps with
 means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,

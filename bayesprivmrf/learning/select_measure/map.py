@@ -13,11 +13,19 @@ covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the 
 
 .. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
 
-sampling, the noise on sums or tables, and the noise on the number of records that was bought (where tables tell it as
-well the interval is a little wide). Intervals are normal, and the pull is undone to first order. :math:`\Sigma` is
-that of records drawn from the released model. :math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with
-the variance :math:`F_s` that an effect has at independence; where the release says that its fit was weighed again, by
-the curvature at the estimate, it is :math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`.
+sampling, the noise on sums or tables, of variance :math:`v_s` on the mean of effect s, and the noise on the number of
+records that was bought (where tables tell it as well the interval is a little wide). Intervals are normal, and the
+pull is undone to first order. :math:`\Sigma` is that of records drawn from the released model. :math:`\Lambda` is
+diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with the variance :math:`F_s` that an effect has at independence.
+
+Where the release says that its fit was weighed again, by the curvature at the estimate, :math:`\Lambda` is
+:math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`, and :math:`\Sigma`, exact where that is cheap, may be
+singular: some event is so rare that no record has it. With :math:`W = (\Sigma / N + \operatorname{diag}(v))^{-1}` and
+:math:`H = \Sigma W \Sigma + I / \tau^2` it is :math:`M = H^{-1} \Sigma W` and :math:`M \Lambda = H^{-1} / \tau^2`,
+without an inverse of :math:`\Sigma`. Without the prior the errors of the coordinates would have the covariance
+:math:`(\Sigma W \Sigma)^{-1}`. An entry of a table, with weights a of the coordinates, whose error is then so large
+that :math:`z^2 a^\top (\Sigma W \Sigma)^{-1} a > a^\top a` has infinite limits: to first order the probability of a
+rare event could be 0, and then the coupling is of any size. The rule is the normal law's, and no theorem.
 
 **Pairs that were left out.** They were not chosen, or did not stand out, and their estimate is 0. Both are events of
 the size of one number, the covariance C of two indicators of states: along the entry of the table that is asked
@@ -27,8 +35,9 @@ kept. The interval holds the couplings that would have left the pair out with a 
 a wrong interval may have,
 
 .. math:: P(\text{left out} \mid C) = 1 - \int P(\text{chosen} \mid x)\, P(\text{stands out} \mid x)\,
-    \mathcal{N}(x; C, v_s)\, dx \ge (1 - \text{prob}) / 2 .
+    \mathcal{N}(x; C, r)\, dx \ge (1 - \text{prob}) / 2 ,
 
+with r the variance by sampling, and noise of the variance v that `couplings` derives inside the two probabilities.
 This test and the interval of a kept pair are the two parts of one equal-tailed test: together they miss a coupling
 with probability 1 - prob, but for linearisation. A pair had to reach the m-th best noisy score to be chosen; that
 score comes from simulated records. A coupling w gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w /
@@ -60,6 +69,7 @@ from bayesprivmrf.learning.select_measure.measurement import (
     public_shares,
     select_and_measure,
 )
+from bayesprivmrf.learning.select_measure.reweighted_fit import moments_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.choices import gumbel
@@ -77,6 +87,7 @@ _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling
 _HALVINGS = 30
 _LEAST_VARIANCE = 1e-9  # records squared
+_ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
 
 type Limits = tuple[FloatArray, FloatArray]
 
@@ -159,7 +170,7 @@ class CouplingsByMeasurement(SavedMap):
         if not model.has_mixed:
             warn_of_chains()
         z = float(norm.isf((1 - prob) / 2))
-        centre, covariance = model.kept_law()
+        centre, covariance, free = model.kept_law()
         W = _left_out(model, (1 - prob) / 2)
         theta = np.zeros(model.width), np.zeros(model.width)
         offsets = model.effects.offsets
@@ -168,7 +179,9 @@ class CouplingsByMeasurement(SavedMap):
             if len(subset) == 2:
                 basis = np.kron(basis, contrasts(model.cards[subset[1]]))
             middle = basis @ centre[start:stop]
-            half = z * np.sqrt(((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1))
+            spread = ((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1)
+            unlimited = z**2 * ((basis @ free[start:stop]) ** 2).sum(axis=1) > (basis**2).sum(axis=1)
+            half = np.where(unlimited, np.inf, z * np.sqrt(np.maximum(spread, 0.0)))
             rows = slice(model.first[subset[0]], model.first[subset[0] + 1])
             if len(subset) == 1:
                 theta[0][rows], theta[1][rows] = middle - half, middle + half
@@ -208,6 +221,10 @@ class _Model:
         self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
         self.shares = self.sums.single / size
         self.mean, self.covariance = self._moments()
+        if self.is_reweighted and learned.details["inference"] == "exact":  # draws would miss what is rare
+            moments = moments_of(self.effects, generator, "exact")
+            if moments.has_covariance:
+                self.covariance = moments.covariance(self.beta)
         self.single_noise, self.pair_noise = self._noise()
 
     def _moments(self) -> tuple[FloatArray, FloatArray]:
@@ -232,8 +249,8 @@ class _Model:
             precision[j] += 1 / (self.cards[i] * two)
         return 1 / (precision * self.total**2), two / self.total**2
 
-    def kept_law(self) -> tuple[FloatArray, FloatArray]:
-        """Return mean and covariance of the normal law that intervals of fitted coordinates are of."""
+    def kept_law(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return mean and covariance of the fitted coordinates' normal law, and a root of it without a prior."""
         spread = self.covariance.diagonal()
         places = self.effects.offsets
         noise, expected = np.empty(spread.size), np.empty(spread.size)
@@ -247,16 +264,22 @@ class _Model:
             noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
             own = single[subset[0]]
             expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel() if is_pair else own
-        if self.is_reweighted:
-            penalty = np.eye(spread.size) / self.total + noise[:, None] * np.linalg.inv(self.covariance)
-        else:
-            penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total)
-        penalty /= PRIOR_DEVIATION**2
-        inverse = np.linalg.inv(self.covariance + penalty)
-        error = inverse + inverse @ penalty @ inverse
         law = self.covariance / self.total + np.diag(noise)
+        if self.is_reweighted:
+            weighed = np.linalg.solve(law, self.covariance).T  # ΣW
+            information, directions = np.linalg.eigh(weighed @ self.covariance)
+            prior = 1 / PRIOR_DEVIATION**2
+            inverse = (directions / (np.maximum(information, 0.0) + prior)) @ directions.T
+            pull, error = prior * inverse, inverse @ weighed
+            known = np.maximum(information, information.max(initial=1.0) * _ROUNDING)
+            free = directions / np.sqrt(known)
+        else:
+            penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
+            error = np.linalg.inv(self.covariance + penalty)
+            pull, free = error @ penalty, np.zeros(law.shape)
+        error = error + pull @ error
         law += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
-        return self.beta + inverse @ (penalty @ self.beta), error @ law @ error.T
+        return self.beta + pull @ self.beta, error @ law @ error.T, free
 
 
 def _left_out(model: _Model, tail: float) -> Limits:
@@ -273,6 +296,7 @@ def _left_out(model: _Model, tail: float) -> Limits:
     noise = size[i] * size[j] * model.pair_noise
     noise = noise + size[i] * model.single_noise[i] * mean[columns] ** 2
     noise = noise + size[j] * model.single_noise[j] * mean[rows] ** 2
+    noise = noise + model.total_variance * (mean[rows] * mean[columns] / total) ** 2
     both = variance[rows] * variance[columns]
     sampling = both / total
     freedom = (states[i] - 1) * (states[j] - 1)
