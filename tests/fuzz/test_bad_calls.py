@@ -50,7 +50,7 @@ def failures(count, seed):
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [(150, 1), pytest.param(5000, 2, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("count", "seed"), [(80, 1), pytest.param(5000, 2, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_no_bad_call_fails_raw_or_spends(count, seed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,7 @@ from inference.conftest import (
 from inference.posterior.drawn import drawn_posterior, release_of
 from inference.test_solution import solution_of
 from marginals.models import AWKWARD as LAYOUTS
+from repeats import few
 from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
@@ -334,7 +335,9 @@ def test_balanced_records_keep_every_table_within_its_bound_whatever_their_numbe
         assert not ((drawn[0] == "x") & (drawn[1].map(lambda label: label == 3))).any()
 
 
-@pytest.mark.parametrize("name", ["cycle", "three-way cliques", "hub", "isolated, with and without a scope"])
+@pytest.mark.parametrize(
+    "name", few(["three-way cliques", "isolated, with and without a scope", "cycle", "hub"], most=2)
+)
 def test_balanced_records_have_the_right_expectation_of_every_joint_state(name):
     """Two-sided at level 1e-6 over all joint states, from 2,000 sets of five records each."""
     cards, scopes = LAYOUTS[name]

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from repeats import again
 from scipy.stats import binom
 
 import bayesprivmrf as bpm
@@ -114,10 +115,8 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     "settings",
     [
         {"steps": 30},
-        {"single_share": 0},
         {"order": 3},
-        {"rho": 0.001},
-        pytest.param({"calibration": "paper", "adjacency": "replace-one"}, marks=pytest.mark.slow),
+        *again({"single_share": 0}, {"rho": 0.001}, {"calibration": "paper", "adjacency": "replace-one"}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

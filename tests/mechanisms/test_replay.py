@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -179,15 +180,28 @@ def relations(case: Case) -> list[Adjacency]:
     return [Adjacency.ADD_OR_REMOVE_ONE] if case.source is EveryRecord else ADJACENCIES
 
 
-EVERY = pytest.mark.parametrize(
-    ("name", "case", "relation"),
-    [
-        pytest.param(name, case, relation, id=f"{name}-{place}-{relation.value}")
-        for name, cases in CASES.items()
-        for place, case in enumerate(cases)
-        for relation in relations(case)
-    ],
-)
+def every(is_slow: Callable[[str, Case, Adjacency], bool]) -> pytest.MarkDecorator:
+    """Return all cases; some of them are for the slow tests."""
+    return pytest.mark.parametrize(
+        ("name", "case", "relation"),
+        [
+            pytest.param(
+                name,
+                case,
+                relation,
+                id=f"{name}-{place}-{relation.value}",
+                marks=[pytest.mark.slow] if is_slow(name, case, relation) else [],
+            )
+            for name, cases in CASES.items()
+            for place, case in enumerate(cases)
+            for relation in relations(case)
+        ],
+    )
+
+
+def repeats_a_twin(name: str, case: Case, relation: Adjacency) -> bool:
+    """Whether the costs of a twin are found by what finds those of another: of one relation, or of one trial."""
+    return relation is not relations(case)[-1] or name == "DPSGDSearch"
 
 
 def costs(
@@ -213,7 +227,7 @@ def costs(
     return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
 
 
-@EVERY
+@every(is_slow=lambda *_: False)
 def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
     name, case, relation, monkeypatch
 ):
@@ -221,7 +235,7 @@ def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_pro
     assert case.least * promised <= cost <= promised
 
 
-@EVERY
+@every(is_slow=repeats_a_twin)
 def test_a_twin_with_too_little_noise_costs_more_than_it_promises(name, case, relation, monkeypatch):
     cost, promised = costs(name, case, relation, monkeypatch, 1.1 / case.least)
     assert cost > promised

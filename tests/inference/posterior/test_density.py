@@ -104,11 +104,11 @@ def test_derivatives_of_the_effects_density_are_exact(name, total, scale):
 @pytest.mark.parametrize(
     ("laws", "total", "smoothing"),
     [
-        ("laplace", None, 0.0),
+        pytest.param("laplace", None, 0.0, marks=pytest.mark.slow),
         ("small laplace", None, 0.5),
-        ("small laplace", 80, 0.0),
-        ("gaussian", 80, 0.5),
-        ("mixed", None, 0.0),
+        pytest.param("small laplace", 80, 0.0, marks=pytest.mark.slow),
+        pytest.param("gaussian", 80, 0.5, marks=pytest.mark.slow),
+        pytest.param("mixed", None, 0.0, marks=pytest.mark.slow),
         ("mixed", 80, 0.5),
     ],
 )

@@ -69,11 +69,11 @@ def conditionals(model):
 @pytest.mark.parametrize(
     ("kind", "law", "order", "alpha", "totals", "end"),
     [
-        ("sums", DiscreteLaplace(1.0), 1, 0.5, None, None),
+        pytest.param("sums", DiscreteLaplace(1.0), 1, 0.5, None, None, marks=pytest.mark.slow),
         ("sums", DiscreteLaplace(3.0), 1, None, range(2, 5), None),
-        ("steps", DiscreteLaplace(1.0), 1, 0.7, None, None),
+        pytest.param("steps", DiscreteLaplace(1.0), 1, 0.7, None, None, marks=pytest.mark.slow),
         ("sums and a step", Gaussian(1.5), 1, None, None, None),
-        ("weights", Gaussian(1.5), 1, 1.0, None, None),
+        pytest.param("weights", Gaussian(1.5), 1, 1.0, None, None, marks=pytest.mark.slow),
         ("sums", DiscreteLaplace(1.0), 2, 0.6, None, None),
         ("sums", DiscreteLaplace(1.0), 1, None, None, "end"),
         pytest.param("sums", DiscreteLaplace(1.0), 2, 0.6, None, "end", marks=pytest.mark.slow),

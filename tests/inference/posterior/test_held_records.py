@@ -9,6 +9,7 @@ from inference.posterior.drawn import finished_of, formulation_on
 from inference.posterior.test_exact_effects import TIED
 from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees, near
 from inference.posterior.test_exact_transitions import conditionals
+from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
@@ -57,7 +58,7 @@ RECORDS = {
 }
 
 
-@pytest.mark.parametrize("case", RECORDS)
+@pytest.mark.parametrize("case", few(RECORDS, most=2))
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(case):
     """With noisy answers of all kinds beside them, those that read two cliques among them."""
     model, known, records = RECORDS[case]

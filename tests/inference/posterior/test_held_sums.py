@@ -5,6 +5,7 @@ from itertools import combinations, combinations_with_replacement, product
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, joint_states, specification, tables_of
+from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
@@ -130,7 +131,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few(range(3)))
 def test_moves_link_every_data_set_within_the_bounds(case, seed):
     model, exact, bounded, total = CASES[case]
     rng, size = np.random.default_rng(seed), len(joint_states(model))
@@ -150,7 +151,7 @@ def test_moves_link_every_data_set_within_the_bounds(case, seed):
             assert all(each.lowest <= counts[each.cells].sum() <= each.highest for each in family)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_random_sums_are_refused_or_linked(seed):
     """Sums of random cells of two tables that share a variable, exact or within bounds."""
     rng, taken = np.random.default_rng(seed), 0

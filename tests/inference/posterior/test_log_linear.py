@@ -180,7 +180,10 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
     np.testing.assert_allclose(diagonal_mu.std(axis=0) / dense_mu.std(axis=0), 1, atol=0.1)
 
 
-@pytest.mark.parametrize(("records", "tau", "bound"), [(1000, 0.4, 0.03), (100, 0.4, 0.04), (50, 1.0, 0.12)])
+@pytest.mark.parametrize(
+    ("records", "tau", "bound"),
+    [(1000, 0.4, 0.03), pytest.param(100, 0.4, 0.04, marks=pytest.mark.slow), (50, 1.0, 0.12)],
+)
 def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
     """θ' from its prior and β given the tables give back the prior's standard deviation of β."""
     edges = [(i, i + 1) for i in (0, 1, 3, 4, 6, 7)] + [(i, i + 3) for i in range(6)]

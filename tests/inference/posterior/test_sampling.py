@@ -3,7 +3,6 @@ import math
 import os
 import re
 import signal
-import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -93,19 +92,23 @@ def test_a_good_sampling_converges_without_a_word(release):
 
 @pytest.fixture
 def interrupted(monkeypatch):
-    """Sends SIGINT a second and a half after nutpie begins; also where the test run itself ignores the signal."""
-    sample, timers = nutpie.sample, []
+    """Sends SIGINT once every chain has made 500 steps; also where the test run itself ignores the signal."""
+    sample, sent = nutpie.sample, []
 
-    def begin(*arguments, **settings):
-        timers.append(threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)))
-        timers[0].start()
-        return sample(*arguments, **settings)
+    def begin(*arguments, progress_callback, **settings):
+        def hear(progress):
+            progress_callback(progress)
+            if not sent and min(chain.finished_draws for chain in progress) >= 500:
+                sent.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return sample(*arguments, progress_callback=hear, **settings)
 
     monkeypatch.setattr(nutpie, "sample", begin)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    timers[0].join()
     signal.signal(signal.SIGINT, before)
+    assert sent
 
 
 def test_an_interrupted_sampling_keeps_what_was_drawn_and_says_so(release, fitted, interrupted):
