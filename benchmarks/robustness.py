@@ -46,6 +46,7 @@ import numpy as np
 import pandas as pd
 from networkx import Graph, chordal_graph_cliques, complete_to_chordal_graph
 from rich.progress import track
+from robustness_report import CELL, WRONG, report, report_priors
 from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.inference import LatentCounts, NaiveMLE, NoiseAwareMAP
@@ -66,7 +67,6 @@ PRIORS = {
 REPLICATIONS, QUICK, TRIANGULATED = 25, 2, 2
 FIT_SECONDS = 20.0
 LEVEL = 0.9
-WRONG = 0.75
 SCORES = (
     "total_score",
     "pressed_score",
@@ -75,7 +75,6 @@ SCORES = (
     "learned_score",
     "half_counts_per_record",
 )
-CELL = ["study", "graph", "law", "records", "epsilon"]
 _NOTHING = 1e7
 
 
@@ -88,7 +87,10 @@ def released(cell: Cell, index: int) -> tuple[Population, np.ndarray, NoisyStati
 
 
 def posterior_of(
-    estimator: LatentCounts, releases: NoisyStatistics | list[NoisyStatistics], rng: np.random.Generator
+    estimator: LatentCounts,
+    releases: NoisyStatistics | list[NoisyStatistics],
+    rng: np.random.Generator,
+    limit: float,
 ) -> Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains, whose status is recorded
@@ -98,7 +100,7 @@ def posterior_of(
             chains=2,
             tune=300,
             draws=400,
-            time_limit=FIT_SECONDS,
+            time_limit=limit,
         )
 
 
@@ -169,10 +171,10 @@ def described(study: str, cell: Cell, index: int) -> dict[str, object]:
     return {**dict(zip(CELL, values, strict=True)), "index": index}
 
 
-def replicate(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
+def replicate(study: str, cell: Cell, index: int, limit: float = FIT_SECONDS) -> list[dict[str, object]]:
     """One release of one population, and what the three methods say of it."""
     truth, counts, release, rng = released(cell, index)
-    posterior = posterior_of(LatentCounts(), release, rng)
+    posterior = posterior_of(LatentCounts(), release, rng, limit)
     row: dict[str, object] = {
         **described(study, cell, index),
         **outcome(posterior, truth, counts, cell.records),
@@ -180,25 +182,31 @@ def replicate(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
         "KL, naive MLE": truth.divergence(NaiveMLE().fit(release).potentials.flat),
     }
     if cell.graph == "grid, 2 states" and cell.records == 1_000 and index < TRIANGULATED:
-        row |= edge_divergences(truth, release, posterior, rng)
+        row |= edge_divergences(truth, release, posterior, rng, limit)
     return [row]
 
 
-def replicate_priors(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
+def replicate_priors(
+    study: str, cell: Cell, index: int, limit: float = FIT_SECONDS
+) -> list[dict[str, object]]:
     """One release of one population under each of `PRIORS`, all with one seed."""
     truth, counts, release, rng = released(cell, index)
     seed = rng.bit_generator.state
     rows: list[dict[str, object]] = []
     for name, estimator in PRIORS.items():
         rng.bit_generator.state = seed
-        posterior = posterior_of(estimator, release, rng)
+        posterior = posterior_of(estimator, release, rng, limit)
         found = outcome(posterior, truth, counts, cell.records)
         rows.append({**described(study, cell, index), "prior": name, **found})
     return rows
 
 
 def edge_divergences(
-    truth: Population, release: NoisyStatistics, posterior: Posterior, rng: np.random.Generator
+    truth: Population,
+    release: NoisyStatistics,
+    posterior: Posterior,
+    rng: np.random.Generator,
+    limit: float,
 ) -> dict[str, object]:
     """Mean KL divergence of the edges' mean tables: this posterior's, and that of a triangulated model's."""
     model = truth.model
@@ -208,7 +216,7 @@ def edge_divergences(
     larger = ModelSpecification(domain=model.domain, cliques=bags)
     empty = dict(larger.tables(np.zeros(larger.size, dtype=int)))  # under noise that leaves nothing of them
     silent = NoisyStatistics.from_tables(larger, empty, noise=DiscreteLaplace(_NOTHING), total=None)
-    triangulated = posterior_of(LatentCounts(), [release, silent], rng)
+    triangulated = posterior_of(LatentCounts(), [release, silent], rng, limit)
     true = np.split(truth.marginals, model.offsets[1:-1])
     found: dict[str, object] = {}
     for name, fitted in (("log-linear", posterior), ("triangulated", triangulated)):
@@ -217,113 +225,6 @@ def edge_divergences(
         found[f"edge KL, {name}"] = float(np.mean(parts))
         found[f"ESS a second, {name}"] = fitted.stats["ess_bulk"] / fitted.stats["sampling_seconds"]
     return found
-
-
-def groups(frame: pd.DataFrame, *columns: str) -> Any:
-    return frame.groupby(list(columns), sort=False)
-
-
-def counted(part: Any) -> Any:
-    """The fits that say they have converged; all, where none does."""
-    said = part[part["status"] == "converged"]
-    return said if len(said) else part
-
-
-def share(values: Any) -> str:
-    """A mean with its standard error over data sets."""
-    error = values.std() / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{values.mean():.2f} ± {error:.2f}"
-
-
-def ratio_of(one: Any, other: Any) -> str:
-    """Geometric mean of a ratio, with its standard factor."""
-    ratio = np.log(one.to_numpy() / other.to_numpy())
-    error = ratio.std(ddof=1) / len(ratio) ** 0.5 if len(ratio) > 1 else float("nan")
-    return f"{np.exp(ratio.mean()):.2f} × {np.exp(error):.2f}"
-
-
-def table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-
-
-def report(frame: pd.DataFrame) -> str:
-    """Markdown: coverage of the fits called converged, geometric means of divergences, and a summary by study."""
-    heads = ["graph", "truth", "N", "ε", "fits, converged", "μ 90 %", "the prior's", "counts 90 %", "N 90 %"]
-    heads += ["KL, posterior mean / MAP", "KL, posterior mean / naive", "seconds"]
-    rows = []
-    for key, part in groups(frame, *CELL):
-        _, graph, law, records, epsilon = key
-        said = counted(part)
-        rows.append([graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"])
-        rows[-1] += [share(said["μ, not the prior's"]), f"{said["the prior's"].mean():.2f}"]
-        rows[-1] += [share(said["counts"]), share(said["N"])]
-        rows[-1] += [
-            ratio_of(part["KL, posterior mean"], part[f"KL, {other}"])
-            for other in ("noise-aware MAP", "naive MLE")
-        ]
-        rows[-1].append(f"{part['seconds'].median():.1f}")
-    return "\n".join([*table(heads, rows), "", *summary(frame), "", *triangulated(frame)])
-
-
-def _converged(part: Any) -> int:
-    return int((part["status"] == "converged").sum())
-
-
-def summary(frame: pd.DataFrame) -> list[str]:
-    """Markdown, a row a study: the least coverage of a cell, how many reach .80 and .86, N over all, divergences."""
-    heads = [
-        "study",
-        "cells",
-        "fits, converged",
-        "μ 90 %, least",
-        "cells of .80",
-        "of .86",
-        "μ 90 %",
-        "N 90 %",
-    ]
-    rows = []
-    for (study,), part in groups(frame, "study"):
-        said = counted(part)
-        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)])
-        rows.append([str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"])
-        rows[-1] += [f"{(cells >= 0.80).sum()}", f"{(cells >= 0.86).sum()}"]
-        rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
-        rows[-1].append(ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]))
-    return table([*heads, "KL, posterior mean / MAP"], rows)
-
-
-def report_priors(frame: pd.DataFrame) -> str:
-    """Markdown: coverage at 90 % under each prior, and divergences relative to the first's."""
-    first, *others = PRIORS
-    heads = [f"{what}, {name}" for what in ("μ", "N") for name in PRIORS] + [f"KL, {name}" for name in others]
-    rows = []
-    for key, part in groups(frame, *CELL[2:]):
-        law, records, epsilon = key
-        by_prior = {name: one for (name,), one in groups(part, "prior")}
-        rows.append([law, f"{records:,}", f"{epsilon:g}"])
-        rows[-1] += [f"{by_prior[name][what].mean():.2f}" for what in ("μ", "N") for name in PRIORS]
-        mean = "KL, posterior mean"
-        rows[-1] += [ratio_of(by_prior[name][mean], by_prior[first][mean]) for name in others]
-    return "\n".join(table(["potentials", "N", "ε", *heads], rows))
-
-
-def triangulated(frame: pd.DataFrame) -> list[str]:
-    """Markdown: the two engines on the two-state grid."""
-    if "edge KL, triangulated" not in frame:
-        return []
-    heads = ["potentials", "N", "ε", "edge KL, triangulated / log-linear"]
-    heads.append("effective draws a second, log-linear / triangulated")
-    rows = []
-    for key, part in groups(frame.dropna(subset=["edge KL, triangulated"]), *CELL[2:]):
-        law, records, epsilon = key
-        ratio = ratio_of(part["edge KL, triangulated"], part["edge KL, log-linear"])
-        speed = np.log(part["ESS a second, log-linear"] / part["ESS a second, triangulated"])
-        rows.append([law, f"{records:,}", f"{epsilon:g}", ratio, f"{np.exp(speed.mean()):.1f}"])
-    return table(heads, rows)
 
 
 def tasks_of(arguments: argparse.Namespace) -> list[tuple[str, Cell, int]]:
@@ -354,6 +255,7 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=REPLICATIONS)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} replications of every cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
+    parser.add_argument("--limit", type=float, default=FIT_SECONDS, help="`time_limit` of each fit, seconds")
     parser.add_argument("--only", default="", help="a regular expression: the cells whose description has it")
     parser.add_argument("--out", help="the end of the file's name")
     parser.add_argument("--priors", action="store_true", help="the priors of the chain")
@@ -365,7 +267,9 @@ def main() -> None:
         for task in tasks:
             if time.monotonic() > stop:
                 return
-            yield joblib.delayed(kept)(prefix + task[1].slug(task[2]), partial(one, *task))
+            yield joblib.delayed(kept)(
+                prefix + task[1].slug(task[2]), partial(one, *task, limit=arguments.limit)
+            )
 
     work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
         begun()
