@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 import warnings
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How often a posterior's alarms are raised.")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--replications", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
     arguments = parser.parse_args()
     tasks = [
         (truth, setting, concentration, index)
@@ -153,8 +155,10 @@ def main() -> None:
         for truth, settings in SETTINGS.items()
         for setting, concentration in product(settings, (1.0, None))
     ]
-    work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")(
-        joblib.delayed(replicate)(*task) for task in tasks
+    stop = time.monotonic() + arguments.seconds
+    begun = (joblib.delayed(replicate)(*task) for task in takewhile(lambda _: time.monotonic() < stop, tasks))
+    work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
+        begun
     )
     frame = pd.DataFrame(list(track(work, total=len(tasks), description="fits")))
     RESULTS.mkdir(exist_ok=True)

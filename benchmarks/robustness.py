@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --jobs 2
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --study sticky --quick --seconds 600
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --jobs 2 --priors
+    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/robustness.py --only "grid.*0.1" --out grid
 
 Populations of robustness_truths.py: random potentials on chains, grids and a three-way model; panels of sticky
 states; tables of which four cells in five are empty. N records with discrete Laplace noise of scale m / epsilon on m
@@ -13,9 +14,16 @@ On the two-state grid the same tables are also given to the hyper-Dirichlet engi
 both engines' mean tables of the edges are compared with the true ones. `--priors` gives the releases of the first
 chain to the priors that one could choose there instead.
 
+A fit is called wrong where fewer than three quarters of its intervals hold the truth. They depend on each other, so a
+right posterior has such fits too: how often, each says itself. With μ⁽ˢ⁾ its draws, *expected* is the share of the
+draws for which fewer than three quarters of the intervals hold μ⁽ˢ⁾. Where truths are draws of the prior its mean is
+the share of wrong fits. *Tail* is the share of draws of which no more intervals hold than of the truth: uniform, but
+for ties, where the prior is right.
+
 Replications come one after the other, each over all cells in a shuffled order, so that `--seconds` leaves a fair
 sample behind. Fits are cached under benchmarks/results/cache, and an interrupted run goes on: delete the cache after
-a change to the library. Writes benchmarks/results/robustness-learned.csv, or robustness-priors.csv.
+a change to the library. `--only` takes the cells whose description, such as "grid, 3 states; N(0, 2); 1000; 0.1", has
+the regular expression. Writes benchmarks/results/robustness-learned.csv, or robustness-NAME.csv.
 """
 
 from __future__ import annotations
@@ -23,6 +31,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,6 +46,7 @@ import numpy as np
 import pandas as pd
 from networkx import Graph, chordal_graph_cliques, complete_to_chordal_graph
 from rich.progress import track
+from robustness_report import CELL, WRONG, report, report_priors
 from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.inference import LatentCounts, NaiveMLE, NoiseAwareMAP
@@ -57,7 +67,14 @@ PRIORS = {
 REPLICATIONS, QUICK, TRIANGULATED = 25, 2, 2
 FIT_SECONDS = 20.0
 LEVEL = 0.9
-CELL = ["study", "graph", "law", "records", "epsilon"]
+SCORES = (
+    "total_score",
+    "pressed_score",
+    "prior_fit_score",
+    "prior_fit_open",
+    "learned_score",
+    "half_counts_per_record",
+)
 _NOTHING = 1e7
 
 
@@ -70,7 +87,10 @@ def released(cell: Cell, index: int) -> tuple[Population, np.ndarray, NoisyStati
 
 
 def posterior_of(
-    estimator: LatentCounts, releases: NoisyStatistics | list[NoisyStatistics], rng: np.random.Generator
+    estimator: LatentCounts,
+    releases: NoisyStatistics | list[NoisyStatistics],
+    rng: np.random.Generator,
+    limit: float,
 ) -> Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains, whose status is recorded
@@ -80,7 +100,7 @@ def posterior_of(
             chains=2,
             tune=300,
             draws=400,
-            time_limit=FIT_SECONDS,
+            time_limit=limit,
         )
 
 
@@ -97,15 +117,26 @@ def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, record
     own = np.asarray(rows["prior"], dtype=bool)
     found = posterior._draws.finished
     ends = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
+    of_draws = held_of_draws(posterior)
     low, high = np.quantile(found.counts.reshape(-1, counts.size), ends, axis=0)
     few, many = np.quantile(found.total, ends)
     return {
         "μ": float(rows["holds"].mean()),
         "μ, not the prior's": float(rows["holds"][~own].mean()),
         "the prior's": float(own.mean()),
+        "expected": float(np.mean(of_draws < WRONG)),
+        "tail": float(np.mean(of_draws <= rows["holds"].mean() + 1e-9)),
         "counts": float(np.mean((np.rint(low) <= counts) & (counts <= np.rint(high)))),
         "N": float(np.rint(few) <= records <= np.rint(many)),
     }
+
+
+def held_of_draws(posterior: Posterior) -> np.ndarray:
+    """Share of the marginals' intervals that hold each draw, shape (draws,)."""
+    found = posterior._draws.finished.marginals
+    marginals = found.reshape(-1, found.shape[-1])
+    low, high = np.quantile(marginals, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], axis=0)
+    return ((low <= marginals) & (marginals <= high)).mean(axis=1)
 
 
 def outcome(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, object]:
@@ -117,6 +148,8 @@ def outcome(posterior: Posterior, truth: Population, counts: np.ndarray, records
         "seconds": posterior.stats["seconds"],
         "KL, posterior mean": truth.divergence(posterior.solution.potentials.flat),
         **coverage(posterior, truth, counts, records),
+        **{name: posterior.stats.get(name) for name in SCORES},
+        "problems": "; ".join(posterior.stats["problems"]),
     }
 
 
@@ -138,10 +171,10 @@ def described(study: str, cell: Cell, index: int) -> dict[str, object]:
     return {**dict(zip(CELL, values, strict=True)), "index": index}
 
 
-def replicate(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
+def replicate(study: str, cell: Cell, index: int, limit: float = FIT_SECONDS) -> list[dict[str, object]]:
     """One release of one population, and what the three methods say of it."""
     truth, counts, release, rng = released(cell, index)
-    posterior = posterior_of(LatentCounts(), release, rng)
+    posterior = posterior_of(LatentCounts(), release, rng, limit)
     row: dict[str, object] = {
         **described(study, cell, index),
         **outcome(posterior, truth, counts, cell.records),
@@ -149,25 +182,31 @@ def replicate(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
         "KL, naive MLE": truth.divergence(NaiveMLE().fit(release).potentials.flat),
     }
     if cell.graph == "grid, 2 states" and cell.records == 1_000 and index < TRIANGULATED:
-        row |= edge_divergences(truth, release, posterior, rng)
+        row |= edge_divergences(truth, release, posterior, rng, limit)
     return [row]
 
 
-def replicate_priors(study: str, cell: Cell, index: int) -> list[dict[str, object]]:
+def replicate_priors(
+    study: str, cell: Cell, index: int, limit: float = FIT_SECONDS
+) -> list[dict[str, object]]:
     """One release of one population under each of `PRIORS`, all with one seed."""
     truth, counts, release, rng = released(cell, index)
     seed = rng.bit_generator.state
     rows: list[dict[str, object]] = []
     for name, estimator in PRIORS.items():
         rng.bit_generator.state = seed
-        posterior = posterior_of(estimator, release, rng)
+        posterior = posterior_of(estimator, release, rng, limit)
         found = outcome(posterior, truth, counts, cell.records)
         rows.append({**described(study, cell, index), "prior": name, **found})
     return rows
 
 
 def edge_divergences(
-    truth: Population, release: NoisyStatistics, posterior: Posterior, rng: np.random.Generator
+    truth: Population,
+    release: NoisyStatistics,
+    posterior: Posterior,
+    rng: np.random.Generator,
+    limit: float,
 ) -> dict[str, object]:
     """Mean KL divergence of the edges' mean tables: this posterior's, and that of a triangulated model's."""
     model = truth.model
@@ -177,7 +216,7 @@ def edge_divergences(
     larger = ModelSpecification(domain=model.domain, cliques=bags)
     empty = dict(larger.tables(np.zeros(larger.size, dtype=int)))  # under noise that leaves nothing of them
     silent = NoisyStatistics.from_tables(larger, empty, noise=DiscreteLaplace(_NOTHING), total=None)
-    triangulated = posterior_of(LatentCounts(), [release, silent], rng)
+    triangulated = posterior_of(LatentCounts(), [release, silent], rng, limit)
     true = np.split(truth.marginals, model.offsets[1:-1])
     found: dict[str, object] = {}
     for name, fitted in (("log-linear", posterior), ("triangulated", triangulated)):
@@ -188,120 +227,18 @@ def edge_divergences(
     return found
 
 
-def groups(frame: pd.DataFrame, *columns: str) -> Any:
-    return frame.groupby(list(columns), sort=False)
-
-
-def counted(part: Any) -> Any:
-    """The fits that say they have converged; all, where none does."""
-    said = part[part["status"] == "converged"]
-    return said if len(said) else part
-
-
-def share(values: Any) -> str:
-    """A mean with its standard error over data sets."""
-    error = values.std() / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{values.mean():.2f} ± {error:.2f}"
-
-
-def ratio_of(one: Any, other: Any) -> str:
-    """Geometric mean of a ratio, with its standard factor."""
-    ratio = np.log(one.to_numpy() / other.to_numpy())
-    error = ratio.std(ddof=1) / len(ratio) ** 0.5 if len(ratio) > 1 else float("nan")
-    return f"{np.exp(ratio.mean()):.2f} × {np.exp(error):.2f}"
-
-
-def table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-
-
-def report(frame: pd.DataFrame) -> str:
-    """Markdown: coverage of the fits called converged, geometric means of divergences, and a summary by study."""
-    heads = ["graph", "truth", "N", "ε", "fits, converged", "μ 90 %", "the prior's", "counts 90 %", "N 90 %"]
-    heads += ["KL, posterior mean / MAP", "KL, posterior mean / naive", "seconds"]
-    rows = []
-    for key, part in groups(frame, *CELL):
-        _, graph, law, records, epsilon = key
-        said = counted(part)
-        rows.append([graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"])
-        rows[-1] += [share(said["μ, not the prior's"]), f"{said["the prior's"].mean():.2f}"]
-        rows[-1] += [share(said["counts"]), share(said["N"])]
-        rows[-1] += [
-            ratio_of(part["KL, posterior mean"], part[f"KL, {other}"])
-            for other in ("noise-aware MAP", "naive MLE")
-        ]
-        rows[-1].append(f"{part['seconds'].median():.1f}")
-    return "\n".join([*table(heads, rows), "", *summary(frame), "", *triangulated(frame)])
-
-
-def _converged(part: Any) -> int:
-    return int((part["status"] == "converged").sum())
-
-
-def summary(frame: pd.DataFrame) -> list[str]:
-    """Markdown, a row a study: the least coverage of a cell, how many reach .80 and .86, N over all, divergences."""
-    heads = [
-        "study",
-        "cells",
-        "fits, converged",
-        "μ 90 %, least",
-        "cells of .80",
-        "of .86",
-        "μ 90 %",
-        "N 90 %",
-    ]
-    rows = []
-    for (study,), part in groups(frame, "study"):
-        said = counted(part)
-        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)])
-        rows.append([str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"])
-        rows[-1] += [f"{(cells >= 0.80).sum()}", f"{(cells >= 0.86).sum()}"]
-        rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
-        rows[-1].append(ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]))
-    return table([*heads, "KL, posterior mean / MAP"], rows)
-
-
-def report_priors(frame: pd.DataFrame) -> str:
-    """Markdown: coverage at 90 % under each prior, and divergences relative to the first's."""
-    first, *others = PRIORS
-    heads = [f"{what}, {name}" for what in ("μ", "N") for name in PRIORS] + [f"KL, {name}" for name in others]
-    rows = []
-    for key, part in groups(frame, *CELL[2:]):
-        law, records, epsilon = key
-        by_prior = {name: one for (name,), one in groups(part, "prior")}
-        rows.append([law, f"{records:,}", f"{epsilon:g}"])
-        rows[-1] += [f"{by_prior[name][what].mean():.2f}" for what in ("μ", "N") for name in PRIORS]
-        mean = "KL, posterior mean"
-        rows[-1] += [ratio_of(by_prior[name][mean], by_prior[first][mean]) for name in others]
-    return "\n".join(table(["potentials", "N", "ε", *heads], rows))
-
-
-def triangulated(frame: pd.DataFrame) -> list[str]:
-    """Markdown: the two engines on the two-state grid."""
-    if "edge KL, triangulated" not in frame:
-        return []
-    heads = ["potentials", "N", "ε", "edge KL, triangulated / log-linear"]
-    heads.append("effective draws a second, log-linear / triangulated")
-    rows = []
-    for key, part in groups(frame.dropna(subset=["edge KL, triangulated"]), *CELL[2:]):
-        law, records, epsilon = key
-        ratio = ratio_of(part["edge KL, triangulated"], part["edge KL, log-linear"])
-        speed = np.log(part["ESS a second, log-linear"] / part["ESS a second, triangulated"])
-        rows.append([law, f"{records:,}", f"{epsilon:g}", ratio, f"{np.exp(speed.mean()):.1f}"])
-    return table(heads, rows)
-
-
 def tasks_of(arguments: argparse.Namespace) -> list[tuple[str, Cell, int]]:
     """What is to be fitted, a replication of every cell before the next."""
     studies = {study: STUDIES[study] for study in arguments.study}
     if arguments.priors:
         studies = {"potentials": [cell for cell in STUDIES["potentials"] if cell.graph == "chain, 3 states"]}
     replications = QUICK if arguments.quick else arguments.replications
-    cells = [(study, cell) for study, its in studies.items() for cell in its]
+    cells = [
+        (study, cell)
+        for study, its in studies.items()
+        for cell in its
+        if re.search(arguments.only, "; ".join(map(str, described(study, cell, 0).values())))
+    ]
     return [(*cells[k], index) for index in range(replications) for k in _shuffled(len(cells), index)]
 
 
@@ -318,6 +255,9 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=REPLICATIONS)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} replications of every cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
+    parser.add_argument("--limit", type=float, default=FIT_SECONDS, help="`time_limit` of each fit, seconds")
+    parser.add_argument("--only", default="", help="a regular expression: the cells whose description has it")
+    parser.add_argument("--out", help="the end of the file's name")
     parser.add_argument("--priors", action="store_true", help="the priors of the chain")
     arguments = parser.parse_args()
     one, prefix = (replicate_priors, "priors-") if arguments.priors else (replicate, "")
@@ -327,14 +267,16 @@ def main() -> None:
         for task in tasks:
             if time.monotonic() > stop:
                 return
-            yield joblib.delayed(kept)(prefix + task[1].slug(task[2]), partial(one, *task))
+            yield joblib.delayed(kept)(
+                prefix + task[1].slug(task[2]), partial(one, *task, limit=arguments.limit)
+            )
 
     work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
         begun()
     )
     frame = pd.DataFrame([row for part in track(work, total=len(tasks), description="fits") for row in part])
-    name = "robustness-priors.csv" if arguments.priors else "robustness-learned.csv"
-    frame.to_csv(RESULTS / name, index=False, float_format="%.5g")
+    name = arguments.out or ("priors" if arguments.priors else "learned")
+    frame.to_csv(RESULTS / f"robustness-{name}.csv", index=False, float_format="%.5g")
     print(report_priors(frame) if arguments.priors else report(frame))
 
 
