@@ -6,6 +6,8 @@ blocks of axes exchanged. Tables are given as an array and an offset into it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 # Python calls the entry points alone: what is inside compiles sooner without wrappers
-INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", **INNER}
 BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 

@@ -19,6 +19,8 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.marginals.products import INNER
+
 __all__ = ["change", "excess", "log_step", "move_by_answers", "weigh_answers"]
 
 
@@ -38,7 +40,7 @@ def _log_factor(cell, sums, tape):
     return min(max(total, -tape.most_nats), tape.most_nats)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def weigh_answers(counts, sums, weights, state, tape):
     """Write the weight of every cell: n + α, times what one more record changes."""
     for cell in range(weights.size):
@@ -47,7 +49,7 @@ def weigh_answers(counts, sums, weights, state, tape):
         )
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def change(cell, by, state, tape):
     """Add a record to one cell, or take it out; the weights are left as they were."""
     state.counts[cell] += by
@@ -56,7 +58,7 @@ def change(cell, by, state, tape):
         state.sums[tape.table_cells[t]] += by * tape.table_weights[t]
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_gain(cells, other, state, tape):
     """Log density of all answers with one more record in the cells that `other` has not, over that without."""
     moved, total = state.moved, 0.0
@@ -76,7 +78,7 @@ def _log_gain(cells, other, state, tape):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def excess(record, state, tape):
     """Log of what one more record changes, over what the cliques' factors say."""
     total = _log_gain(record, np.full(record.size, -1), state, tape)
@@ -85,7 +87,7 @@ def excess(record, state, tape):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_by_answers(record, proposal, state, tape, rng):
     """Move a record to the proposal, drawn by the weights `stale`, or leave it."""
     rows, gain, stale, stale_wholes = tape.cell_rows, tape.gain, state.stale, state.stale_wholes

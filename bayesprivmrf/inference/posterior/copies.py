@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from numba import njit
 
+from bayesprivmrf.marginals.products import INNER
+
 __all__ = ["put"]
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def put(out, values):
     """Write the numbers of one vector into another of the same length."""
     for k in range(out.size):

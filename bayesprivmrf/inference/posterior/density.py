@@ -28,6 +28,7 @@ from numba import cfunc, njit, types
 
 from bayesprivmrf.addresses import carray, pointer
 from bayesprivmrf.inference.posterior.copies import put
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["FIRST", "FORWARD", "POSTERIOR", "PULLBACK", "Density", "compiled_visit", "finished"]
@@ -45,7 +46,7 @@ def compiled_visit(make: Callable[[int], Callable[..., Any]], version: int) -> A
     return cfunc(_SIGNATURE, cache=True)(make(version))
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def finished(found, task, given, gradient, value):
     """Write what `_visit` of a formulation found, where the task wants it."""
     latent, prior, likelihood, slope = found

@@ -34,6 +34,7 @@ from bayesprivmrf.inference.posterior.record_moves import (
     weigh_all,
 )
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["advance_effects"]
@@ -52,7 +53,7 @@ _FIRST = 1000
 """Sums made for the first records, which are no draw yet."""
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
     """Tables of the model's cliques, flat, and the statistics D'n."""
     rows, columns, entries = plan[8], plan[9], plan[10]
@@ -67,7 +68,7 @@ def _tables(counts, effects, plan):
     return tables, statistics
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng):
     """Trajectories of the potentials given the records; `step` is adapted in place while `is_tuning`."""
     precision, scale = np.empty(beta.size), np.empty(beta.size)
@@ -86,7 +87,7 @@ def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects,
     return beta
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     """Move each scale given the potentials, then scales with them; both are changed in place."""
     sizes, squares = np.zeros(log_scales.size), np.zeros(log_scales.size)
@@ -129,7 +130,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
             put(log_scales, before)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _first_records(records, total, state, tape, rng):
     """Records to begin with, each given those before it, or most of them."""
     for k in range(total):

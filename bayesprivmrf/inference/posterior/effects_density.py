@@ -28,6 +28,7 @@ from bayesprivmrf.inference.posterior.density import (
 )
 from bayesprivmrf.inference.posterior.noisy_tables import log_likelihood
 from bayesprivmrf.inference.posterior.stretch import stretch, stretch_pullback
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
 __all__ = ["KINDS", "visit_effects"]
@@ -41,7 +42,7 @@ _SOURCES = ("density", "effects_density", "laplace_kernel", "log_uniform", "nois
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape, noise):
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)

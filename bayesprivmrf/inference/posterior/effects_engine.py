@@ -26,6 +26,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior import copies
 from bayesprivmrf.marginals import compiled, kernels, marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
@@ -171,7 +172,7 @@ def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[
     )
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _forward(beta, blocked, rows, columns, entries, cells):
     """D β, with minus infinity at impossible cells."""
     flat = np.empty(cells)
@@ -183,7 +184,7 @@ def _forward(beta, blocked, rows, columns, entries, cells):
     return flat
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
     """Collect; A, and the domain in which it was computed."""
     flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
@@ -198,7 +199,7 @@ def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, ent
     return tops + rest + blocked[-1], mode
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_partition(
     beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
@@ -208,7 +209,7 @@ def _log_partition(
     return value
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
     """μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
@@ -226,7 +227,7 @@ def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, block
     return mu[:cells].copy(), value, state
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _means(flat, rows, columns, entries, size):
     """Dᵀ times numbers of the cells: E t where these are μ."""
     result = np.zeros(size)
@@ -236,7 +237,7 @@ def _means(flat, rows, columns, entries, size):
     return result
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
     """μ, A, E t, E t² at β, and the state of `_marginals`."""
     mu, value, state = _marginals(
@@ -247,7 +248,7 @@ def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocke
     return mu, value, mean, square, state
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms):
     """Σ v over the cells."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
@@ -264,7 +265,7 @@ def _covariance_product(state, vector, code, maps, bounds, constants, sizes, roo
     return change
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _pull_back(
     state, by_mu, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
@@ -273,7 +274,7 @@ def _pull_back(
     return _means(change, rows, columns, entries, sizes[_SIZE])
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _fisher_information(
     beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):

@@ -28,6 +28,7 @@ from numba import njit
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import draw_record, weigh_all
+from bayesprivmrf.marginals.products import INNER
 
 __all__ = ["FAR", "condition", "move_together", "move_total_far", "scale_density"]
 
@@ -38,7 +39,7 @@ FAR = 4
 """Moves of the number of records by many at once in a sweep."""
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def condition(beta, shapes, values, tape, effects, plan):
     """Write the rows of p_β, conditional probabilities along the forest; `values` is room."""
     blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
@@ -61,14 +62,14 @@ def condition(beta, shapes, values, tape, effects, plan):
             values[tape.sources[k]] += top + math.log(total)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def scale_density(log_scales, effects):
     """Log prior density of log τ."""
     gap = log_scales - effects.expected
     return -0.5 * np.sum(gap * (effects.hyper @ gap))
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _couple(records, trial, total, old, new, current, counts, tape, rng):
     """Write to `trial` what the quantiles of the records under the old rows are under the new, and its tables."""
     row_starts, source_starts, cell_rows = tape.row_starts, tape.source_starts, tape.cell_rows
@@ -96,7 +97,7 @@ def _couple(records, trial, total, old, new, current, counts, tape, rng):
                 current[row_cliques[child_rows[c]]] = child_rows[c]
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_kernel(counts, sums, tape):
     """Log density of the noisy tables but for its constant; fills the measured cells' sums."""
     value = 0.0
@@ -109,7 +110,7 @@ def _log_kernel(counts, sums, tape):
     return value
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_prior(beta, log_scales, effects):
     """Log density of the potentials and, where they are learned, of the scales."""
     value = scale_density(log_scales, effects) if effects.hyper.size else 0.0
@@ -119,7 +120,7 @@ def _log_prior(beta, log_scales, effects):
     return value
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng):
     """Move potentials and scales with the records following them, each at its quantiles."""
     # of many sizes, for the tails are not those of a normal law
@@ -158,7 +159,7 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         step[2] = min(step[2] * math.exp((chance - _FOLLOWED) / math.sqrt(step[3])), 1.0)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_total_far(reach, bounds, records, total, state, tape, rng):
     """Births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; the new number."""
     counts, sums = state.block, state.block_sums

@@ -40,6 +40,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     row_shapes_pullback,
     turned,
 )
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
@@ -92,7 +93,7 @@ class RowData(NamedTuple):
     total: FloatArray
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _visit(task, position, by_latent, by_prior, rows, noise):
     row_starts, source_starts, sources, order, prior_tape = rows[:5]
     cells, given = order.size, rows[10]

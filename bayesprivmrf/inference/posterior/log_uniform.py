@@ -7,12 +7,13 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import IntArray
 
 __all__ = ["draw_totals", "log_uniform"]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def log_uniform(place, low, high):
     """Log N at a position, the log density of the position, and the derivatives of both by it."""
     power = math.exp(-abs(place))

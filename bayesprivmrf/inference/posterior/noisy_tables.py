@@ -27,6 +27,7 @@ from bayesprivmrf.inference.posterior.laplace_kernel import (
     lattice_mass,
 )
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["NoiseData", "log_likelihood", "observe_noisy_counts", "target_acceptance"]
@@ -90,7 +91,7 @@ class NoiseData(NamedTuple):
         )
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
     """Log density of the noisy counts, and what stands for its derivative by the latent numbers."""
     value, by_latent = settings[2], np.zeros_like(latent)

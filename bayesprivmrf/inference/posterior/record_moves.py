@@ -44,6 +44,7 @@ from bayesprivmrf.inference.posterior.answer_moves import (
 from bayesprivmrf.inference.posterior.by_reference import by_reference
 from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
 __all__ = [
@@ -79,7 +80,7 @@ def _boost(gap, width, is_absolute, most):
     return math.exp(min(max(gain, -most), most))
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def weigh_all(state, tape):
     """Refresh every weight, and the rows' sums of n + α."""
     state.wholes[:] = 0.0
@@ -118,7 +119,7 @@ def _change(
         _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def count(record, by, state, tape):
     """Add a record to the tables, or take it out."""
     for k in range(record.size):
@@ -132,7 +133,7 @@ def count(record, by, state, tape):
         )  # fmt: skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def collect(weights, wholes, state, tape):
     """Sums from the leaves to the roots, left in `values`; log Z."""
     values, totals, messages = state.values, state.totals, state.messages
@@ -186,7 +187,7 @@ def draw_record(
             current[row_cliques[child]] = child
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _collect_outside(records, first, stop, state, tape):
     """Sums by the tables of all records but a block, whose weights are left in `stale`."""
     cells, sums, stale = state.block, state.block_sums, state.stale
@@ -219,7 +220,7 @@ def _collect_outside(records, first, stop, state, tape):
     collect(stale, state.stale_wholes, state, tape)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_records(moves, records, total, state, tape, rng):
     """Visit the records, block by block: each in turn, or `moves` of them at random where there are more."""
     weights, wholes, stale, stale_wholes = state.weights, state.wholes, state.stale, state.stale_wholes
@@ -278,7 +279,7 @@ def move_records(moves, records, total, state, tape, rng):
                 )  # fmt: skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def draw_new(record, state, tape, rng):
     """Draw a record by sums that `_collect` has just made."""
     draw_record(
@@ -287,7 +288,7 @@ def draw_new(record, state, tape, rng):
     )  # fmt: skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def log_sum(state, tape):
     """Log Z of the law of one more record; its sums are left for `draw_new`."""
     if not tape.is_direct:
@@ -295,7 +296,7 @@ def log_sum(state, tape):
     return collect(state.weights, state.wholes, state, tape)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_total(moves, least, most, records, total, state, tape, rng):
     """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
     for _ in range(moves):
@@ -324,7 +325,7 @@ def move_total(moves, least, most, records, total, state, tape, rng):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def draw_rows(log_rows, state, tape, rng):
     """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
     for row in range(tape.row_starts.size - 1):

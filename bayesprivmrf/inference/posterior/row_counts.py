@@ -35,6 +35,8 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.marginals.products import INNER
+
 __all__ = ["row_counts", "row_counts_pullback"]
 
 _SOFTNESS = 0.17
@@ -42,7 +44,7 @@ _SOFTNESS = 0.17
 
 
 # far out, a number that is none ends a trajectory; an exception would end the sampling
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _spread(margin, mass):
     """√ of the row's spread, and its derivatives by the margin and by the mass A."""
     softness = min(_SOFTNESS, 0.25 * mass)
@@ -62,7 +64,7 @@ def _spread(margin, mass):
     return value, 0.5 * by_margin / value, 0.5 * (by_mass + tail_by_mass) / value
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _bent(margin, mass):
     """The margin, bent above -A/2 where it is negative, and its derivatives by the margin and by the mass A."""
     if margin >= 0.0:
@@ -72,7 +74,7 @@ def _bent(margin, mass):
     return bound * (power - 1.0), power, 0.5 * (power - 1.0 - power * margin / bound)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _margin(row, total, counts, source_starts, sources):
     """A row's total: N, or the sum of its parent's cells."""
     if source_starts[row] == source_starts[row + 1]:

@@ -39,6 +39,7 @@ from numba import njit
 from scipy.special import erfcx, ndtr
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = [
@@ -97,7 +98,7 @@ def row_weights_data(
     )
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def digamma(x):
     """ψ(x), x > 0: relative error 1e-13."""
     return log_gamma(x)[1]
@@ -124,7 +125,7 @@ def log_gamma(x):
     return value, log_x - 0.5 * inverse - series - slope / product
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def trigamma(x):
     """ψ'(x), x > 0: its asymptotic series, above ten."""
     value = 0.0
@@ -162,7 +163,7 @@ def softened(u):
     return math.exp(log_soft), log_soft, tail, log_density + math.log(mills), 1.0 / mills
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _newton(log_value):
     """The u of which S(u) has the given logarithm, by Newton's method; log S is increasing and concave."""
     if log_value > _LAST_NODE:  # beyond 7 S(u) is u
@@ -193,7 +194,7 @@ def _inverse_nodes() -> FloatArray:
 _INVERSE = _inverse_nodes()
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _softened_at(log_value):
     """The u of which S(u) has the given logarithm: a cubic between two nodes, and one step of Halley's method.
 
@@ -232,7 +233,7 @@ def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
     return origin, share, target, log_jacobian
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_starts, shift, share, target):
     """Derivatives by v and by α, from those by u and by the log density."""
     by_position, by_shapes = np.empty_like(by_u), np.zeros_like(by_u)

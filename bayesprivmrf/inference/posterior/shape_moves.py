@@ -25,6 +25,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     log_whole,
     spread_of,
 )
+from bayesprivmrf.marginals.products import INNER
 
 __all__ = ["growth", "move_shapes"]
 
@@ -60,7 +61,7 @@ def growth(clique, group, place, change, position, tape):
     return math.exp(spread * change) / grown, 1.0 / grown
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _log_evidence(own, others, state, of_rows, of_cells, grown):
     """Log likelihood of a clique's shapes where cells of one state grow by one factor, others by another."""
     (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
@@ -76,7 +77,7 @@ def _log_evidence(own, others, state, of_rows, of_cells, grown):
     return value
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _gathered(clique, group, states, state, tape, prior):
     """What the likelihood is made of: of rows that hold records, and of cells that do."""
     first, last = tape.clique_rows[clique], tape.clique_rows[clique + 1]
@@ -114,7 +115,7 @@ def _gathered(clique, group, states, state, tape, prior):
     return (floors, sums, totals), (alphas, fixed, counts, places)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _move_group(clique, group, position, state, tape, prior, rng):
     """Moves of the positions of one margin, or of a clique's own part of log A, by small steps and by large ones."""
     start = 1 + clique if group < 0 else prior.group_starts[group]
@@ -136,7 +137,7 @@ def _move_group(clique, group, position, state, tape, prior, rng):
     clique_shapes(clique, position, prior, state.shapes)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_shapes(position, state, tape, prior, rng):
     """Metropolis moves of the shapes' positions given the tables, one at a time."""
     cliques = prior.clique_cells.size - 1

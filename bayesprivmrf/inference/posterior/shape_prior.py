@@ -55,6 +55,7 @@ from numba import njit
 
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, RowTable
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = [
@@ -212,7 +213,7 @@ def spread_of(group, tape):
     return SPREAD_OF_STAYING if tape.stays[group] else 1.0
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def log_whole(group, position, tape):
     """Logarithm of the sum of a margin's exponentials."""
     start, stop = tape.group_starts[group], tape.group_starts[group + 1]
@@ -224,7 +225,7 @@ def log_whole(group, position, tape):
     return spread * top + math.log(total)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def clique_shapes(clique, position, tape, shapes):
     """Write α of one clique's cells."""
     start, stop = tape.clique_cells[clique], tape.clique_cells[clique + 1]
@@ -270,7 +271,7 @@ def turned(position, tape):
     return result
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def row_shapes(position, tape):
     """α of each cell, and the log prior density of the position but for its constant."""
     shapes, log_density = np.empty(tape.fixed.size), 0.0

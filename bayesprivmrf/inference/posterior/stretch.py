@@ -20,6 +20,7 @@ from numba import njit
 
 from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.log_uniform import log_uniform
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["StretchData", "stretch", "stretch_pullback"]
@@ -59,7 +60,7 @@ class StretchData(NamedTuple):
     excess: FloatArray
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def stretch(
     position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess
 ):  # fmt: skip
@@ -94,7 +95,7 @@ def stretch(
     return moved, log_scale, log_total, log_density, precision, relative
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def stretch_pullback(
     by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, precision, relative,
     position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess,

@@ -28,6 +28,7 @@ from numba import njit
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["draw_potentials", "spread", "target", "trajectory"]
@@ -47,7 +48,7 @@ _PARTS = 16
 """Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads."""
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def target(beta, statistics, total, precision, tape):
     """Log-density, its gradient, and μ."""
     mu, log_partition, _ = _marginals(beta, *tape)
@@ -60,7 +61,7 @@ def target(beta, statistics, total, precision, tape):
     return value, gradient, mu
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _normals(size, rng):
     out = np.empty(size)
     for i in range(size):
@@ -68,19 +69,19 @@ def _normals(size, rng):
     return out
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def spread(root, scale, whitened):
     """A move of the coordinates from one in whitened coordinates; a root without rows is the identity."""
     return scale * (root @ whitened) if root.size else scale * whitened
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _gathered(root, scale, gradient):
     """The transpose of `spread`."""
     return root.T @ (scale * gradient) if root.size else scale * gradient
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _start(centre, root, scale, statistics, total, precision, rng, tape):
     """A draw of the normal approximation, drawn in to its centre while it lies where the target has next to nothing.
 
@@ -100,7 +101,7 @@ def _start(centre, root, scale, statistics, total, precision, rng, tape):
     return beta, value, gradient, mu
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def trajectory(
     beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, tape
 ):  # fmt: skip

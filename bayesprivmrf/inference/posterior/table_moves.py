@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from bayesprivmrf.inference.posterior.by_reference import by_reference
 from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
@@ -142,7 +143,7 @@ def _size(scales, rng):
     return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _add(cell, by, state, tape):
     """Give a cell some more records."""
     counts, occupied, places = state.counts, state.occupied, state.places
@@ -161,7 +162,7 @@ def _add(cell, by, state, tape):
         places[cell] = -1
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _change_cells(least, most, total, whole, state, tape, rng):
     """Each cell gains or loses some records, once by one and once by more; the new number of records."""
     counts, shapes, starts = state.counts, state.shapes, tape.entry_starts
@@ -185,7 +186,7 @@ def _change_cells(least, most, total, whole, state, tape, rng):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _partner(i, way, state, tape, rng):
     """A cell to move records to from cell i; i itself where there is none."""
     if way == 0:
@@ -202,7 +203,7 @@ def _partner(i, way, state, tape, rng):
     return tape.members[first + int(rng.random() * (stop - first))]
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _part(i, j, state, tape, rng):
     """Draw anew what of the records of two cells is in which of them."""
     counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
@@ -234,7 +235,7 @@ def _part(i, j, state, tape, rng):
         _add(j, chosen - old, state, tape)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def move_between(turn, state, tape, rng):
     """Records go from an occupied cell to another, in the way that the turn says; four of eight share a number."""
     counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
@@ -263,7 +264,7 @@ def move_between(turn, state, tape, rng):
         _add(i, by, state, tape)
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _draw_row(log_row, state, rng):
     """Draw the logarithms of the row's probabilities from Dirichlet(α + n)."""
     top, total = -np.inf, 0.0

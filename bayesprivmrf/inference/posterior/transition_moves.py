@@ -37,6 +37,7 @@ from bayesprivmrf.inference.posterior.record_moves import (
     weigh_all,
 )
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
+from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
@@ -68,7 +69,7 @@ class SharedRows(NamedTuple):
     log_rows: FloatArray
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _spread_out(log_rows, state, shared):
     """Write π and P into the cells of the windows, and refresh all weights."""
     for cell in range(shared.places.size):
@@ -77,7 +78,7 @@ def _spread_out(log_rows, state, shared):
         state.shapes[cell] *= math.exp(log_rows[shared.firsts[cell]])
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _add_up(state, rows, shared):
     """The sums F and C of the records' tables."""
     rows.counts[:] = 0
@@ -87,7 +88,7 @@ def _add_up(state, rows, shared):
         rows.counts[shared.firsts[cell]] += state.counts[cell]
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _take(records, state, tape, rng):
     """Write distinct records into an array, drawn at random from all; the tables are left as they are."""
     values, totals, starts = state.values, state.totals, tape.row_starts
@@ -106,7 +107,7 @@ def _take(records, state, tape, rng):
             totals[tape.cell_rows[cell]] -= 1.0
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _move_total(moves, least, most, total, record, state, tape, rng):
     """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
     for _ in range(moves):
@@ -129,7 +130,7 @@ def _move_total(moves, least, most, total, record, state, tape, rng):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _step(cell, by, state, tape):
     """Add a record to a cell, or take it out; what that changes in the log density of the noise."""
     gain = 0.0
@@ -141,7 +142,7 @@ def _step(cell, by, state, tape):
     return gain
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _pairs(a, b, windows, counts):
     """How many pairs of records make two transitions at the same step."""
     total = 0.0
@@ -150,7 +151,7 @@ def _pairs(a, b, windows, counts):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _exchange(size, old, new, steps, state, tape, shared, rng):
     """Pairs of records exchange what follows a step; how many did, and the log ratio without the prior's."""
     windows, counts, ratio = shared.windows, state.counts, 0.0
@@ -172,7 +173,7 @@ def _exchange(size, old, new, steps, state, tape, shared, rng):
     return size, ratio
 
 
-@njit(nogil=True)
+@njit(nogil=True, **INNER)
 def _exchange_tails(tries, rows, state, tape, shared, rng):
     """Move sums of transitions, by many records at once, that leave every step's margins as they are."""
     windows, states = shared.windows, shared.states
