@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from repeats import few
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
@@ -184,7 +185,7 @@ def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("cliques", [None, [("z", "a"), (0,), (7,)]])
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
+@pytest.mark.parametrize("calibration", few(["tight", "paper"]))
 def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, calibration, tmp_path):
     mechanism = PrivateFrankWolfe(
         rho=1.0, width=1.0, steps=15, calibration=calibration, adjacency="replace-one"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from repeats import few
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.network import IsingNetwork, icpsr_22140, political_blogs, simulated_blogs
@@ -101,7 +102,7 @@ def test_made_up_blogs_are_two_blocs_of_the_blogs_size_and_a_seed_repeats_them()
     assert not simulated_blogs(4).outcomes.equals(data.outcomes)
 
 
-@pytest.mark.parametrize("beta", [0.6, 1.5])
+@pytest.mark.parametrize("beta", few([1.5, 0.6]))
 def test_outcomes_of_made_up_blogs_have_the_law_of_their_beta(beta):
     found = []
     for seed in range(20):

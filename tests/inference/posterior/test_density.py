@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
+from repeats import few
 
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
@@ -94,7 +95,7 @@ def test_one_position_of_each_margin_is_free_and_standard_normal(model):
     assert len(free) == margins
 
 
-@pytest.mark.parametrize("total", [None, 80])
+@pytest.mark.parametrize("total", few([None, 80]))
 @pytest.mark.parametrize("scale", [None, 0.6])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_derivatives_of_the_effects_density_are_exact(name, total, scale):
