@@ -138,7 +138,7 @@ def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_files(
 
 def test_the_foundations_of_the_way_are_files_that_define_what_is_relied_on():
     found = re.findall(r"^- `([\w/]+)\.py`: .*?`(\w+)(?:\(.*\))?`", way_of_select_measure(), re.MULTILINE)
-    assert len(found) == 4
+    assert len(found) == 5
     for path, name in found:
         assert defines(importlib.import_module("bayesprivmrf." + path.replace("/", ".")), name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from scipy.stats import chi2
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.inference import Status
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
 
 STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
@@ -79,6 +82,18 @@ def test_what_no_table_holds_together_is_named_and_wider(learned):
     assert measured.columns.name is None
     assert learned.solution.interval(list(STATES)).attrs["not_measured"] == (("b", "a"), ("b", 0, "a"))
     assert "not measured" in unmeasured.to_string()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (Status.STOPPED_EARLY, "not trusted"),
+        (Status.NOT_TRUSTED, "not trusted"),
+        (Status.ITERATION_LIMIT, "iteration limit"),
+    ],
+)
+def test_intervals_about_a_fit_that_did_not_end_say_so(learned, status, said):
+    assert replace(learned.solution, status=status).interval(["b", 0]).attrs["status"] == said
 
 
 def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):

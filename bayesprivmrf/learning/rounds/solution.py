@@ -83,6 +83,14 @@ _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
 
 
+_NOT_APPROXIMATE = {
+    Status.NOT_TRUSTED: ("not trusted", "the model is not"),
+    # the widths would be those of tables that the estimate does not know
+    Status.STOPPED_EARLY: ("not trusted", "the last fit failed"),
+    Status.ITERATION_LIMIT: ("iteration limit", "the last fit was cut short"),
+}
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RoundsSolution(LearnedSolution):
     """The distribution that `SelectMeasure` learned in rounds, with intervals.
@@ -125,8 +133,9 @@ class RoundsSolution(LearnedSolution):
             Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
             ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
             these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
-            the truth less often, most of all where the budget is large; so it is where the model is not trusted,
-            else ``"approximate"``.
+            the truth less often, most of all where the budget is large. So it is where the model is not trusted, or
+            where its last fit failed and what was measured last is not in it; ``"iteration limit"`` where that fit
+            was cut short; else ``"approximate"``.
             ``attrs["doubtful"]`` names the rows of a state that was merged with other rare ones, in a table of
             several variables: how it depends on them is taken to be as in its group.
 
@@ -174,13 +183,14 @@ class RoundsSolution(LearnedSolution):
             },
             index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
         )
-        is_trusted = self.status is not Status.NOT_TRUSTED and not missing
-        frame.attrs["status"] = "approximate" if is_trusted else "not trusted"
+        default = ("not trusted", "") if missing else ("approximate", "")
+        said, why = _NOT_APPROXIMATE.get(self.status, default)
+        frame.attrs["status"] = said
         frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
         if missing:
-            frame.columns.name = "not trusted, not measured: attrs['not_measured']"
-        elif not is_trusted:
-            frame.columns.name = "not trusted: the model is not"
+            frame.columns.name = f"{said}, not measured: attrs['not_measured']"
+        elif why:
+            frame.columns.name = f"{said}: {why}"
         return mark_rows(frame, is_doubtful, "doubtful", "doubtful, of merged states, in")
 
     @cached_property
