@@ -7,6 +7,7 @@ A process compiles the functions that engines share once, so those that share mo
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -75,7 +76,7 @@ def build() -> None:
     if mark is None or mark.exists():
         return
     commands = [[sys.executable, __file__, *names] for names in TOGETHER]
-    with ThreadPoolExecutor(len(commands)) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         codes = list(
             pool.map(lambda command: subprocess.run(command, capture_output=True).returncode, commands)
         )

@@ -1,12 +1,12 @@
-"""Compiled engines, built once an installation: all parts of a stage at a time.
+"""Compiled engines, built once an installation: as many at a time as there are cores.
 
-numba compiles under a lock, so that threads would wait for each other; each part has a process of its own. Cores are
-shared by more processes than there are cores, so that none idles while one part is left.
+numba compiles under a lock, so that threads would wait for each other; each part has a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import warnings
@@ -63,7 +63,7 @@ def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
     if not marks:
         return
     remark(f"building the engines once (about {15 + 15 * len(engines)} s on two free cores) ...")
-    with ThreadPoolExecutor(max(len(MARGINALS), sum(map(len, POSTERIORS.values())))) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for stage in (["marginals"], [*engines]):
             parts = {
                 name: [pool.submit(_is_built, line) for line in lines[name]]
