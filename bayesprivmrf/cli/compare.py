@@ -47,7 +47,7 @@ NOTE = (
 )
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
 SAMPLING = {"chains": 2, "progress_bar": False}
-"""Two chains need half the effective draws of four, and tune half as often: their mean is what is scored."""
+"""Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
 _TRAINING_SHARE = 0.75
 _SAID = (ForecastWarning, NoiseWarning, SamplingWarning)

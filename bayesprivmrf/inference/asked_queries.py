@@ -22,6 +22,8 @@ def bound_for_interval(query: Query, model: ModelSpecification, beside: str = ""
     try:
         return query.bind(model)
     except ModelError as error:
+        if "together in no clique" not in str(error):
+            raise
         raise ModelError(
             f"{error} Of variables that no clique holds together, `interval` takes the variables{beside}."
         ) from None

@@ -254,7 +254,12 @@ class Rounds:
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if self.has_fallen_back:
-            found = replace(self.fit, effects=found.effects, coordinates=carried(found.effects, self.fit))
+            found = replace(
+                self.fit,
+                effects=found.effects,
+                coordinates=carried(found.effects, self.fit),
+                off=math.inf,  # what it was off is of another objective, without the newest tables
+            )
         self.fit = found
 
     # the release
@@ -279,7 +284,9 @@ class Rounds:
 
     def _details(self) -> dict[str, Any]:
         """Return public numbers about a release."""
-        status = Status.STOPPED_EARLY if self.has_fallen_back else self.fit.status
+        status = self.fit.status
+        if self.has_fallen_back and status not in (Status.NOT_TRUSTED, Status.DIVERGED):
+            status = Status.STOPPED_EARLY
         return {
             "status": str(status.value),
             "rounds": len(self.tables_by_round),

@@ -1,6 +1,8 @@
 """Quick intervals of queries' answers, against intervals of variables and numerical derivatives."""
 
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -77,9 +79,33 @@ def test_what_every_record_answers_alike_is_known(fitted):
     assert 0 < frame["lower"]["mean"] < frame["estimate"]["mean"] < frame["upper"]["mean"] < 2
 
 
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_large_models_have_the_sampling_of_a_model_without_constraints(fitted, query):
+    """Never below that of the model: a record's own variance over N, beside the same noise."""
+    large = replace(fitted, mode=replace(fitted.mode, curvature=SimpleNamespace()))
+    asked, known = large.interval(query), fitted.interval(query)
+    is_free = (known["upper"] > known["lower"]).to_numpy()
+    ratio = np.ptp(asked[["lower", "upper"]].to_numpy()[is_free], axis=1)
+    ratio /= np.ptp(known[["lower", "upper"]].to_numpy()[is_free], axis=1)
+    assert (ratio > 0.995).all()
+    assert (ratio < 1.1).all()
+
+
+def test_loopy_inference_answers_as_exact_inference_does_on_a_tree():
+    tree = specification({"a": [0, 1], "b": [2, 0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    rng = np.random.default_rng(4)
+    release = noisy_release(tree, simulated_counts(tree, 2_000, rng, scale=0.6)[0], Laplace(8.0), rng)
+    fits = (NoiseAwareMAP(inference=name).fit(release) for name in ("exact", "loopy"))
+    exact, loopy = (fit.interval(q.parities(2)).to_numpy() for fit in fits)
+    assert loopy == pytest.approx(exact, abs=2e-3)
+
+
 def test_what_cannot_be_asked_is_refused_with_the_remedy(fitted):
     with pytest.raises(ArgumentError, match="`given` is for variables, and a query was asked for"):
         fitted.interval(POOLED, given={"e": 1})
+    with pytest.raises(ModelError, match=r"the declared variables are .*\.$") as unknown:
+        fitted.interval(q.table("zz"))
+    assert "together" not in str(unknown.value)
     with pytest.raises(ModelError, match="that no clique holds together, `interval` takes the variables"):
         fitted.interval(q.table("a", "e"))
 

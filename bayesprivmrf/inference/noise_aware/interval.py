@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.forecast import PATIENCE
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
-from bayesprivmrf.marginals import clamped, marginal_engine
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
@@ -113,7 +114,13 @@ def errors_of_answers(
     """
     means = mode.means
     _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
-    rows, single = np.empty((bound.matrix.shape[0], means.effects.size)), np.empty(bound.matrix.shape[0])
+    require_memory(
+        f"derivatives of {len(bound):,} answers",
+        8.0 * len(bound) * means.effects.size,
+        "ask for fewer answers at a time",
+        DEFAULT_MEMORY_LIMIT,
+    )
+    rows, single = np.empty((len(bound), means.effects.size)), np.empty(len(bound))
     for position in range(len(single)):
         weights = bound.in_cliques[[position]].toarray()[0]
         change = product(weights)
@@ -193,9 +200,9 @@ def _by_solving(curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
         variances[k] = row @ curvature.solve(row)
         if k == 0 and (seconds := len(rows) * (time.thread_time() - begin)) > PATIENCE:
             warnings.warn(
-                f"intervals of {len(rows):,} cells in a model of this size are forecast to take about "
+                f"intervals of {len(rows):,} numbers in a model of this size are forecast to take about "
                 f"{math.ceil(seconds / 60):,} minutes here; wait for them, ask for fewer variables at a time or "
-                "for some states by `given`, or declare smaller cliques.",
+                "for some states by `given`, a smaller query, or declare smaller cliques.",
                 ForecastWarning,
                 stacklevel=5,
             )

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
+from bayesprivmrf.inference.asked_queries import (
+    answer_index,
+    bound_for_interval,
+    refuse_given,
+    rests_on_of,
+)
 from bayesprivmrf.inference.judgement import require_population
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
@@ -17,6 +22,7 @@ from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.independences import assumptions, mark_rests_on
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
@@ -61,11 +67,11 @@ class TransitionSolution(Solution):
             bound = bound_for_interval(variables, model)
             engine = marginal_engine(model.cardinalities, model.scopes)
             _, marginals, product = engine.linearize(self.potentials.flat)
-            units = bound.in_cliques.toarray()
-            changes = np.array([product(unit) for unit in units])
-            return self._interval(
+            changes = np.array([product(unit) for unit in bound.in_cliques.toarray()])
+            frame = self._interval(
                 bound.in_cliques @ marginals, changes, prob, answer_index(bound), bound.ends
             )
+            return mark_rests_on(frame, rests_on_of(bound))
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)))
@@ -77,7 +83,8 @@ class TransitionSolution(Solution):
             raise given_error(model.domain, condition) from None
         changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
         states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
-        return self._interval(marginals[start:], changes, prob, states, (0.0, 1.0))
+        frame = self._interval(marginals[start:], changes, prob, states, (0.0, 1.0))
+        return mark_rests_on(frame, assumptions(model, [*query, *condition]))
 
     def _interval(
         self,

@@ -85,6 +85,7 @@ _LEAST_RECORDS = 0.5
 
 _NOT_APPROXIMATE = {
     Status.NOT_TRUSTED: ("not trusted", "the model is not"),
+    Status.DIVERGED: ("not trusted", "no fit ended"),
     # the widths would be those of tables that the estimate does not know
     Status.STOPPED_EARLY: ("not trusted", "the last fit failed"),
     Status.ITERATION_LIMIT: ("iteration limit", "the last fit was cut short"),

@@ -279,7 +279,12 @@ class PairTargets:
         return result
 
     def standing_out(self) -> np.ndarray:
-        """Return which pairs' covariances are larger than errors often make them, bool of shape (m,)."""
+        """Return which pairs' covariances are larger than errors often make them, bool of shape (m,).
+
+        Of variables of several states the errors that all entries of a pair share, those of single variables and of
+        the number of records, enter entry by entry. Beside a state held by nearly all, that is a little loose: four
+        states of shares .97, .01, .01, .01, a tail of .01 was reached in .013 of draws of noise.
+        """
         from scipy.stats import chi2
 
         variances, relative = self.single_variances(), self.total_variance / self.total**2
