@@ -531,7 +531,7 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
     np.testing.assert_allclose(noise_variances(large, rows), by_matrices, rtol=0.01)
     monkeypatch.setattr(interval_module, "PATIENCE", 0.0)
     with pytest.warns(
-        ForecastWarning, match="intervals of 6 cells .* minutes here; wait for them, ask for fewer"
+        ForecastWarning, match="intervals of 6 numbers .* minutes here; wait for them, ask for fewer"
     ):
         noise_variances(large, rows)
 
