@@ -223,7 +223,9 @@ class SelectMeasure(
         r"""Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
 
         `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share. The choice
-        has the scale :math:`b = R \sqrt{m / (8 \rho_2)}`, rounding paid for: R is `score_range`, m the number chosen.
+        has the scale :math:`b = R \sqrt{m / (8 \rho_2)}`: R is `score_range`, m the number chosen. ``at_once=True``,
+        for the m are the best of one draw of Gumbel noise (`choose_several`): b then also pays for the rounding of
+        that draw, at most :math:`m^2 2^{-39}` scales in the range of each choice.
         """
         few, all_of_them = (
             pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -141,6 +142,9 @@ def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
     assert (one.loc[("v0", "v4")] == 0).all()
     other = learned.interval(rng=14, method="calibrated", replicates=4)
     assert other.attrs["method"] == "calibrated"
+    assert (one.attrs["status"], one.columns.name) == ("approximate", "approximate")
+    failed = replace(learned, details={**learned.details, "status": "not trusted"})
+    assert failed.interval(rng=14).attrs["status"] == "not trusted"
     told = learned.interval_forecast(replicates=10)
     assert told["method"] == "linearised"
     assert told["releases"] == 8

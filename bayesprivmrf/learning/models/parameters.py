@@ -32,6 +32,7 @@ import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.marked_rows import mark_status
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
 from bayesprivmrf.model import Domain
@@ -197,7 +198,9 @@ class LearnedParameters(ABC):
             Columns ``estimate``, ``lower`` and ``upper``, nats; one row a coupling (pair of variables, and of states
             where they have more than two) or a field. Limits are of each by itself, not of all at once; infinite
             where a coupling could be of any size.
-            ``attrs["method"]`` is the form that was taken.
+            ``attrs["method"]`` is the form that was taken, ``attrs["status"]`` the model's status: limits by a fit
+            that has not converged can be trusted no further than it can. A linearised interval undoes the pull of
+            the prior, which the estimate keeps: the estimate need not be its centre.
 
         Raises
         ------
@@ -226,7 +229,7 @@ class LearnedParameters(ABC):
         columns = {"estimate": self.vector()[places], "lower": low[places], "upper": high[places]}
         frame = pd.DataFrame(columns, index=index)
         frame.attrs["method"] = taken
-        return frame
+        return mark_status(frame, self.status)
 
     def interval_forecast(
         self,

@@ -14,9 +14,11 @@ covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the 
 .. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
 
 sampling, the noise on sums or tables, of variance :math:`v_s` on the mean of effect s, and the noise on the number of
-records that was bought (where tables tell it as well the interval is a little wide). Intervals are normal, and the
-pull is undone to first order. :math:`\Sigma` is that of records drawn from the released model. :math:`\Lambda` is
-diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with the variance :math:`F_s` that an effect has at independence.
+records that was bought. Where tables are measured they tell that number as well, and the margins of those that were
+not kept tell of single variables: neither is counted here, and the interval is a little wide. Intervals are normal,
+and the pull is undone to first order. :math:`\Sigma` is that of records drawn from the released model.
+:math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with the variance :math:`F_s` that an effect has at
+independence.
 
 Where the release says that its fit was weighed again, by the curvature at the estimate, :math:`\Lambda` is
 :math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`, and :math:`\Sigma`, exact where that is cheap, may be
@@ -31,8 +33,9 @@ rare event could be 0, and then the coupling is of any size. The rule is the nor
 the size of one number, the covariance C of two indicators of states: along the entry of the table that is asked
 about, the pair's score is :math:`N |C| / ((1 - \min q_i)(1 - \min q_j))` records, and it stands out where
 :math:`C^2` passes the threshold of `bayesprivmrf.learning.select_measure.couplings` for as many pairs as were
-kept. The interval holds the couplings that would have left the pair out with a probability of at least half of what
-a wrong interval may have,
+kept. That is so of two states; of more, the fit asks all entries of the table together, so that this one alone is
+said to be left out more often than it is, and the interval errs to the wide side. The interval holds the couplings
+that would have left the pair out with a probability of at least half of what a wrong interval may have,
 
 .. math:: P(\text{left out} \mid C) = 1 - \int P(\text{chosen} \mid x)\, P(\text{stands out} \mid x)\,
     \mathcal{N}(x; C, r)\, dx \ge (1 - \text{prob}) / 2 ,
@@ -191,7 +194,7 @@ class CouplingsByMeasurement(SavedMap):
             for matrix, values in zip(W, (middle - half, middle + half), strict=True):
                 matrix[rows, columns] = values.reshape(shape)
                 matrix[columns, rows] = values.reshape(shape).T
-        own = learned.own_states
+        own = learned.own_states  # the second states where all variables have two, else all
         low, high = (learned.flat(W[end][np.ix_(own, own)], theta[end][own]) for end in (0, 1))
         return low, high
 
