@@ -11,9 +11,12 @@ chooses (`junction_forest`). Cells that cannot occur have probability zero, and 
 
 Given the clique tables n of N records the parameters are conjugate, so the sampler moves the tables alone, with
 the parameters integrated out: rows of Dirichlet-multinomial counts, relaxed to real numbers by `row_counts`,
-observed with the mechanism's noise. Afterwards the parameters follow exactly, each row from Dirichlet(α + n):
-sampling noise is in the marginals in full. A private N is log-uniform on a range that does not look at the
-tables.
+observed with the mechanism's noise. Afterwards the parameters follow, each row from Dirichlet(α + k): sampling noise
+is in the marginals in full. The k are the whole numbers that the relaxed counts stand for, the nearest, and zero
+below. They, and not the relaxed counts, are what the parameters depend on: of a cell that nobody is in the relaxed
+count lies near -α/2 where α is small, so that Dirichlet(α + n) would give it half of its shape, and the logarithm of
+its probability, whose deviation is about 1/α, twice the deviation. A private N is log-uniform on a range that does
+not look at the tables.
 """
 
 from __future__ import annotations
@@ -182,7 +185,7 @@ class HyperDirichlet:
         return ShapePrior(forest=self.forest, concentration=self.concentration)
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Marginals, counts and effects of sampled draws; the parameters are drawn from Dirichlet(α + n)."""
+        """Marginals, counts and effects of sampled draws; the parameters are drawn given whole counts."""
         sampled = np.asarray(draws["counts"], dtype=float)
         lead = sampled.shape[:-1]
         shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
@@ -195,7 +198,8 @@ class HyperDirichlet:
             total = np.asarray(draws["total"], dtype=float)
         order = np.argsort(np.argsort(self.forest.cells))
         flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
-        return self._finished(draw_log_rows(self.forest, flat + shapes, rng), counts, total, shapes)
+        whole = np.maximum(np.rint(flat), 0.0)
+        return self._finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""

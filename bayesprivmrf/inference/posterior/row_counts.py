@@ -11,8 +11,7 @@ A point r of the simplex with that Dirichlet law has mean a and covariance
 
 .. math:: n = M a + \sqrt{M (M + A)}\,(r - a)
 
-has the exact sum, means, variances and covariances of the counts at every M ≥ 0 and every α. As the parameters
-given the counts are Dirichlet(α + n), which is linear in n, their prior means and variances are exact as well.
+has the exact sum, means, variances and covariances of the counts at every M ≥ 0 and every α.
 For α = 1 and large M it is the continuity correction that gives each whole number the half to either side. r comes as
 weights, :math:`r = g / \sum_i g_i` (`row_weights`).
 
@@ -24,8 +23,7 @@ There the true total is zero, and the row goes to zero smoothly. With c = A/2 an
           M^* = c\,(e^{M/c} - 1), & V = c δ e^{M/δ} & M < 0, \end{cases}
 
 which is continuous with its derivative, adds to the variance of a cell less than 0.05 records squared,
-close to M = 0 only, and has :math:`\sqrt{V} < M^* + c`, so that every :math:`n_i > -α_i/2` and
-Dirichlet(α + n) always exists.
+close to M = 0 only, and has :math:`\sqrt{V} < M^* + c`, so that every :math:`n_i > -α_i/2`.
 """
 
 from __future__ import annotations

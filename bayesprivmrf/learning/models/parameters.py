@@ -33,6 +33,7 @@ import numpy as np
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.marked_rows import mark_status
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
 from bayesprivmrf.model import Domain
@@ -112,6 +113,11 @@ class LearnedParameters(ABC):
             "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
             "hand."
         )
+
+    @property
+    @abstractmethod
+    def status(self) -> Status:
+        """How the fit ended."""
 
     @cached_property
     @abstractmethod

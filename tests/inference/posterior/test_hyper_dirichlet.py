@@ -12,10 +12,11 @@ from inference.conftest import (
 )
 from inference.posterior.enumeration import exact_posterior
 from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
+from repeats import again
 from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference import gather
+from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.model import Effects
@@ -117,6 +118,35 @@ def test_parameters_follow_the_counts_by_their_conjugate_law():
     expected = np.concatenate([root, (np.array([[9.0], [13.0]]) / 22 * rows).ravel()])
     assert finished.marginals.mean(axis=(0, 1)) == pytest.approx(expected, abs=5 * 0.11 / np.sqrt(4000))
     assert finished.marginals[..., :4].var(axis=(0, 1)) == pytest.approx(root * (1 - root) / 23, rel=0.2)
+
+
+def test_parameters_follow_the_whole_numbers_that_relaxed_counts_stand_for():
+    formulation = HyperDirichlet(
+        evidence=evidence_of(BINARY, 20, DiscreteLaplace(1.0), 1), concentration=0.1, total=20
+    )
+    relaxed = np.array([8.3, 2.6, -0.05, 9.4, 2.2, 5.8, 11.6, 0.4])
+    one, other = (
+        formulation.finish({"counts": np.tile(n, (1, 50, 1))}, np.random.default_rng(1))
+        for n in (relaxed, np.maximum(np.rint(relaxed), 0.0))
+    )
+    assert (one.effects == other.effects).all()
+    assert (one.marginals == other.marginals).all()
+
+
+@pytest.mark.parametrize("concentration", [0.1, *again(1.0)])
+def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concentration):
+    """Widths of 90 % intervals against the engine that moves whole records: within 15 % in the mean over cells."""
+    model = specification({"a": [0, 1, 2, 3], "b": ["x", "y", "z"]}, [("a", "b")])
+    noisy = np.array([[300, 1, -2], [3, 120, 1], [60, -1, 2], [-3, 1, 20]])
+    release = NoisyStatistics.from_tables(model, {("a", "b"): noisy}, noise=DiscreteLaplace(2.0), total=500)
+    widths = []
+    for formulation in ("exact", "hyper-dirichlet"):
+        estimator = LatentCounts(formulation=formulation, concentration=concentration)
+        posterior = estimator.fit(release, rng=1, chains=2, draws=800, tune=400, progress_bar=False)
+        drawn = posterior.tree["posterior"]["potentials[a,b]"].to_numpy().reshape(-1, 12)
+        low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+        widths.append(high - low)
+    assert np.log(widths[1] / widths[0]).mean() == pytest.approx(0, abs=0.15)
 
 
 def test_a_model_that_is_not_decomposable_is_refused_with_the_alternative():
