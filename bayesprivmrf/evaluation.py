@@ -198,7 +198,7 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
 
 
 def _judged(estimate: Any) -> Solution | Posterior | None:
-    """What is scored: a solution or a posterior as it is, or the solution that a learned model has."""
+    """Return what is scored: a solution or a posterior as it is, or the solution that a learned model has."""
     return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
 
 

@@ -1,4 +1,4 @@
-"""What an estimator returns: potentials, how they were found, and every question one can ask of them."""
+"""The result of an estimator: potentials, how they were found, and every question one can ask of them."""
 
 from __future__ import annotations
 

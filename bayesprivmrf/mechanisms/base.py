@@ -51,7 +51,7 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What the base writes on a release: the guarantee, and how it was made."""
+    """The mark that the base writes on a release: the guarantee, and how it was made."""
 
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
@@ -90,8 +90,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
        added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
        next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
-       never how many records there are. Of an error of another library, which may quote the data, type and place
-       alone are shown.
+       never how many records there are. An error of another library may quote the data, so that only its type and
+       place are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
        that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a

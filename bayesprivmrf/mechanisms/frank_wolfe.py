@@ -54,7 +54,7 @@ _MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrankWolfePlan(LearningPlan):
-    """What is public about a release, with the map from records to couplings."""
+    """The public part of a release, with the map from records to couplings."""
 
     map: PairwiseByRegressions | MonomialsByRegressions
 

@@ -81,13 +81,14 @@ class StatisticsMechanism(
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
     queries
-        What is measured, of `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the table of
-        each clique.
+        The queries to measure, from `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the
+        table of each clique.
     person
         Name of the column that says whose a row is, where one person may have several. The guarantee is then for
         persons: its unit is ``"person"``. The column is no declared variable, and the data must be in memory.
     at_most
-        How many rows of one person are counted, the first ones in the frame's order; public. It goes with `person`.
+        The most rows of one person that are counted, the first ones in the frame's order; public. It goes with
+        `person`.
     grid
         Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
         person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope

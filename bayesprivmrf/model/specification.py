@@ -288,7 +288,7 @@ class ModelSpecification:
 
     @property
     def sharing(self) -> tuple[Any, ...]:
-        """What relates the potentials to each other: ties, scores and levels."""
+        """The relations between potentials: ties, scores and levels."""
         return self.ties, self.shares_transitions, self.ordinal, self.levels, self.waves
 
     @property

@@ -52,7 +52,7 @@ def from_mbi(
     noise
         The family of the noise's law, of which a measurement tells the standard deviation alone.
     guarantee
-        What the publisher promised, if anything. This library cannot vouch for it.
+        The publisher's promise, if there is one. This library cannot vouch for it.
     total
         The number of records, where it is public.
 
@@ -103,7 +103,7 @@ def from_opendp(
     missing
         The declared state that stands for OpenDP's key of missing and unknown values.
     guarantee
-        What was promised. This library cannot vouch for it.
+        The promise that was made. This library cannot vouch for it.
     total
         The number of records, where it is public.
 

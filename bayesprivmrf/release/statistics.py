@@ -51,7 +51,7 @@ class NoisyStatistics(Released):
     noise
         The noise law of each table; cells are independent.
     guarantee
-        What is promised; None where nothing is (exact or foreign tables).
+        The promise; None where there is none (exact or foreign tables).
     total
         The public number of records N under replace-one neighbours, otherwise None.
     provenance
@@ -190,7 +190,7 @@ class NoisyStatistics(Released):
         network
             The declared model; each query reads scopes inside its cliques.
         measurements
-            What was measured, in any order and number; the same query may be there several times.
+            The measurements, in any order and number; the same query may be there several times.
         guarantee
             What the publisher promised, if anything.
         total
@@ -331,7 +331,7 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         path
-            Where to; an existing file is replaced in one step, so that none is ever half written. Another
+            The path; an existing file is replaced in one step, so that none is ever half written. Another
             release is not replaced: making it again would spend budget.
         allow_unprotected
             Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
