@@ -137,7 +137,7 @@ def compare(
     truth
         The true distribution, if it is known.
     holdout
-        Held-out records, if there are some. Read unprotected: the table is no release.
+        Held-out records, if there are some. They are read unprotected, so the table is no release.
     missing, other
         The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
 

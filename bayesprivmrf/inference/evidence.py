@@ -258,7 +258,7 @@ def gather(
     Raises
     ------
     ArgumentError
-        Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
+        Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
         The releases differ in the states of a shared variable, or in a public total.
 

@@ -102,7 +102,7 @@ class StableStructure(
     epsilon
         Budget, nats, positive.
     delta
-        Probability, above 0: that a graph which one record could change is let out.
+        Probability, above 0, that a graph which one record could change is let out.
     structure
         ``"tree"`` for the spanning tree of largest dependence: a variable that depends on nothing, or a copy of
         another, makes ties, which end in a refusal. ``"graph"`` for the pairs that stay dependent whatever few others
@@ -110,10 +110,9 @@ class StableStructure(
     threshold
         For a graph: the distance from independence, in (0, 2), beyond which a pair is an edge. The distance is the
         sum of the differences of the cells' shares, over all strata of those held fixed. The threshold is used to the
-        nearest 1/1024; 0.1 by default. For two variables of two even
-        states it is the size of their correlation. ``"gap"`` spends a quarter of epsilon on choosing, of eight
-        between 0.03 and 0.16, one that is far from all pairs' scores in proportion to itself; blocks choose each its
-        own, at no cost.
+        nearest 1/1024; 0.1 by default. For two variables of two even states it is the size of their correlation.
+        ``"gap"`` spends a quarter of epsilon on a choice among eight thresholds between 0.03 and 0.16: it takes one
+        that is far from all pairs' scores in proportion to itself. Each block chooses its own, at no cost.
     given
         For a graph: the largest number of other variables that are held fixed, 0, 1 or 2; 2 by default.
     order
@@ -121,8 +120,8 @@ class StableStructure(
         of three variables that depend on one another only all together. Edges and cliques of at most this many
         variables are declared for a second release.
     certificate
-        How the distance is told: by ``"margins"``, the least that a score must move, or by ``"blocks"``, how far the
-        most frequent graph of blocks of records is ahead, which needs many times the records.
+        The measure of distance: ``"margins"``, the least that a score must move, or ``"blocks"``, the lead of the
+        most frequent graph of blocks of records, which needs many times the records.
     blocks
         Number of blocks; by default so many that graphs that all agree are let out with probability above 0.95.
     adjacency

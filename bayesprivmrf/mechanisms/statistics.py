@@ -66,8 +66,8 @@ class StatisticsMechanism(
     differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
     are `contribution` times as large (`docs/privacy.md`, "Records of one person").
 
-    With `queries` their answers :math:`A n` are measured in place of the tables. How far one record moves those is
-    `bayesprivmrf.queries.sensitivity`.
+    With `queries` their answers :math:`A n` are measured in place of the tables, and
+    `bayesprivmrf.queries.sensitivity` says how far one record moves them.
 
     Cells declared impossible, and answers that count no others, are public zeros: their noise is dropped after it was
     drawn. Under add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
@@ -92,7 +92,7 @@ class StatisticsMechanism(
     grid
         Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
         person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope
-        each. What is released are sums of units: the query ``grid`` times that of persons. One neighbour moves them
+        each. The release holds sums of units: ``grid`` times the query of persons. One neighbour moves them
         `grid` times as far as a record, in place of `at_most` times.
     """
 

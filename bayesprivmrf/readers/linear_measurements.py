@@ -59,7 +59,7 @@ def from_mbi(
     Raises
     ------
     ArgumentError
-        Something else than measurements is given.
+        Something other than measurements is given.
     DataError
         A measurement's numbers are not those of its query.
     ModelError
@@ -110,7 +110,7 @@ def from_opendp(
     Raises
     ------
     ArgumentError
-        Something else than a contingency table is given.
+        Something other than a contingency table is given.
     ModelError
         The keys are not the declared states, or a clique does not fit the model.
     """

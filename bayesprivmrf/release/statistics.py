@@ -138,7 +138,7 @@ class NoisyStatistics(Released):
             states; or an array of variances, for normal noise, in which 0 is an exact number. Axes and states are in
             the order of the key that they have in `noise`, if that is a mapping.
         guarantee
-            What the publisher promised, if anything.
+            The publisher's promise, if there is one.
         total
             The number of records, where it is public.
 
@@ -192,7 +192,7 @@ class NoisyStatistics(Released):
         measurements
             The measurements, in any order and number; the same query may be there several times.
         guarantee
-            What the publisher promised, if anything.
+            The publisher's promise, if there is one.
         total
             The number of records, where it is public.
 
@@ -205,7 +205,7 @@ class NoisyStatistics(Released):
         Raises
         ------
         ArgumentError
-            Something else than measurements is given.
+            Something other than measurements is given.
         ModelError
             A query does not fit the model, or has another number of rows than there are values.
         PrivacyError

@@ -215,7 +215,7 @@ class NoiseAwareMAP:
         Warns
         -----
         NoiseWarning
-            What was measured contradicts ties or scores; or noise drowns a chain's transitions. The fit is
+            The measurements contradict ties or scores; or noise drowns a chain's transitions. The fit is
             ``not_trusted``.
         ForecastWarning
             The search is forecast to take longer than a minute, as on a table of a million cells.

@@ -310,7 +310,8 @@ class Posterior(Card):
         -------
         pandas.DataFrame
             Index: the two variables. `estimate`, `lower`, `upper` of the strength, and `probability` that it is
-            above the threshold, by which the rows fall. NaN beside structural zeros, where effects are not defined.
+            above the threshold, which orders the rows, the largest first. NaN beside structural zeros, where effects
+            are not defined.
         """
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 

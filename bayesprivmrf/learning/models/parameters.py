@@ -167,10 +167,10 @@ class LearnedParameters(ABC):
     ) -> pd.DataFrame:
         """Return intervals for all couplings or fields, linearised or by simulation; they spend no budget.
 
-        The module has the two methods, docs/learning.md how often they hold the truth. After `SelectMeasure` nothing
-        is released anew: records are drawn from the model for the covariance of a record's effects, and for the score
-        that a pair had to reach. So limits move a little from call to call where `rng` is ``None``, most of all those
-        of pairs that were left out.
+        The module explains the two methods, and docs/learning.md says how often they hold the truth. After
+        `SelectMeasure` nothing is released anew: records are drawn from the model for the covariance of a record's
+        effects, and for the score that a pair had to reach. So limits move a little from call to call where `rng` is
+        ``None``, most of all those of pairs that were left out.
 
         Parameters
         ----------
@@ -190,7 +190,8 @@ class LearnedParameters(ABC):
         total
             Number of records to simulate, where the release knows none; by default that of the release.
         given
-            Nothing: couplings are the same whatever is given. The error says who has intervals of probabilities.
+            Not for couplings, which are the same whatever is given. The error says who has intervals of
+            probabilities.
 
         Returns
         -------
