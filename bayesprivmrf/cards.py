@@ -17,7 +17,7 @@ class Card:
 
     @property
     def _mark(self) -> str:
-        """What stands behind the title; nothing, or a warning."""
+        """Words behind the title: nothing, or a warning."""
         return ""
 
     def __repr__(self) -> str:

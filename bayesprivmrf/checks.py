@@ -46,7 +46,7 @@ def _number(name: str, value: Any, requirement: str) -> float:
 
 
 def _shown(value: Any) -> str:
-    """What was given, or its type where that may be long, as a whole table is."""
+    """Return what was given, or its type where that may be long, as a whole table is."""
     return repr(value) if isinstance(value, str | bytes | Number | None) else f"a {type(value).__name__}"
 
 
@@ -197,7 +197,7 @@ def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
     needed, limit
         Bytes.
     remedy
-        What to do about it.
+        The remedy.
     """
     if needed > limit:
         raise ModelTooLargeError(

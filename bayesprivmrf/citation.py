@@ -1,4 +1,4 @@
-"""What to cite for what was run."""
+"""References for what was run."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def compare(
     truth
         The true distribution, if it is known.
     holdout
-        Held-out records, if there are some. Read unprotected: the table is no release.
+        Held-out records, if there are some. They are read unprotected, so the table is no release.
     missing, other
         The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
 
@@ -198,7 +198,7 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
 
 
 def _judged(estimate: Any) -> Solution | Posterior | None:
-    """What is scored: a solution or a posterior as it is, or the solution that a learned model has."""
+    """Return what is scored: a solution or a posterior as it is, or the solution that a learned model has."""
     return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
 
 

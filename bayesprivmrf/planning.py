@@ -49,7 +49,7 @@ class Outlay:
     Parameters
     ----------
     step
-        What is done, in words.
+        The name of the step.
     rho
         Cost, nats, under zero-concentrated privacy.
     epsilon
@@ -59,7 +59,8 @@ class Outlay:
     noise_sd
         Standard deviation of the noise on each, records; ``None`` as above.
     draws
-        What is drawn, by law and worst case, where that is known; `bayesprivmrf.audit` holds it against the promise.
+        The draws of the step, by law and worst case, where these are known; `bayesprivmrf.audit` holds it against the
+        promise.
     smallest_coupling
         About the smallest coupling of two variables of even states that this noise would not hide, nats; ``None``
         where the number of records is not known, or the step shows no coupling.
@@ -207,7 +208,7 @@ def query_preview(
     Parameters
     ----------
     queries
-        What is measured, on the declared model.
+        The queries, on the declared model.
     noise
         The noise law of each query's answers.
     shares

@@ -52,11 +52,11 @@ def transition_matrix(
     Parameters
     ----------
     fit
-        What an estimator gave for a chain that `markov_chain` declared.
+        The result of an estimator for a chain that `markov_chain` declared.
     prob
         Probability that each interval should hold, between 0 and 1.
     step
-        With shared potentials: which step, from 1; step 1 leads from the first state to the second. With shared
+        The step, for shared potentials, counted from 1; step 1 leads from the first state to the second. With shared
         transitions all steps are one, and it is left out.
 
     Returns
@@ -85,7 +85,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     Parameters
     ----------
     fit
-        What an estimator gave for a chain with an end state.
+        The result of an estimator for a chain with an end state.
     prob
         See `transition_matrix`.
 
@@ -140,7 +140,7 @@ def hitting_times(
     Parameters
     ----------
     fit
-        Of a chain of order 1.
+        The fit of a chain of order 1.
     target
         The state.
     prob, step

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 CERTAIN = 1e6
-"""What stands for an infinite loss, nats."""
+"""The number that stands for an infinite loss, nats."""
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
@@ -173,7 +173,7 @@ def support_of(law: NoiseLaw) -> IntArray:
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
     """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's.
 
-    Of each sum the tails are left out again, so that its support grows as the root of the number of cells.
+    The tails of each sum are left out again, so that its support grows as the root of the number of cells.
     """
     apart: list[Atoms] = []
     even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities

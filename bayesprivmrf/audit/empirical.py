@@ -23,16 +23,16 @@ THRESHOLDS = 400
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AuditResult:
-    """What an audit found.
+    """The finding of an audit.
 
     Parameters
     ----------
     deltas
-        Where the curve was tested.
+        The deltas at which the curve was tested.
     epsilon_lower
         Lower confidence bound on epsilon at each delta, nats; they hold jointly.
     epsilon_claimed
-        What was promised there, nats.
+        The promised epsilon at each delta, nats.
     confidence
         Joint confidence of the bounds.
     runs
@@ -94,9 +94,9 @@ def audit(
     runs
         Number of runs on each data set; half of them choose the event.
     confidence
-        Joint, in (0, 1): a true promise is refuted with probability at most one minus it.
+        The joint confidence, in (0, 1): a true promise is refuted with probability at most one minus it.
     deltas
-        Where to test. Delta 0 needs a pure promise and is left out for a zero-concentrated guarantee.
+        The deltas to test at. Delta 0 needs a pure promise and is left out for a zero-concentrated guarantee.
 
     Returns
     -------

@@ -33,14 +33,14 @@ def audit_noise(
     Parameters
     ----------
     add
-        What is audited: given true counts of shape (runs,) and the position of a table, returns them with
-        that table's noise.
+        The function that is audited: given true counts of shape (runs,) and the position of a table, returns them
+        with that table's noise.
     laws
         The noise law that each table is said to have.
     adjacency
         The neighbouring relation.
     moves
-        By how much each number of each table, or of each query, moves between the worst neighbours, as
+        The move of each number of each table, or of each query, between the worst neighbours, as
         `bayesprivmrf.queries.sensitivity.moves` gives it; by default by one record in each table.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.

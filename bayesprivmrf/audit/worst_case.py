@@ -36,7 +36,7 @@ class Sums:
     copies
         How many numbers move; with a shift of one, the squared L2 distance, records squared.
     shift
-        By how much each moves.
+        The distance by which each moves.
     """
 
     most: ClassVar[int] = 8
@@ -114,7 +114,7 @@ class StableAnswers:
     law
         Law of the noise on the count.
     threshold
-        Where the answer is let out.
+        The noisy count from which on the answer is let out.
     copies
         How many answers there are.
     """
@@ -141,7 +141,7 @@ type Draw = Sums | Choices | StableAnswers
 
 
 def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
-    """Return what independent draws cost at their worst case, in the number that the guarantee promises.
+    """Return the cost of independent draws at their worst case, in the number that the guarantee promises.
 
     It is epsilon for a pure guarantee, epsilon at its delta for an approximate one, and for a zero-concentrated one
     the largest Rényi divergence over its order, of a few orders.
@@ -166,15 +166,15 @@ def exceeds(draws: Sequence[Draw], cost: float, promised: float) -> bool:
 def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> AuditResult:
     """Audit draws from a source against the exact privacy curve of their stated laws.
 
-    The attack statistic is the log-likelihood ratio, the most powerful there is. Of many copies a few are drawn, and
+    The attack statistic is the log-likelihood ratio, the most powerful there is. A few of many copies are drawn, and
     held against the curve of these.
 
     Parameters
     ----------
     draws
-        What is said to be drawn.
+        The draws as they are stated.
     source
-        What draws it.
+        The source that draws them.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.
     """

@@ -1,6 +1,6 @@
 """The command line: ``bayesprivmrf compare | plan | release | fit | audit | reproduce``.
 
-What a command is for is said once, here; how it works is in the module of its name. Results go to standard
+This module says once what each command is for; the module of its name says how it works. Results go to standard
 output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
 promise, 130 interrupted.
 """
@@ -29,7 +29,7 @@ _REMEDIES = {
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
 }
-"""What the library calls a remedy, and what the command line does."""
+"""Remedies in the library's words, and in those of the command line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

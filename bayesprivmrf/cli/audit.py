@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"Promised: {audited.statement}\n\n{_table(findings, guarantee)}\n\n{_VERDICTS[is_refuted]}")
         print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
         if audited.not_audited:
-            print(f"Not audited, for nothing states their draws: {', '.join(audited.not_audited)}.")
+            print(f"Not audited, because nothing states their draws: {', '.join(audited.not_audited)}.")
     return REFUTED if is_refuted else 0
 
 

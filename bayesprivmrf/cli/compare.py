@@ -62,7 +62,7 @@ _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What one run of ``compare`` found.
+    """The findings of one run of ``compare``.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Comparison:
         One row a method and epsilon: `epsilon` (NaN for methods without), `method`, `holdout_log_likelihood`
         (nats a record), `kl_divergence` (NaN: the truth is unknown), `seconds`, `status`.
     guarantees
-        What each epsilon would promise if the noise were not simulated.
+        The promise of each epsilon if the noise were not simulated.
     train, test
         Numbers of records.
     """

@@ -40,7 +40,7 @@ POSTERIORS = {
     ),
     "hyper-dirichlet": ("from bayesprivmrf.cli.engines import fit_small; fit_small('hyper-dirichlet')",),
 }
-"""What builds the engines; those of posteriors call the marginals."""
+"""Builders of the engines; those of posteriors call the marginals."""
 
 
 def engine_of(model: ModelSpecification) -> EngineName:

@@ -113,7 +113,7 @@ def write_posterior(posterior: Any, target: Path) -> None:
 
 
 def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
-    """What was fitted to what: it must stand by itself, for a folder and a release part company."""
+    """Record of what was fitted to what; it stands by itself, because a folder and a release may part company."""
     provenance = release.provenance
     solution: Solution = getattr(estimate, "solution", estimate)
     return {

@@ -27,9 +27,9 @@ def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
     Parameters
     ----------
     summary
-        Of a release of learned couplings.
+        The summary of a release of learned couplings.
     heading
-        What the couplings are.
+        The words for the couplings, above their list.
     path
         The release's file, which has what is not shown.
     """
@@ -58,12 +58,10 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     if not has_errors:
         table = _table(couplings[:_SHOWN], ["coupling"])
         remedy = f"bayesprivmrf.load_release({str(path)!r}).interval()"
-        return (
-            f"{heading}, nats:\n{table}\nTheir noise is not shown: intervals are had in Python from {remedy}."
-        )
+        return f"{heading}, nats:\n{table}\nTheir noise is not shown: in Python, {remedy} gives intervals."
     clear = [each for each in couplings if abs(each["coupling"]) > _CLEAR * each["error"]]
     hidden = len(couplings) - len(clear)
-    also = f"Of {_number(hidden, 'pair')} the effect is not clear of noise: less than three times its error."
+    also = f"The effect of {_number(hidden, 'pair')} is not clear of noise: it is less than three times its error."
     if not clear:
         return also
     table = _table(clear[:_SHOWN], ["coupling", "error"])

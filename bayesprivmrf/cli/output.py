@@ -64,7 +64,7 @@ def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None],
     own
         Patterns of the files that the command writes there.
     sources
-        What is read from: none of it may be among the command's own files.
+        The files that are read: none of them may be among the command's own files.
     force
         Whether the folder may hold files.
     """
@@ -98,7 +98,7 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
     force
         Whether the file may exist.
     sources
-        What is read from: the file must be none of it.
+        The files that are read: the file must be none of them.
     """
     from bayesprivmrf.release.file import require_writable
 

@@ -116,11 +116,11 @@ def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, a
         print(
             f"\nAbout {seconds:,.0f} seconds of one processor core, and at most {memory(most)} beside the data."
         )
-    print(f"\nWhat it promises: {'nothing.' if guarantee is None else guarantee.sentence()}")
+    print(f"\nPromise: {'none.' if guarantee is None else guarantee.sentence()}")
 
 
 def _table(preview: pd.DataFrame, last: str = "clique") -> str:
-    """What a row is about last, for it may be long."""
+    """Align the rows of a preview; the subject of each stands last, because it may be long."""
     names = [name for name in preview.columns if name != last]
     columns = [
         column([math.nan if value is None else float(value) for value in preview[name]]) for name in names

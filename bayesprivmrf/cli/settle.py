@@ -1,4 +1,4 @@
-"""What options must not be together, and what one says about another."""
+"""Rules for options that must not stand together, and for what one says about another."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class EMPath:
     Attributes
     ----------
     point
-        Where the path is.
+        The present point of the path.
     blocks, evaluations, unconverged
         Blocks of EM steps taken, marginal inferences used, E-steps that hit their iteration limit.
     """

@@ -69,11 +69,11 @@ class Evidence:
     guarantees
         Why the releases' guarantees do not add up to one; empty where they do.
     rows_of_one
-        How many rows of one person were counted at most, where one may have several.
+        The most rows of one person that were counted, where one may have several.
     is_weighed
         Whether the rows of a person with K rows count 1/K each.
     queries
-        What was measured, where that is not one or more tables of each clique, and perhaps tables inside them.
+        The queries that were measured, unless they are tables of each clique, and perhaps tables inside them.
     wave_totals
         Each wave's own estimate of its number of records; empty where the releases are of one population.
     """
@@ -121,7 +121,7 @@ class Evidence:
     def matrix(self) -> Any | None:
         """A, sparse, a row for each noisy number and a column for each cell of the cliques; None for the identity.
 
-        What lies in several cliques is read off the first one that holds it.
+        A scope that lies in several cliques is read off the first one that holds it.
         """
         from scipy.sparse import csr_array
 
@@ -258,7 +258,7 @@ def gather(
     Raises
     ------
     ArgumentError
-        Something else than noisy statistics was given, or nothing, or noise without the kernel that is needed.
+        Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
         The releases differ in the states of a shared variable, or in a public total.
 
@@ -341,7 +341,7 @@ def _measured(
 
 
 def _bound(release: NoisyStatistics, model: ModelSpecification) -> Sequence[BoundQuery]:
-    """What one release measured, on the model of all."""
+    """The measurements of one release, on the model of all."""
     own, bound = release.specification, release.bound
     return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
 

@@ -69,7 +69,7 @@ def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray)
     Parameters
     ----------
     evidence, engine
-        What was released; an engine of the model's cliques.
+        The evidence of the releases; an engine of the model's cliques.
     potentials
         θ, shape (model size,), minus infinity at impossible cells.
     """

@@ -1,4 +1,4 @@
-"""What is asked of releases before they are fitted together, and what they tell together."""
+"""Checks of releases before they are fitted together, and what they tell together."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def require_population(of: str) -> None:
 
 
 def totals(evidence: Evidence) -> dict[str, Any]:
-    """The number of records used, how it was come by, what guarantees and ties say, for `Solution.stats`."""
+    """The number of records used and its source, and what guarantees and ties say, for `Solution.stats`."""
     found: dict[str, Any] = {
         "total": evidence.total,
         "estimated_total": evidence.estimated_total,

@@ -46,7 +46,7 @@ class LeastSquares:
     Parameters
     ----------
     counts, variances
-        Of the model's cells, shape (size,), records and records squared; the variance is the noise's alone.
+        Counts of the model's cells, records, and their variances by the noise alone, records squared; shape (size,).
     undetermined
         Cells that the answers do not determine, shape (size,).
     """

@@ -47,7 +47,7 @@ def minimize(
     objective
         Value and gradient at a point.
     start
-        Where to begin, shape (d,).
+        The starting point, shape (d,).
     bounds
         Lowest and highest value of each variable; infinite where there is none.
     gradient_tolerance

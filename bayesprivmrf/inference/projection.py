@@ -96,7 +96,7 @@ class Pooled:
     ridges
         Ridge of each table, :math:`K_C σ_C^2/N^2 + 1/N`, with the variance :math:`σ_C^2` of the pooled noise: the
         error of a noisy marginal over the variance that the naive likelihood believes it to have
-        (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,). Of answers to queries, the mean variance
+        (`bayesprivmrf.inference.naive_mle.default_ridge`), shape (tables,). For answers to queries, the mean variance
         of the table's cells stands for :math:`σ_C^2`.
     undetermined
         Number of cells that the evidence does not determine; they have the uniform share.

@@ -11,7 +11,12 @@ from bayesprivmrf.kinds import installed
 __all__ = ["ENTRY_POINT_GROUP", "estimator", "estimator_names"]
 
 ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
-_OWN = {"naive-mle": "NaiveMLE", "cgm": "CGM", "noise-aware": "NoiseAwareMAP", "posterior": "LatentCounts"}
+_OWN = {
+    "naive-mle": "NaiveMLE",
+    "cgm": "CGM",
+    "noise-aware": "NoiseAwareMAP",
+    "posterior": "LatentCounts",
+}
 
 
 def estimator_names() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What an estimator returns: potentials, how they were found, and every question one can ask of them."""
+"""The result of an estimator: potentials, how they were found, and every question one can ask of them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Solution(Card):
     method
         Name of the estimator.
     status
-        How it ended.
+        How the fit ended.
     stats
-        Numbers on the way: iterations, evaluations, seconds, the total used, and the method's own.
+        Numbers from the fit: iterations, evaluations, seconds, the total used, and the method's own.
     inference
         ``"exact"`` or ``"loopy"``: which marginals the estimator used.
     is_simulated
@@ -182,7 +182,7 @@ class Solution(Card):
         Raises
         ------
         ModelError
-            As `marginal` has it; or `states` names no variable.
+            See `marginal`; or `states` names no variable.
         """
         model = self.specification
         event = coded_states(model.domain, "states", states)

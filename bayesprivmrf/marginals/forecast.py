@@ -1,4 +1,4 @@
-"""What exact inference would cost, before anything is allocated."""
+"""The cost of exact inference, before anything is allocated."""
 
 from __future__ import annotations
 

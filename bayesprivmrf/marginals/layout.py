@@ -20,7 +20,7 @@ __all__ = ["Engine", "Layout"]
 class Layout:
     """The variables, the factors' scopes, and the place of each table in the flat vector of potentials.
 
-    Attributes
+    Parameters
     ----------
     cardinalities, scopes, offsets
         The model, as in `MarginalEngine`.

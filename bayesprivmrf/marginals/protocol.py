@@ -1,4 +1,4 @@
-"""What every marginal engine offers."""
+"""The interface of every marginal engine."""
 
 from __future__ import annotations
 

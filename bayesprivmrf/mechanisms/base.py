@@ -51,7 +51,7 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What the base writes on a release: the guarantee, and how it was made."""
+    """The mark that the base writes on a release: the guarantee, and how it was made."""
 
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
@@ -83,15 +83,15 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     A subclass is a frozen keyword-only dataclass whose fields are its public settings, checked in
     ``__post_init__``. It supplies four hooks; `release` is final and calls them in this order:
 
-    1. ``_prepare(network)``: check everything public, return a plan. No data. A declared model comes as a pgmpy
-       network from Python and as a `ModelSpecification` from the command line; `ModelSpecification.from_pgmpy` takes
-       either.
-    2. ``_guarantee(plan)``: what will be promised. No data.
+    1. ``_prepare(network)``: check everything public and return a plan, without data. A declared model comes as a
+       pgmpy network from Python and as a `ModelSpecification` from the command line;
+       `ModelSpecification.from_pgmpy` takes either.
+    2. ``_guarantee(plan)``: return what will be promised, without data.
     3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
        added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
        next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
-       never how many records there are. Of an error of another library, which may quote the data, type and place
-       alone are shown.
+       never how many records there are. An error of another library may quote the data, so that only its type and
+       place are shown.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
        that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
@@ -175,12 +175,13 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         ArgumentError, ModelError
             Something public is wrong. Nothing was read, nothing was spent.
         DataError
-            The data does not fit the declaration, or an error of another library was raised where it was read, of
-            which type and place alone are shown. Nothing was spent, unless the place is `_randomise`. The message
+            The data does not fit the declaration, or another library raised an error where it was read, of
+            which only type and place are shown. Nothing was spent, unless the place is `_randomise`. The message
             holds no value of the data, yet the fact that it was raised is not private: guarantees are for data inside
             the domain.
         PrivacyError
-            What was read is no whole number. Or, after the charge, the release is without its stamp; it is withheld.
+            The data gave numbers that are not whole. Or, after the charge, the release lacks its stamp and is
+            withheld.
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)

@@ -53,7 +53,7 @@ class Trial(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AscentPlan:
-    """What is public about a release.
+    """The public part of a release.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
 
     @property
     def schedule(self) -> Schedule:
-        """What the accountant knows of the steps."""
+        """The steps as the accountant knows them."""
         return Schedule(sampling_rate=self._numerator / 2.0**RATE_BITS, steps=self.steps)
 
     def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:

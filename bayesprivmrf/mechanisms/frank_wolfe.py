@@ -54,7 +54,7 @@ _MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrankWolfePlan(LearningPlan):
-    """What is public about a release, with the map from records to couplings."""
+    """The public part of a release, with the map from records to couplings."""
 
     map: PairwiseByRegressions | MonomialsByRegressions
 
@@ -64,8 +64,8 @@ class FrankWolfePlan(LearningPlan):
 class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise | LearnedMonomials]):
     r"""Learn couplings and fields by one private sparse regression a node: rho-zero-concentrated privacy.
 
-    No graph need be declared: every pair may be coupled, unless cliques are declared, and then pairs within one. Each
-    step of each regression makes one choice by the exponential mechanism; docs/frank_wolfe.md has the proofs.
+    You need not declare a graph: every pair may be coupled, or every pair within a clique where cliques are declared.
+    Each step of each regression makes one choice by the exponential mechanism; docs/frank_wolfe.md has the proofs.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width
         :math:`\lambda`, public and positive: bounds, for every node, its couplings and its field added up in size,
         :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
-        for more. Larger sums are shrunk to the width, so err upwards: docs/learning.md shows what half and twice the
-        width cost.
+        for more. Larger sums are shrunk to the width, so take a larger one in doubt: docs/learning.md shows what half
+        and twice the width cost.
     order
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.

@@ -1,4 +1,4 @@
-"""What releases by private Frank-Wolfe share: checks of their settings, and the cost and noise of their steps."""
+"""The common part of releases by private Frank-Wolfe: checks of settings, and the cost and noise of steps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LARGEST_SIZE = 1000.0  # nats
 
 
 def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
-    r"""Return what the steps cost, and the noise of their choices.
+    r"""Return the cost of the steps and the noise of their choices.
 
     At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual
     there and a the map's `reference`; scores of what is not coupled are near 0. An atom is picked with a weight of
-    :math:`e^{u / \kappa B}`, so that of K atoms that of the coupling is picked in half of all cases where
-    :math:`w = a \kappa \log K / N`. Much below it steps are near uniform draws.
+    :math:`e^{u / \kappa B}`, so that the coupling's atom is picked from among K in half of all cases where
+    :math:`w = a \kappa \log K / N`. For much smaller couplings the steps are nearly uniform draws.
     """
     if total is None and fitted.steps is None:
         return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)

@@ -185,7 +185,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningPlan:
-    """What is public about a release of couplings: the variables, the budget's split, codes of redirected values.
+    """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
 
     Where the specification declares cliques, only couplings inside one are learned.
     """

@@ -20,7 +20,7 @@ __all__ = ["PrivateLogisticRegression"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionPlan(LearningPlan):
-    """What is public about a release, with the map from records to coefficients."""
+    """The public part of a release, with the map from records to coefficients."""
 
     map: SparseLogistic
 

@@ -34,7 +34,7 @@ def monomial_map(
     ArgumentError
         The order is above p, or the budget leaves no noise scale.
     ModelError
-        A variable has not two states.
+        A variable does not have two states.
     ModelTooLargeError
         The monomials, or the sums of all regressions, would not fit in memory.
     """

@@ -47,7 +47,7 @@ _CHOICE_SHARE = 0.5  # of what multiplicative weights may spend; the rest measur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityPlan(LearningPlan):
-    """What is public about a release of parities: the sets, and the Gaussian law where it may be drawn."""
+    """The public part of a release of parities: the sets, and the Gaussian law where it may be drawn."""
 
     sets: Monomials
     law: DiscreteGaussian | None
@@ -170,9 +170,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         return release
 
     def _outlays(self, plan: ParityPlan, total: float | None) -> list[Outlay]:
-        r"""Return what is measured.
+        r"""Return the steps of the measurement.
 
-        Of K sums with Gaussian noise of scale σ the largest error is about :math:`\sigma \sqrt{2 \log 2K}`; a choice
+        The largest error of K sums with Gaussian noise of scale σ is about :math:`\sigma \sqrt{2 \log 2K}`; a choice
         among 2K atoms by weights :math:`e^{u / \kappa}` sees a score of :math:`\kappa \log 2K`. Over N, either is
         about the smallest expectation, and so about the smallest interaction, that is not lost.
         """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["QueryNoise", "least_variance_shares", "noise_of_queries", "with_best_weights"]
 
 LEAST_SHARE = 1e-2
-"""Of what an even split gives: so much every query keeps, however little it tells of the model's tables."""
+"""Share of an even split that every query keeps, however little it tells of the model's tables."""
 
 _TOLERANCE = 1e-3
 """Above the least forecast variance, as a share of it."""
@@ -71,7 +71,7 @@ class QueryNoise:
     laws
         The law of the noise on each query's answers.
     shares
-        What part of the budget each has, adding up to one; ``None`` where there is no budget.
+        The part of the budget that each has, adding up to one; ``None`` where there is no budget.
     is_bound
         Whether the sensitivity is an upper bound, so that the noise is more than the promise needs.
     is_unsplit
@@ -101,7 +101,7 @@ def noise_of_queries(
     law
         `DiscreteLaplace` or `DiscreteGaussian`.
     model, queries
-        What is measured.
+        The queries that are measured.
     weights
         Share of each query, positive, normalised; by default the shares of least forecast variance.
     budget

@@ -26,7 +26,7 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    Gaussian noise. The model is fitted to all that was measured so far (`bayesprivmrf.learning.rounds.fit`), and steps
    2 to 4 are taken again.
 
-What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`), in the order in
+The release holds the last model, and every noisy table as an answer to a query (`Rounds.release`), in the order in
 which they were measured: single variables first, the last round's tables last. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
 files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.

@@ -48,12 +48,12 @@ _OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a step takes.
+    """The time and memory that a step takes.
 
     Parameters
     ----------
     seconds
-        Of one processor core, fits included.
+        Seconds of one processor core, fits included.
     fitting
         Seconds of the fits among them.
     memory

@@ -1,4 +1,4 @@
-r"""What is public of adaptive rounds: which tables may be measured, how the budget is shared, how noisy each step is.
+r"""The public part of adaptive rounds: which tables may be measured, the shares of the budget, each step's noise.
 
 All of it is computed from the declaration, the settings, and what was released before: no function here takes a
 record. `bayesprivmrf.mechanisms.rounds` carries the steps out and proves what a neighbour moves. With M steps of a
@@ -16,8 +16,8 @@ Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`di
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`Size`). Of more than a hundred variables
-`bayesprivmrf.mechanisms.wide_rounds` has the candidates; steps, shares, sensitivities and laws are these.
+far as exact inference bears the model with them (`Size`). For more than a hundred variables
+`bayesprivmrf.mechanisms.wide_rounds` has the candidates; steps, shares, sensitivities and laws are the same.
 Time and memory are forecast apart, from the same plan (`bayesprivmrf.mechanisms.rounds_forecast`).
 """
 
@@ -95,7 +95,7 @@ STEPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsPlan:
-    """What is public before the first answer.
+    """The public knowledge before the first answer.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class RoundsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectRoundsPlan(LearningPlan):
-    """What is public about a release, with the plan of its rounds."""
+    """The public part of a release, with the plan of its rounds."""
 
     rounds: RoundsPlan
 
@@ -308,7 +308,7 @@ def numbers_of_tables(most: int) -> list[int]:
 
 
 class Size:
-    """What exact inference bears: cells of all cliques of merged states, and memory of declared states.
+    """The limits of exact inference: cells of all cliques of merged states, and memory of declared states.
 
     Parameters
     ----------

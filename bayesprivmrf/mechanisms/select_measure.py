@@ -76,7 +76,7 @@ type Measure = Literal["moments", "tables"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectMeasurePlan(LearningPlan):
-    """What is public about a release, with the map from records to couplings."""
+    """The public part of a release, with the map from records to couplings."""
 
     map: CouplingsByMeasurement
 
@@ -88,12 +88,12 @@ class SelectMeasure(
         SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
     ]
 ):
-    r"""Learn a model by choosing the tables of which the records say most, and measuring those alone.
+    r"""Learn a model by choosing the tables about which the records say most, and measuring those alone.
 
-    Without a `degree` nothing is to be guessed. The mechanism measures single variables first; then, in rounds, the
-    pairs and triples whose tables are furthest from what the model says, as many as stand out from the noise that
-    measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`). The release
-    is a `LearnedPotentials`.
+    Without a `degree` the analyst has nothing to guess. The mechanism measures single variables first; then, in
+    rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
+    noise that measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`).
+    The release is a `LearnedPotentials`.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
@@ -105,25 +105,27 @@ class SelectMeasure(
     Parameters
     ----------
     rho
-        Budget, nats, positive. With a degree, a private number of records takes 2 %; of the rest a tenth is for
-        single variables, four tenths for the choice, what is left for the pairs. `preview` shows the rounds' shares.
+        Budget, nats, positive. With a degree, a private number of records takes 2 %; a tenth of the rest is for
+        single variables, four tenths are for the choice, and the pairs get what is left. `preview` shows the rounds'
+        shares.
     degree
         d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
-        chosen in vain costs little, a coupling left out is lost. ``None`` for rounds.
+        chosen for nothing costs little, but a coupling left out is lost. ``None`` asks for rounds.
     measure
-        Of one choice alone. ``"moments"`` measures sums of spins and of their products, and needs two states a
-        variable; ``"tables"`` whole tables of pairs. By default moments where all variables have two states, because
-        that is more exact. Either way the release holds them as `statistics`, for `LatentCounts` and the other
-        estimators.
+        For one choice only. ``"moments"`` measures sums of spins and of their products, and needs two states a
+        variable; ``"tables"`` measures whole tables of pairs. The default is moments where all variables have two
+        states, because that is more exact. The release holds either kind as `statistics`, for `LatentCounts` and the
+        other estimators.
     workload
-        Of rounds alone: the tables that may be measured, each a tuple of variables. By default all pairs and triples,
-        inside the cliques where some are declared.
+        For rounds only: the tables that may be measured, each a tuple of variables. The default is all pairs and
+        triples, or those inside the cliques where some are declared.
     maximum_cells
-        Of rounds alone: the most cells of all cliques of the model, rare states merged. More cells bear more tables
-        and take longer: a fit evaluates them some hundred times. Beyond a hundred variables so many for each hundred.
+        For rounds only: the largest number of cells in all cliques of the model, rare states merged. More cells bear
+        more tables and take longer: a fit evaluates them some hundred times. Beyond a hundred variables the model may
+        have this many for each hundred.
     seconds
-        Of rounds alone: about how long a release may take. What cannot be done in that time is refused before
-        anything is read; a fit that would take longer ends earlier, and nothing that was measured is lost.
+        For rounds only: about how long a release may take. A release that cannot be made in that time is refused
+        before anything is read; a fit that would take longer ends earlier, and nothing that was measured is lost.
     adjacency, missing, other
         See `LearningMechanism`.
 

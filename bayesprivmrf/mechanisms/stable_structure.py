@@ -46,7 +46,7 @@ _BEHIND = 5.0  # scales: a choice of one in 150, which tells nearly all that any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan:
-    """What is public about a release: the variables, the noise on the distance, and what it must reach.
+    """The public part of a release: the variables, the noise on the distance, and what it must reach.
 
     `choice` is the scale of the noise on the clearness of thresholds, or ``None`` where none is chosen with noise.
     """
@@ -102,28 +102,28 @@ class StableStructure(
     epsilon
         Budget, nats, positive.
     delta
-        Probability, above 0: that a graph which one record could change is let out.
+        Probability, above 0, that a graph which one record could change is let out.
     structure
         ``"tree"`` for the spanning tree of largest dependence: a variable that depends on nothing, or a copy of
         another, makes ties, which end in a refusal. ``"graph"`` for the pairs that stay dependent whatever few others
         are held fixed, which may have loops and variables without an edge.
     threshold
-        Of a graph, in (0, 2): how far from independence an edge is, the sum of what the shares of cells differ by, in
-        all strata of those held fixed. Used to the nearest 1/1024; 0.1 by default. For two variables of two even
-        states it is the size of their correlation. ``"gap"`` spends a quarter of epsilon on choosing, of eight
-        between 0.03 and 0.16, one that is far from all pairs' scores in proportion to itself; blocks choose each its
-        own, at no cost.
+        For a graph: the distance from independence, in (0, 2), beyond which a pair is an edge. The distance is the
+        sum of the differences of the cells' shares, over all strata of those held fixed. The threshold is used to the
+        nearest 1/1024; 0.1 by default. For two variables of two even states it is the size of their correlation.
+        ``"gap"`` spends a quarter of epsilon on a choice among eight thresholds between 0.03 and 0.16: it takes one
+        that is far from all pairs' scores in proportion to itself. Each block chooses its own, at no cost.
     given
-        Of a graph: how many others are held fixed at most, 0, 1 or 2; 2 by default.
+        For a graph: the largest number of other variables that are held fixed, 0, 1 or 2; 2 by default.
     order
-        Of a graph: how many variables a clique has at most, 2, 3 or 4; 2 by default. Of three variables that depend
-        on one another only all together, ``order=3`` finds the edges. Edges and cliques of at most so many variables
-        are declared for a second release.
+        For a graph: the largest number of variables in a clique, 2, 3 or 4; 2 by default. ``order=3`` finds the edges
+        of three variables that depend on one another only all together. Edges and cliques of at most this many
+        variables are declared for a second release.
     certificate
-        How the distance is told: by ``"margins"``, the least that a score must move, or by ``"blocks"``, how far the
-        most frequent graph of blocks of records is ahead, which needs many times the records.
+        The measure of distance: ``"margins"``, the least that a score must move, or ``"blocks"``, the lead of the
+        most frequent graph of blocks of records, which needs many times the records.
     blocks
-        How many blocks; by default so many that graphs that all agree are let out with probability above 0.95.
+        Number of blocks; by default so many that graphs that all agree are let out with probability above 0.95.
     adjacency
         The neighbouring relation, `Adjacency` or its name.
     missing, other

@@ -66,8 +66,8 @@ class StatisticsMechanism(
     differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
     are `contribution` times as large (`docs/privacy.md`, "Records of one person").
 
-    With `queries` their answers :math:`A n` are measured in place of the tables. How far one record moves those is
-    `bayesprivmrf.queries.sensitivity`.
+    With `queries` their answers :math:`A n` are measured in place of the tables, and
+    `bayesprivmrf.queries.sensitivity` says how far one record moves them.
 
     Cells declared impossible, and answers that count no others, are public zeros: their noise is dropped after it was
     drawn. Under add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
@@ -81,17 +81,18 @@ class StatisticsMechanism(
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
     queries
-        What is measured, of `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the table of
-        each clique.
+        The queries to measure, from `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the
+        table of each clique.
     person
         Name of the column that says whose a row is, where one person may have several. The guarantee is then for
         persons: its unit is ``"person"``. The column is no declared variable, and the data must be in memory.
     at_most
-        How many rows of one person are counted, the first ones in the frame's order; public. It goes with `person`.
+        The most rows of one person that are counted, the first ones in the frame's order; public. It goes with
+        `person`.
     grid
         Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
         person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope
-        each. What is released are sums of units: the query ``grid`` times that of persons. One neighbour moves them
+        each. The release holds sums of units: ``grid`` times the query of persons. One neighbour moves them
         `grid` times as far as a record, in place of `at_most` times.
     """
 

@@ -1,4 +1,4 @@
-"""What is public about a release of noisy statistics: plan, limits, warnings beforehand."""
+"""The public part of a release of noisy statistics: plan, limits, warnings beforehand."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 LARGEST_WEIGHT = 2**26
-"""By which one record may change an answer: a limit that sees no data. 64 bits then hold sums over 2^35 records."""
+"""Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records."""
 LARGEST_ANSWER = 2**61
-"""Of 64 bits, leaving room for noise."""
+"""Limit on an exact answer, which leaves room for noise in 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class StatisticsPlan:
         return np.cumsum([0, *map(len, self.queries)]).tolist()
 
     def answers(self, counts: IntArray) -> IntArray:
-        """What is measured, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
+        """The exact answers, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
         if self.queries is None:
             return counts
         return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])

@@ -175,7 +175,7 @@ def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
     Parameters
     ----------
     scores
-        Of all candidates.
+        The scores of all candidates.
     ends
         The two parts that a candidate joins, shape (candidates, 2); -1 for one that is always independent.
     """

@@ -20,7 +20,7 @@ def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
     domain
         Variables and states.
     name
-        What the argument is called.
+        The name of the argument.
     states
         ``{variable: state}``, as declared.
 

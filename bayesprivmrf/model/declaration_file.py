@@ -66,7 +66,7 @@ class RecodingRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a model file declares.
+    """The declaration of a model file.
 
     Parameters
     ----------

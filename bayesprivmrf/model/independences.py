@@ -1,4 +1,4 @@
-r"""What the joint law of variables rests on where no clique holds them all: independences that were declared.
+r"""The declared independences on which a joint law rests where no clique holds all its variables.
 
 Two variables that meet in no clique are independent given any set of variables that separates them in the graph of
 the cliques, because that is what the declaration says; no table holds them together, so that no measurement could

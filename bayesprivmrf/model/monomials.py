@@ -93,7 +93,7 @@ class Monomials:
         ArgumentError
             The order is not a whole number from 1 to p.
         ModelError
-            A variable has not two states.
+            A variable does not have two states.
         ModelTooLargeError
             The monomials would take more than 4 GiB.
         """
@@ -174,7 +174,7 @@ class Monomials:
 
 
 def require_two_states(specification: ModelSpecification) -> None:
-    """Refuse a model with a variable that has not two states.
+    """Refuse a model with a variable that does not have two states.
 
     Raises
     ------

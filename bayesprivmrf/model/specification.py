@@ -51,7 +51,7 @@ class ModelSpecification:
         Groups of scopes that share one table of potentials, axis by axis as written
         (`bayesprivmrf.model.ties`); a group of one scope is its own potential inside a tied clique.
     shares_transitions
-        Whether what consecutive cliques of a chain share are not potentials but the probabilities of each step
+        Whether consecutive cliques of a chain share the probabilities of each step, and not potentials
         (`markov_chain`).
     ordinal
         Variables whose interactions rest on scores of their states (`bayesprivmrf.model.contrast_parts`).
@@ -288,7 +288,7 @@ class ModelSpecification:
 
     @property
     def sharing(self) -> tuple[Any, ...]:
-        """What relates the potentials to each other: ties, scores and levels."""
+        """The relations between potentials: ties, scores and levels."""
         return self.ties, self.shares_transitions, self.ordinal, self.levels, self.waves
 
     @property

@@ -53,7 +53,7 @@ class NetworkEstimate(Released):
     constants
         Split of the budget, Delta, law of the noise, grid.
     guarantee
-        What is promised.
+        The promise of the release.
     provenance
         How the release was made.
 

@@ -111,7 +111,7 @@ class IsingNetwork:
 
         Who has an outcome is a fact about the people as their outcomes are, so no mechanism reads it off the data:
         to name the nodes here says that it is public (who was in the room, who was asked), or chosen by a rule that
-        looks at no outcome. Then nothing changes in a proof of privacy. Of public names A, the couplings
+        looks at no outcome. Then nothing changes in a proof of privacy. If the names A are public, the couplings
         :math:`J_{AA}` are public, outcomes :math:`s_A` that differ at one node of A are neighbours on this
         network, and the outcomes of other nodes, if there are any, are not used: the guarantee is that of the
         subnetwork, with its own constants. Where not answering is itself sensitive, a release on the others tells

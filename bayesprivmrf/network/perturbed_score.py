@@ -1,4 +1,4 @@
-"""What objective perturbation does to one network's outcomes once its noise is given: pure arithmetic.
+"""Objective perturbation of one network's outcomes once its noise is given: pure arithmetic.
 
 The mechanism calls it with secure noise, an interval by simulation with simulated outcomes and noise. It protects
 nobody by itself.

@@ -1,4 +1,4 @@
-"""What a noise law is: what a release, an estimator, a source of noise and a file may ask of it."""
+"""The base of noise laws: all that a release, an estimator, a source of noise and a file may ask of one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoiseLaw(ABC):
     Attributes
     ----------
     name
-        What a file calls the law.
+        The name of the law in a file.
     is_discrete
         Whether the noise is of whole numbers.
     kernel

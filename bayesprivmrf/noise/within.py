@@ -132,12 +132,12 @@ class Within(NoiseLaw):
 
     @property
     def variance(self) -> float:
-        r"""Of e + U: that of the noise, and :math:`h(h+1)/3`, records squared."""
+        r"""Variance of e + U: that of the noise plus :math:`h(h+1)/3`, records squared."""
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
 
     @property
     def mean_absolute(self) -> float:
-        """Of e + U, records."""
+        """Mean absolute value of e + U, records."""
         reach = math.ceil(_FAR * self.base_law.standard_deviation)
         noise = np.arange(-reach, reach + 1)
         return float(np.exp(self.base_law.log_density(noise)) @ self._mean_distance(noise))

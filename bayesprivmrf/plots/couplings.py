@@ -41,7 +41,7 @@ def couplings(
     pairs
         One pair of variables, ``("a", "b")``, or a list of up to twelve. By default the matrix of all variables.
     weight
-        Of the matrix alone: its entries, as `learned_graph` has them.
+        The entries of the matrix, as in `learned_graph`; for the matrix only.
 
     Returns
     -------

@@ -244,7 +244,7 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
 
 
 def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
-    """What a heading says of a marginal that some method does not trust."""
+    """Words of a heading about a marginal that some method does not trust."""
     found: dict[int, list[str]] = {}
     for name, estimate in estimates.items():
         for marginal in estimate.doubtful:

@@ -40,9 +40,9 @@ def learned_graph(
     threshold
         At least 0: weaker couplings are left out. All variables stay.
     weight
-        What the width of an edge is, as `graph` of the model explains: by default the coupling, nats, where it is one
-        number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a rare
-        state.
+        The meaning of an edge's width, as `graph` of the model explains: by default the coupling, nats, where it is
+        one number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a
+        rare state.
 
     Returns
     -------

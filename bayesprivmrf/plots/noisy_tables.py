@@ -1,4 +1,4 @@
-"""What was released against what the posterior makes of it."""
+"""Released counts against those of the posterior."""
 
 from __future__ import annotations
 

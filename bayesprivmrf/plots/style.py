@@ -1,4 +1,4 @@
-"""What all figures share: colours, marks, and figures of one's own that no global list keeps."""
+"""The common style of all figures: colours, marks, and figures of one's own that no global list keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised: guarantees and noise laws. No data and no sampling here."""
+"""Guarantees and noise laws: what is promised. There is no data and no sampling here."""
 
 from bayesprivmrf.noise import (
     DiscreteGaussian,

@@ -36,7 +36,7 @@ class PrivacyFilter:
 
     @property
     def left(self) -> float:
-        """What is left, nats, rounded down."""
+        """The budget that is left, nats, rounded down."""
         rest = self._total - self._spent
         found = float(rest)
         while Fraction(found) > rest:
@@ -45,7 +45,7 @@ class PrivacyFilter:
 
     @property
     def spent(self) -> Fraction:
-        """What was charged, nats, exactly."""
+        """The sum of all charges, nats, exactly."""
         return self._spent
 
     def charge(self, rho: float | Fraction) -> None:

@@ -1,4 +1,4 @@
-r"""What the steps of private Frank-Wolfe cost.
+r"""The cost of the steps of private Frank-Wolfe.
 
 A step makes one choice a regression, among signed atoms, by the exponential mechanism at scale :math:`b = \kappa B`,
 with B a public bound of what one record's residual can be in this regression at this step. For a record with

@@ -1,4 +1,4 @@
-"""What a release promises, as a frozen value: form, numbers, neighbouring relation, privacy unit."""
+"""The promise of a release as a frozen value: form, numbers, neighbouring relation, privacy unit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PrivacyGuarantee:
     adjacency
         The neighbouring relation.
     unit
-        What one "unit" of the data is: ``"record"``, a person, a node's outcome.
+        The unit of the data that is protected: ``"record"``, a person, a node's outcome.
 
     Raises
     ------

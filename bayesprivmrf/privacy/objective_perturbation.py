@@ -65,7 +65,7 @@ _SHARES = np.geomspace(0.004, 0.9, 241)
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class CouplingNorms:
-    r"""What the constants need to know of a coupling matrix, absolute values throughout.
+    r"""Norms of a coupling matrix that the constants need, by absolute values throughout.
 
     Parameters
     ----------

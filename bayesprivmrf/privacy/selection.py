@@ -1,4 +1,4 @@
-r"""What choices by the exponential mechanism cost.
+r"""The cost of choices by the exponential mechanism.
 
 A choice among candidates with :math:`P(j) \propto e^{u_j / b}` has bounded range: if for neighbours the
 differences :math:`u_j - u'_j` lie in an interval of length R (over j), all log-ratios of probabilities lie in an

@@ -1,4 +1,4 @@
-r"""What noisy sums over Poisson samples cost, by the accountant of dp-accounting.
+r"""The cost of noisy sums over Poisson samples, by the accountant of dp-accounting.
 
 A step draws each record independently with probability q, adds up a vector of length at most S over the records
 drawn, and adds normal noise of standard deviation z S to each entry. Under add-or-remove-one neighbours its law is
@@ -94,7 +94,7 @@ def spent_epsilon(
     Parameters
     ----------
     schedules, noise
-        What is run, with one multiplier a schedule.
+        The schedules that are run, with one multiplier each.
     delta
         Second parameter of the guarantee, in (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi
         divergences of whole orders.

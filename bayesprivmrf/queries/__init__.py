@@ -1,4 +1,4 @@
-"""What can be measured: linear queries of a model's tables, and how far one record moves them. No data here."""
+"""Linear queries of a model's tables: what can be measured, and how far one record moves it. No data here."""
 
 from bayesprivmrf.queries.contrasts import parities
 from bayesprivmrf.queries.kinds import coarsened, pooled, table, weighted

@@ -7,7 +7,7 @@ records where that is not public. Noise of precision :math:`t_q` on each answer 
 .. math:: f(t) = \operatorname{tr}\bigl(G\, M(t)^+\bigr), \quad G = J'J, \qquad
           \operatorname{tr}\bigl(M_q M(t)^+\bigr), \qquad -∂f/∂t_q = \operatorname{tr}\bigl(G\, M^+ M_q M^+\bigr).
 
-What no query tells is left out; which directions these are does not depend on the noise. Whole tables, tables with
+Directions that no query tells are left out; which these are does not depend on the noise. Whole tables, tables with
 states all merged, and parities of two states tell each effect by itself: there all :math:`M_q` are diagonal, with
 one number for each set of variables S, so that no matrix is made. A table on T has :math:`\prod_{v∈T∖S} 1/K_v` there
 for S inside T and 0 otherwise, the parity of S has :math:`2^{|S|}`.
@@ -56,7 +56,7 @@ class Forecast(ABC):
             Variance of all cells of the model's tables together, records squared; infinite where the precisions lie
             too far apart to tell.
         slopes
-            By how much a precision lowers it, shape (queries,).
+            Its derivatives: how much a precision lowers it, shape (queries,).
         answers
             Variance of all fitted answers to each query together, shape (queries,).
         """

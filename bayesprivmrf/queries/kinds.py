@@ -30,7 +30,7 @@ from bayesprivmrf.queries.query import (
 __all__ = ["coarsened", "pooled", "table", "weighted"]
 
 LARGEST_SQUARES = 2**50
-"""Of a column's weights, added up; sums of them are then exact in floats, and sums over records in 64 bits."""
+"""Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits."""
 
 _TELLS = 1e-9
 """How far each record may be from counting once in a sum of rows that is the number of records."""
@@ -105,7 +105,7 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     matrix
         Whole numbers, dense or a SciPy sparse matrix, shape (rows, cells).
     labels
-        What each row counts; numbered from 0 by default.
+        The name of what each row counts; rows are numbered from 0 by default.
 
     Examples
     --------

@@ -46,7 +46,7 @@ type Subset = tuple[int, ...]
 
 
 class Query(ABC):
-    """What is to be measured, by names of variables and labels of states; abstract.
+    """A request to measure, by names of variables and labels of states; abstract.
 
     Queries are frozen values: two that ask the same compare equal.
     """
@@ -92,7 +92,7 @@ class BoundQuery:
     Parameters
     ----------
     query
-        What was asked.
+        The query that was asked.
     model
         The declared model.
     scopes
@@ -112,7 +112,7 @@ class BoundQuery:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """What each row counts, in words."""
+        """Names of what each row counts."""
         return self.query._labels(self.asked_of or self.model)
 
     @cached_property

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Sensitivity", "checked_queries", "moves", "sensitivity"]
 
 LEAST_SCALE = 1e-100
-"""Of noise, and one over the largest: their squares are then floats."""
+"""Least scale of noise, and one over the largest: their squares are then floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

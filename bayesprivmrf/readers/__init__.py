@@ -1,6 +1,6 @@
 """Noisy numbers that somebody else released, read into a release that the estimators take. No data here.
 
-What a guarantee says of noise that somebody else added, this library cannot vouch for: it did not see the data, and
+This library cannot vouch for a guarantee about noise that somebody else added: it did not see the data, and
 it did not draw the noise. A release has one where it is given, as its publisher stated it.
 """
 

@@ -79,7 +79,7 @@ def read_census(
     noise
         The family of noise laws, whose variance the files state.
     guarantee
-        What the publisher promised, if anything. This library cannot vouch for it.
+        The publisher's promise, if there is one. This library cannot vouch for it.
     total
         The number of records, where it is public and no constraint tells it.
 

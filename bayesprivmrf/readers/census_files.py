@@ -26,13 +26,13 @@ class Answers:
     Parameters
     ----------
     values
-        In C order of the query's axes.
+        The query's numbers, in C order of its axes.
     variance
-        Of each number's noise, records squared; 0 for a constraint.
+        The variance of each number's noise, records squared; 0 for a constraint.
     shape
         Numbers an axis of the whole histogram, 1 where it is summed over; None where the file does not say.
     sign
-        Of a constraint: ``=``, ``<=`` or ``>=``; empty where the file does not say.
+        The sign of a constraint: ``=``, ``<=`` or ``>=``; empty where the file does not say.
     """
 
     values: tuple[float, ...]
@@ -43,7 +43,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelFiles:
-    """What one level's files hold.
+    """The content of one level's files.
 
     Parameters
     ----------

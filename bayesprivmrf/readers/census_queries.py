@@ -23,7 +23,7 @@ __all__ = ["AskedQuery"]
 
 _SPELT = {"=": ("", "=", "==", "eq"), "<=": ("<=", "le", "ub"), ">=": (">=", "ge", "lb")}
 _SIGNS = {spelt: sign for sign, ways in _SPELT.items() for spelt in ways}
-"""What a constraint's sign says, or, where the files have none, a part of its name."""
+"""Meaning of a constraint's sign, or, where the files have none, of a part of its name."""
 
 
 @dataclass(frozen=True, kw_only=True)

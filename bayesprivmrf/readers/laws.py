@@ -70,7 +70,7 @@ def stated_laws(
     noise
         A law of all rows, a family whose parameter each row states, or None.
     names, scales, variances
-        What each row says of its law; None where there is no such column.
+        The entries of each row about its law; None where there is no such column.
 
     Raises
     ------

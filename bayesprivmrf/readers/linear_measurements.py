@@ -52,14 +52,14 @@ def from_mbi(
     noise
         The family of the noise's law, of which a measurement tells the standard deviation alone.
     guarantee
-        What the publisher promised, if anything. This library cannot vouch for it.
+        The publisher's promise, if there is one. This library cannot vouch for it.
     total
         The number of records, where it is public.
 
     Raises
     ------
     ArgumentError
-        Something else than measurements is given.
+        Something other than measurements is given.
     DataError
         A measurement's numbers are not those of its query.
     ModelError
@@ -103,14 +103,14 @@ def from_opendp(
     missing
         The declared state that stands for OpenDP's key of missing and unknown values.
     guarantee
-        What was promised. This library cannot vouch for it.
+        The promise that was made. This library cannot vouch for it.
     total
         The number of records, where it is public.
 
     Raises
     ------
     ArgumentError
-        Something else than a contingency table is given.
+        Something other than a contingency table is given.
     ModelError
         The keys are not the declared states, or a clique does not fit the model.
     """

@@ -61,7 +61,7 @@ def read_counts(
         For a variable, the groups of states that rows may have in place of a state, as in `queries.coarsened`; or a
         list of several such partitions, as of areas.
     columns
-        What the file calls a variable or one of the columns above, where it has another name.
+        The file's name of a variable or of one of the columns above, where it differs.
     everything
         The entry that says that a variable is summed over.
     withheld
@@ -70,7 +70,7 @@ def read_counts(
         noisy counts may be negative, so that the least is one that the noise does not reach, such as -1000; the
         row's law is that noise, or ``none``. `LatentCounts` reads such a release (`bayesprivmrf.noise.Within`).
     guarantee
-        What the publisher promised, if anything. This library cannot vouch for it.
+        The publisher's promise, if there is one. This library cannot vouch for it.
     total
         The number of records, where it is public.
 

@@ -1,4 +1,4 @@
-"""What every release has, whatever it holds: how it was made, what to say of its privacy, and a file."""
+"""The common part of every release: how it was made, what to say of its privacy, and a file."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Released(Card):
     statistics: Any = None
     """The noisy tables that estimators read: the release itself, or what it holds beside its model."""
     _without_tables: ClassVar[str] = "it is a result already"
-    """What an estimator's error says of a release whose `statistics` are None: what it is, or what to do with it."""
+    """Words of an estimator's error about a release whose `statistics` are None: what it is, or the remedy."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -158,9 +158,9 @@ class Released(Card):
         return guarantee.sentence()
 
     def summary(self) -> dict[str, Any]:
-        """What the release holds, as values that JSON can hold; how it was made is not repeated.
+        """Return what the release holds, as values that JSON can hold; how it was made is not repeated.
 
-        By default all that its file holds, with the array, if any, as ``"array"``.
+        The default is all that its file holds, with the array, if any, as ``"array"``.
         """
         if not RELEASE_KINDS.holds(type(self)):
             return {}
@@ -170,8 +170,8 @@ class Released(Card):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.
 
-        The file appears whole or not at all, and none is written that could not be read. Of several that save to one
-        new path, one succeeds. A link to a file is written through.
+        The file appears whole or not at all, and none is written that could not be read. If several processes save to
+        one new path, one succeeds. A link to a file is written through.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What release files have in common, as values that JSON can hold, and read again with every type checked."""
+"""The common parts of release files, as values that JSON can hold, read again with every type checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LARGEST_WHOLE = 2**63 - 1
 
 
 class Fields:
-    """What a file says, by name. What is missing, or not of the type that is asked for, is a `ReleaseFileError`."""
+    """The entries of a file, by name. One that is missing, or not of the type asked for, is a `ReleaseFileError`."""
 
     def __init__(self, values: Any) -> None:
         if not isinstance(values, dict):

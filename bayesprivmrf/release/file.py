@@ -5,7 +5,7 @@ its kind; ``tables.npy`` the noisy tables' flat view, the public couplings besid
 of a learned model. Nothing is pickled. A published format never changes meaning:
 a change is a new version. The checksum has no key: it detects accidents, not forgery.
 
-What the content of each kind says stands on its class: see `bayesprivmrf.release.Released`.
+The class of each kind says what its content is: see `bayesprivmrf.release.Released`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
 def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool) -> None:
     """Write a release's bytes; the file appears whole or not at all. A private one is readable by its owner alone.
 
-    Of several that write to one new path without `overwrite`, one succeeds.
+    If several processes write to one new path without `overwrite`, one succeeds.
 
     Raises
     ------

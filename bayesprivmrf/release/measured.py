@@ -37,7 +37,7 @@ class NoisyMeasurements(NoisyStatistics):
     Parameters
     ----------
     queries
-        What was asked.
+        The queries that were asked.
     answers
         The noisy answers, one query after the other. Those to rows all of whose cells are impossible are set to 0.
     noise
@@ -128,7 +128,7 @@ class NoisyMeasurements(NoisyStatistics):
     def _total_of(self, positions: Sequence[int]) -> tuple[float, float] | None:
         r"""Return what rows of one scope, none of whose queries does alone, tell of the number of records.
 
-        Of the sums :math:`w'y` with :math:`A'w = 1` that of least variance :math:`\sum_i w_i^2 σ_i^2` is
+        Among the sums :math:`w'y` with :math:`A'w = 1` the one of least variance :math:`\sum_i w_i^2 σ_i^2` has
         :math:`w = V^{-1/2} z` with z of least norm in :math:`A' V^{-1/2} z = 1`. An exact row counts as one of a
         hundred-millionth of the largest variance.
         """

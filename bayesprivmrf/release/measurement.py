@@ -21,7 +21,7 @@ class Measurement:
     Parameters
     ----------
     query
-        What was measured, such as ``bayesprivmrf.queries.table("age")``.
+        The query that was measured, such as ``bayesprivmrf.queries.table("age")``.
     values
         The noisy answers, one for each row of the query, in the order of its labels; shape (rows,).
     noise

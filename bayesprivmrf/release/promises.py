@@ -1,4 +1,4 @@
-"""What a release may say of its guarantee and of its number of records without contradicting itself."""
+"""Checks that a release does not contradict its own guarantee or number of records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def check_promise(
     Parameters
     ----------
     guarantee
-        What is promised; None where nothing is.
+        The promise; None where there is none.
     noise
-        What was measured, in words, and the law of its noise.
+        The name of what was measured, and the law of its noise.
     total
         The public number of records.
     """

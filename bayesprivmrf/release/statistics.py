@@ -51,7 +51,7 @@ class NoisyStatistics(Released):
     noise
         The noise law of each table; cells are independent.
     guarantee
-        What is promised; None where nothing is (exact or foreign tables).
+        The promise; None where there is none (exact or foreign tables).
     total
         The public number of records N under replace-one neighbours, otherwise None.
     provenance
@@ -138,7 +138,7 @@ class NoisyStatistics(Released):
             states; or an array of variances, for normal noise, in which 0 is an exact number. Axes and states are in
             the order of the key that they have in `noise`, if that is a mapping.
         guarantee
-            What the publisher promised, if anything.
+            The publisher's promise, if there is one.
         total
             The number of records, where it is public.
 
@@ -190,9 +190,9 @@ class NoisyStatistics(Released):
         network
             The declared model; each query reads scopes inside its cliques.
         measurements
-            What was measured, in any order and number; the same query may be there several times.
+            The measurements, in any order and number; the same query may be there several times.
         guarantee
-            What the publisher promised, if anything.
+            The publisher's promise, if there is one.
         total
             The number of records, where it is public.
 
@@ -205,7 +205,7 @@ class NoisyStatistics(Released):
         Raises
         ------
         ArgumentError
-            Something else than measurements is given.
+            Something other than measurements is given.
         ModelError
             A query does not fit the model, or has another number of rows than there are values.
         PrivacyError
@@ -331,7 +331,7 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         path
-            Where to; an existing file is replaced in one step, so that none is ever half written. Another
+            The path; an existing file is replaced in one step, so that none is ever half written. Another
             release is not replaced: making it again would spend budget.
         allow_unprotected
             Exact tables are refused unless this says otherwise; their file is readable by its owner alone.

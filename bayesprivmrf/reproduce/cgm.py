@@ -1,8 +1,8 @@
 """The figures of Bernstein et al. 2017: the settings of each, and the cells that they come to.
 
-What the paper states is kept: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials, five data sets
-by five draws of noise, the 20 states of Figure 3(a), a quarter of the people held out and delta = 1/N in Figure
-3(b). Where it states nothing, a grid is chosen here; docs/reproduce.md lists those.
+The settings that the paper states are kept: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials,
+five data sets by five draws of noise, the 20 states of Figure 3(a), a quarter of the people held out and delta = 1/N
+in Figure 3(b). Where it states nothing, a grid is chosen here; docs/reproduce.md lists those.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Scale:
     people_epsilons, repetitions
         Budgets and draws of noise of Figure 3(b).
     steps, clips
-        What the search in Figure 3(b) tries.
+        The settings that the search in Figure 3(b) tries.
     """
 
     name: str = "full"

@@ -244,7 +244,7 @@ class SequenceCell(Cell):
     methods
         Names of methods that read a release.
     steps, clips
-        What the search of private stochastic gradient ascent tries; no steps leave it out.
+        The settings that the search of private stochastic gradient ascent tries; no steps leave it out.
     seed
         Seed of noise, and of who is held out.
     """

@@ -1,8 +1,8 @@
 """The figures of Chakraborty, Chatterjee and Dalal 2024: the settings of each, and the cells that they come to.
 
-What the paper states is kept: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of Figure 1,
-beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a grid,
-one is chosen here; docs/reproduce.md lists those.
+The settings that the paper states are kept: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of
+Figure 1, beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a
+grid, one is chosen here; docs/reproduce.md lists those.
 """
 
 from __future__ import annotations

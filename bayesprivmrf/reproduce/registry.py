@@ -13,7 +13,7 @@ type DataName = NetworkName | Literal["msnbc", "biofam"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureInfo:
-    """What a figure shows.
+    """The content of a figure.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ class Made:
     unmixed
         Largest R-hat of the simulations, where it is above 1.2; 0 where none is.
     finding
-        What of the paper's figure the table reproduces, and what differs, in words; empty where docs/reproduce.md
-        alone says so.
+        The part of the paper's figure that the table reproduces, and what differs, in words; empty where
+        docs/reproduce.md alone says so.
     is_real
         Whether real data were read, unprotected.
     """

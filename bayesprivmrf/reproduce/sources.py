@@ -1,4 +1,4 @@
-"""What the figures are made of: networks drawn from a seed, and data in files that the user has."""
+"""The sources of the figures: networks drawn from a seed, and data in files that the user has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables of Zhang et al. 2020 come to: measured slopes beside the theorems', pictures, and a sentence."""
+"""Findings about the tables of Zhang et al. 2020: measured slopes beside the theorems', pictures, and a sentence."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def package_text(package: str) -> str:
 
 
 def documented_text() -> str:
-    """Every name that the two reference pages show, wherever it lives."""
-    pages = ("api.md", "developer/reference.md")
+    """Every name that the three reference pages show, wherever it lives."""
+    pages = ("api.md", "developer/reference.md", "further_names.md")
     reference = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
     found: dict[str, list[str]] = {}
     for block in reference.split(".. automodule:: ")[1:]:

@@ -88,8 +88,8 @@ class NoiseAwareSolution(Solution):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states. Of a query
-            a row for each answer, by its label: what one record of the population adds to it on average.
+            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states. A query
+            has a row for each answer, by its label: what one record of the population adds to it on average.
             ``attrs["status"]`` is ``"approximate"``; ``attrs["doubtful"]`` names the rows whose standard error of the
             log-odds is above .15, where no curvature tells how far off the estimate may be; ``attrs["rests_on"]``
             names the declared independences that the intervals rest on, as those of a `Posterior` do.
@@ -142,7 +142,7 @@ class NoiseAwareMAP:
     are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
     intervals add. The potentials have the normal prior on zero-sum effects of
     `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each effect is learned from the
-    release. Of the exact posterior this takes the centre of a normal approximation; `LatentCounts` samples
+    release. The estimate is the centre of a normal approximation to the posterior; `LatentCounts` samples
     the posterior itself.
 
     N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too
@@ -209,13 +209,13 @@ class NoiseAwareMAP:
         Returns
         -------
         NoiseAwareSolution
-            `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was come
-            by. A `TransitionSolution` for a chain with shared transitions, which has no scales.
+            `stats` holds rounds, evaluations, seconds, the total used, and the scale of each order and how it
+            was found. A chain with shared transitions has no scales, and its result is a `TransitionSolution`.
 
         Warns
         -----
         NoiseWarning
-            What was measured contradicts ties or scores; or noise drowns a chain's transitions. The fit is
+            The measurements contradict ties or scores; or noise drowns a chain's transitions. The fit is
             ``not_trusted``.
         ForecastWarning
             The search is forecast to take longer than a minute, as on a table of a million cells.

@@ -36,9 +36,9 @@ def warn_if_slow(objective: Objective, point: FloatArray) -> None:
     Parameters
     ----------
     objective
-        What the search minimises.
+        The function that the search minimises.
     point
-        Where it begins, shape (d + 1,).
+        The starting point, shape (d + 1,).
     """
     linearized, likelihood = objective.means.at(point), objective.likelihood
     variance = objective.variance(linearized)

@@ -181,7 +181,7 @@ class Search:
         self.means, self.prior = self.objective.means, self.objective.prior
 
     def honouring(self, coordinates: FloatArray) -> tuple[FloatArray, bool]:
-        """What leads from some coordinates to those of the nearest distribution that gives the exact answers."""
+        """Return the step from some coordinates to those of the nearest distribution that gives the exact answers."""
         before = self.means.potentials(coordinates)
         after, is_feasible = honoured(self.evidence, self.means.engine, before)
         moved = np.subtract(after, before, out=np.zeros_like(before), where=np.isfinite(before))

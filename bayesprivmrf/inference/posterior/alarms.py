@@ -77,7 +77,7 @@ _TOLD = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarms:
-    """What was found of one posterior.
+    """Findings about one posterior.
 
     Parameters
     ----------

@@ -27,14 +27,14 @@ _TABLE_SECONDS = 50e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What decides the formulation.
+    """The facts that decide the formulation.
 
     Parameters
     ----------
     asked
         The estimator, whose settings are asked for.
     evidence
-        What was measured.
+        The evidence: what was measured.
     draws
         Draws of all chains.
     is_plain
@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def _common(self) -> dict[str, Any]:
-        """What every formulation is given."""
+        """The settings that every formulation is given."""
         evidence = self.evidence
         return {
             "evidence": evidence,

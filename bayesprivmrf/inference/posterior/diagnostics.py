@@ -66,7 +66,7 @@ _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was found of one sampling.
+    """Findings about one sampling.
 
     Parameters
     ----------
@@ -195,8 +195,8 @@ def diagnose(
 def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
     """How chains have mixed, for `is_mixed`; arrays of shape (chain, draw, ...).
 
-    Of many numbers those that vary most are judged. Effective draws are NaN where R-hat says already that they have
-    not: they take half of the time.
+    Where there are many numbers, those that vary most are judged. Effective draws are NaN where R-hat already says
+    that the chains have not mixed, because they take half of the time.
     """
     bfmi = math.nan if energy is None else _bfmi(energy)
     return _mixing(_varying(_together(draws)), in_full=False)._replace(bfmi=bfmi)

@@ -109,7 +109,7 @@ class ExactTable(ExactRecords):
 
     @cached_property
     def _start(self) -> FloatArray:
-        """Of each cell, its share of the number that it shares with fewest others, where that is more than noise."""
+        """Each cell's share of the number that it shares with fewest others, where that is more than noise."""
         measured, laws = self._measured, self.evidence.noise
         deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
         numbers, cells = self.evidence.noisy_counts[measured.targets], np.bincount(measured.sums)
@@ -158,7 +158,7 @@ class ExactTable(ExactRecords):
         return super().model()
 
     def _sums(self, counts: np.ndarray) -> FloatArray:
-        """What is measured of tables, shape (..., measured numbers)."""
+        """The measured numbers of tables, shape (..., measured numbers)."""
         from scipy.sparse import csr_array
 
         measured = self._measured

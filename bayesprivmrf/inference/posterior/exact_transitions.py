@@ -42,7 +42,7 @@ _MOVES = 500
 _SCALES = 10
 """Powers of two up to which pairs of records exchange at once, however large the noise."""
 _SHARE = 0.25
-"""Of the records by which chains start: what they are drawn by is wider than the posterior."""
+"""Share of the records by which chains start: their starting law is wider than the posterior."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

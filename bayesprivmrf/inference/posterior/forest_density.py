@@ -64,7 +64,7 @@ _SOURCES = (
 
 
 class RowData(NamedTuple):
-    """What the density needs besides the noisy tables, in the order in which it takes it.
+    """The arguments of the density besides the noisy tables, in the order in which it takes it.
 
     Parameters
     ----------

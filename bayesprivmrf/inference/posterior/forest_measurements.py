@@ -1,4 +1,4 @@
-"""What the noisy tables say roughly of the cells of a junction forest."""
+"""Rough estimates of the cells of a junction forest from the noisy tables."""
 
 from __future__ import annotations
 

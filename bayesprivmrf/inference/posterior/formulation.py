@@ -1,4 +1,4 @@
-"""What a way of writing the posterior must offer: its density, and how draws become marginals."""
+"""The interface of a way of writing the posterior: its density, and how draws become marginals."""
 
 from __future__ import annotations
 

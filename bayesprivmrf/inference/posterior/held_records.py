@@ -42,7 +42,7 @@ _NEAR = 1.0
 
 
 class _Held(RecordSampler):
-    """What both engines have in common."""
+    """The common part of both engines."""
 
     @cached_property
     def _held(self) -> HeldSums:

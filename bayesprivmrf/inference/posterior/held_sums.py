@@ -7,18 +7,18 @@ two records that agree on a separator of a junction forest of the groups exchang
 
 **They reach every data set within the bounds**, if every joint state is possible and in each group the atoms, the
 bounded sets and the *slices* (the cells with one state of a separator, for each separator) are pairwise nested or
-disjoint; slices that are unions of atoms, whose sums are known, need not be. By induction over the groups. Of one
-group the tables within the bounds are linked by steps of one record (`nested_sums`), and the variables outside are
-free. Let G be a leaf with the separator σ, and D and D' two data sets within the bounds. What G allows each slice to
-hold is an interval, as its family is nested; sets of G that are unions of slices depend on σ alone, and are bounds of
-the rest as well. So the rest, with these intervals, has a nested family again, and is linked by steps of one record
-and exchanges. (Known slices add nothing to it, and no step changes them.) A step that takes a record out of the
-slice s and puts one into s' is made by G as well, by a cell of s and a cell of s' (exchange property of M♮-convex
-sets), and some record has both what the rest takes out and what G takes out after an exchange within s. When the rest
-of D is that of D', G's tables have the same slices, and steps inside slices, of one record whose other values stay,
-lead to those of D'; then exchanges permute what G's records are within each slice. For exact tables along a junction
-tree these are the quadratic moves of Dobra (2003); around a cycle such moves do not reach every table (Diaconis and
-Sturmfels 1998), and are refused.
+disjoint; slices that are unions of atoms, whose sums are known, need not be. The proof is by induction over the
+groups. The tables of one group within the bounds are linked by steps of one record (`nested_sums`), and the variables
+outside are free. Let G be a leaf with the separator σ, and D and D' two data sets within the bounds. What G allows
+each slice to hold is an interval, as its family is nested; sets of G that are unions of slices depend on σ alone, and
+are bounds of the rest as well. So the rest, with these intervals, has a nested family again, and is linked by steps
+of one record and exchanges. (Known slices add nothing to it, and no step changes them.) A step that takes a record
+out of the slice s and puts one into s' is made by G as well, by a cell of s and a cell of s' (exchange property of
+M♮-convex sets), and some record has both what the rest takes out and what G takes out after an exchange within s.
+When the rest of D is that of D', G's tables have the same slices, and steps inside slices, of one record whose other
+values stay, lead to those of D'; then exchanges permute what G's records are within each slice. For exact tables
+along a junction tree these are the quadratic moves of Dobra (2003); around a cycle such moves do not reach every
+table (Diaconis and Sturmfels 1998), and are refused.
 
 References
 ----------
@@ -51,7 +51,7 @@ _ROUNDING = 1e-6
 
 @dataclass(kw_only=True, eq=False)
 class Group:
-    """What is held of one table.
+    """The part of one table that is held.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class HeldSums:
     Parameters
     ----------
     evidence, forest
-        What was released, and the forest of its model's cliques.
+        The evidence of the releases, and the forest of its model's cliques.
     total
         N where it is public.
     """

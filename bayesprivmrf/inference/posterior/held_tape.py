@@ -87,7 +87,7 @@ def _sets(held: HeldSums, codes: IntArray) -> tuple[IntArray, IntArray, IntArray
 
 
 def _exchanges(held: HeldSums, homes: IntArray, local: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Of each exchange, the cells' parts that are exchanged, the states to agree on, and where to read these."""
+    """For each exchange: the cells' parts that change places, the states to agree on, and where to read these."""
     forest, groups = held.forest, held.groups
     cards, moves = forest.cardinalities, list(held.sides())
     sides, shared = np.zeros((2, len(moves), homes.size), np.int64)

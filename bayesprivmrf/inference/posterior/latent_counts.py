@@ -51,7 +51,7 @@ class LatentCounts:
     .. math:: p(θ, n \mid y) ∝ p(θ)\, p(n \mid θ)\, \prod_i p(y_i \mid n_i)
 
     with the law of the mechanism's noise in the last factor. Intervals hold sampling noise, the mechanism's noise
-    and, where the number of records is private, what is unknown of that.
+    and, where the number of records is private, the uncertainty about it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class LatentCounts:
         rng
             Seed or generator; equal seeds give equal posteriors, unless `time_limit` ends them at other lengths
             (``stats["steps_between_draws"]``). None draws a seed. ``stats["seed"]`` is the seed
-            that gives this posterior again; of a generator, whose state no number holds, it is ``"generator"``.
+            that gives this posterior again; for a generator, whose state no number holds, it is ``"generator"``.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
@@ -157,7 +157,7 @@ class LatentCounts:
         Raises
         ------
         ArgumentError
-            Something else than a release was given, nothing has noise, the sampler refuses a setting, or the number
+            Something other than a release was given, nothing has noise, the sampler refuses a setting, or the number
             of records is private and the release's own estimate of it is outside `total_range`.
         ModelError
             The formulation does not fit the model.

@@ -78,7 +78,7 @@ class LatentPrior:
     def excess(self) -> float:
         """κ, half a record for each possible cell of the smallest measured table that has more than one.
 
-        Of evidence from queries, the tables are those of the cliques.
+        For evidence from queries, the tables are those of the cliques.
         """
         evidence = self.evidence
         offsets, possible = evidence.offsets, evidence.possible

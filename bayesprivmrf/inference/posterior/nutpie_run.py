@@ -92,14 +92,14 @@ class NutpieRun:
         return True
 
     def look(self) -> Chains:
-        """What was drawn so far; the chains wait."""
+        """Return the draws so far; the chains wait."""
         if self._trace is not None:
             return self._trace
         self._handle.pause()
         return _batches(self._handle.inspect())
 
     def end(self) -> Chains:
-        """What was drawn; the chains are gone."""
+        """Return the draws; the chains are gone."""
         if self._trace is None:
             self._trace = _batches(self._handle.abort())
         return self._trace

@@ -49,7 +49,7 @@ def sample_with_nutpie(
     Parameters
     ----------
     lengths
-        Steps after tuning at which the chains are looked at, in order. Of each length `draws` are kept, evenly
+        Steps after tuning at which the chains are looked at, in order. From each length `draws` are kept, evenly
         spaced.
     judge, may_stop
         Add to draws how they have mixed; and tell whether that is enough.

@@ -173,12 +173,12 @@ class Posterior(Card):
         of
             ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
             it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
-            variables that share a clique. Of a query: its answers on the records, or what one record of the
+            variables that share a clique. For a query: its answers on the records, or what one record of the
             population adds to them on average.
         given
-            States of other variables, ``{variable: state}``. Of the population: the probability of each joint
-            state is conditional on them. Of the records: its share among the records that had those states. Not for
-            a query.
+            States of other variables, ``{variable: state}``. For the population, the probability of each joint
+            state is conditional on them. For the records, it is the share among the records that had those states.
+            A query takes none.
 
         Returns
         -------
@@ -310,7 +310,8 @@ class Posterior(Card):
         -------
         pandas.DataFrame
             Index: the two variables. `estimate`, `lower`, `upper` of the strength, and `probability` that it is
-            above the threshold, by which the rows fall. NaN beside structural zeros, where effects are not defined.
+            above the threshold, which orders the rows, the largest first. NaN beside structural zeros, where effects
+            are not defined.
         """
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 
@@ -341,7 +342,7 @@ class Posterior(Card):
         Parameters
         ----------
         number
-            How many data sets; at most one a draw.
+            Number of data sets; at most one a draw.
         size
             Records in each; by default the posterior median of N.
         rng

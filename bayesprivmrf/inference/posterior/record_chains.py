@@ -92,7 +92,7 @@ class RecordChain:
 
 
 class RecordSampler:
-    """What the formulations that move whole records have in common."""
+    """The common part of the formulations that move whole records."""
 
     evidence: Evidence
     total: float | None
@@ -195,7 +195,7 @@ class RecordSampler:
         return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
 
     def _answers(self, counts: FloatArray) -> FloatArray:
-        """What is measured of tables, shape (..., measured numbers)."""
+        """The measured numbers of tables, shape (..., measured numbers)."""
         measured = self._measured
         sums = np.zeros((*counts.shape[:-1], measured.targets.size))
         for source, place, entry in zip(measured.sources, measured.sums, measured.entries, strict=True):

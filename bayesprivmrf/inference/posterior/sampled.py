@@ -1,4 +1,4 @@
-"""What a sampler hands on."""
+"""The result of a sampler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATISTICS = (
     "acceptance_rate",
     "step_size",
 )
-"""What both samplers report, by ArviZ's names."""
+"""Statistics that both samplers report, by ArviZ's names."""
 
 
 class Mixing(NamedTuple):
@@ -41,7 +41,7 @@ class Mixing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sampled:
-    """What a sampler drew after tuning.
+    """The draws of a sampler after tuning.
 
     Parameters
     ----------

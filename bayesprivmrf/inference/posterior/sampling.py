@@ -52,8 +52,8 @@ def draw_posterior(
 ) -> Sampled:
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
-    The chains go on until `is_mixed`, to sixteen times their length or to `time_limit`, in seconds. Of what they have
-    drawn by then `draws` are kept, evenly spaced.
+    The chains go on until `is_mixed`, to sixteen times their length or to `time_limit`, in seconds. From what they
+    have drawn by then, `draws` are kept, evenly spaced.
 
     Raises
     ------

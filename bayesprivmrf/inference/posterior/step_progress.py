@@ -13,7 +13,7 @@ __all__ = ["StepProgress", "step_progress"]
 
 
 class StepProgress(Protocol):
-    """What a sampler tells of its progress."""
+    """The progress that a sampler reports."""
 
     def reach(self, steps: int) -> None:
         """The slowest chain has made so many steps."""

@@ -59,7 +59,7 @@ def build_tree(
     Parameters
     ----------
     evidence, formulation, finished, sampled
-        What was observed, the model, and its draws.
+        The evidence, the model, and its draws.
     prior
         Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
     rng

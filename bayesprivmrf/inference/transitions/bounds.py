@@ -21,7 +21,7 @@ __all__ = ["Bounds", "bounded"]
 type Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
 """Estimates, lower and upper bounds, and which are to be marked."""
 _STEP = 1e-3
-"""Of a standard deviation: half the distance between the points of a difference."""
+"""Half the distance between the points of a difference, as a share of a standard deviation."""
 
 
 def bounded(

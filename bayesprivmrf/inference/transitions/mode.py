@@ -39,7 +39,7 @@ _MOST_ROWS = 3000
 _RENEWALS = 50
 _STEPS = 60
 _SETTLED = 1e-3
-"""Of a standard deviation: moves of all coordinates below it have settled."""
+"""Share of a standard deviation: the search has settled when all coordinates move by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

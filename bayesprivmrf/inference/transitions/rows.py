@@ -118,14 +118,14 @@ class TransitionRows:
         return flat
 
     def derivatives(self, phi: FloatArray) -> FloatArray:
-        """Of the potentials by φ, shape (size of the model, size); 0 where nothing can be."""
+        """Derivatives of the potentials by φ, shape (size of the model, size); 0 in cells that cannot occur."""
         first, matrix = self.probabilities(phi)
         inner = self._inner.toarray()
         means = (matrix.reshape(-1, 1) * inner).reshape(self.rows, self.states, -1).sum(axis=1)
         return self._slopes(self._first - first @ self._first, inner - np.repeat(means, self.states, axis=0))
 
     def linear_derivatives(self, phi: FloatArray) -> FloatArray:
-        """Of the potentials by c, where π and the rows of P move by Q c: shape (size of the model, size)."""
+        """Derivatives of the potentials by c, where π and the rows of P move by Q c: shape (model's size, size)."""
         first, matrix = self.probabilities(phi)
         with np.errstate(divide="ignore", invalid="ignore"):
             return self._slopes(
@@ -133,7 +133,7 @@ class TransitionRows:
             )
 
     def _slopes(self, by_first: FloatArray, by_step: FloatArray) -> FloatArray:
-        """Of the potentials by coordinates, from those of log π and log P."""
+        """Derivatives of the potentials by coordinates, from those of log π and log P."""
         first, matrix = self.is_possible
         start, flat = self._first.shape[1], np.zeros((self.model.size, self.size))
         flat[self.cells, start:] = np.where(matrix.reshape(-1, 1), by_step, 0.0)
@@ -164,7 +164,7 @@ class TransitionRows:
 
     @cached_property
     def cells(self) -> IntArray:
-        """Of each window, the model's cell for each past and next state in order, shape (windows, K^(m + 1))."""
+        """The model's cell for each past and next state in order, window by window, shape (windows, K^(m + 1))."""
         model, times = self.model, self.chain.positions
         found = []
         for start, clique in enumerate(self.chain.cliques):

@@ -1,4 +1,4 @@
-"""What the noise-aware estimate of a chain of one transition matrix returns."""
+"""The result of the noise-aware estimate of a chain with one transition matrix."""
 
 from __future__ import annotations
 

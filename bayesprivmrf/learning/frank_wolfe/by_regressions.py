@@ -1,4 +1,4 @@
-"""What all maps by private regressions share: their settings, their number of steps, and the refit of fields."""
+"""The common part of all maps by private regressions: settings, the number of steps, and the refit of fields."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class FittedFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrankWolfeFit:
-    """What a map by Frank-Wolfe makes of records.
+    """The result of a map by Frank-Wolfe on records.
 
     Parameters
     ----------

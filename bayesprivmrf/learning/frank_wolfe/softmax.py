@@ -26,7 +26,7 @@ class SoftmaxRegressions(NodeRegressions):
     nodes
         Columns of `labels` to explain.
     states
-        How many each of them has, at least two.
+        The number that each of them has, at least two.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ def limits(
     generator
         Generator that draws the records and the noise.
     total
-        How many records to simulate; by default the release's number.
+        Number of records to simulate; by default that of the release.
     """
     space, estimate = learned.coordinates(), learned.vector()
     in_a_round, unmoved, moved = _counts(replicates)

@@ -51,7 +51,7 @@ def replicates_of[Learned: LearnedParameters](
     generator
         Generator that draws the records and the noise.
     total
-        How many records to simulate; by default the release's number.
+        Number of records to simulate; by default that of the release.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What every release of learned couplings has: the model, what was promised, how it was made."""
+"""The common part of releases of learned couplings: the model, what was promised, how it was made."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LearnedNetwork(Released, LearnedParameters):
     domain
         Variables and states, as declared.
     guarantee
-        What is promised.
+        The promise of the release.
     provenance
         How the release was made.
     total
@@ -60,8 +60,8 @@ class LearnedNetwork(Released, LearnedParameters):
         How records became parameters, as public settings: see `LearningMap`. ``None`` where that is not known, as for
         a release read from a file of another version.
     statistics
-        What the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism measured tables
-        or sums.
+        The statistics that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
+        measured tables or sums.
     """
 
     domain: Domain
@@ -76,7 +76,7 @@ class LearnedNetwork(Released, LearnedParameters):
     format_version = 3
     _without_tables = "it is a model already, as its `solution`"
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
-    """What a list of the graph's edges by weight is a list of."""
+    """Heading of a list of the graph's edges by weight."""
     has_signs: ClassVar[bool] = False
     """Whether the largest weights of `graph` are numbers with a sign, not sizes of tables."""
 

@@ -37,7 +37,7 @@ class LearnedIsing(LearnedPairs):
     Raises
     ------
     ModelError
-        A variable has not two states, or the arrays do not fit them, are not finite, or A is not symmetric with
+        A variable does not have two states, or the arrays do not fit them, are not finite, or A is not symmetric with
         zero diagonal.
     """
 

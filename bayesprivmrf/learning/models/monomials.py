@@ -56,7 +56,7 @@ class LearnedMonomials(LearnedNetwork):
     Raises
     ------
     ModelError
-        A variable has not two states, or the coefficients do not fit the sets or are not finite.
+        A variable does not have two states, or the coefficients do not fit the sets or are not finite.
     """
 
     sets: Monomials

@@ -86,7 +86,7 @@ class LearningMap(Protocol):
 
 
 class Coordinates(NamedTuple):
-    """What the entries of a vector of parameters are."""
+    """The meaning of the entries of a vector of parameters."""
 
     groups: IntArray
     """The pair, variable or monomial that each one belongs to."""
@@ -107,7 +107,7 @@ class LearnedParameters(ABC):
 
     @property
     def _without_map(self) -> str:
-        """What an error says of intervals of couplings where the map is not known."""
+        """Words of an error about intervals of couplings where the map is not known."""
         return (
             "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
             "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
@@ -173,10 +173,10 @@ class LearnedParameters(ABC):
     ) -> pd.DataFrame:
         """Return intervals for all couplings or fields, linearised or by simulation; they spend no budget.
 
-        The module has the two methods, docs/learning.md how often they hold the truth. After `SelectMeasure` nothing
-        is released anew: records are drawn from the model for the covariance of a record's effects, and for the score
-        that a pair had to reach. So limits move a little from call to call where `rng` is ``None``, most of all those
-        of pairs that were left out.
+        The module explains the two methods, and docs/learning.md says how often they hold the truth. After
+        `SelectMeasure` nothing is released anew: records are drawn from the model for the covariance of a record's
+        effects, and for the score that a pair had to reach. So limits move a little from call to call where `rng` is
+        ``None``, most of all those of pairs that were left out.
 
         Parameters
         ----------
@@ -188,15 +188,16 @@ class LearnedParameters(ABC):
             How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
             eight after Frank-Wolfe and none after `SelectMeasure`, whatever is given.
         of
-            What the intervals are for.
+            The parameters that the intervals are for.
         method
             ``"linearised"`` by default where errors are known to first order: for `SelectMeasure`, and for
             Frank-Wolfe with two states a variable, single variables measured, and at least 50 steps. ``"calibrated"``
             elsewhere.
         total
-            How many records to simulate, where the release knows no number; by default the release's.
+            Number of records to simulate, where the release knows none; by default that of the release.
         given
-            Nothing: couplings are the same whatever is given. The error says who has intervals of probabilities.
+            Not for couplings, which are the same whatever is given. The error says who has intervals of
+            probabilities.
 
         Returns
         -------

@@ -232,13 +232,13 @@ class Trials:
     Parameters
     ----------
     settings
-        What was tried, in order.
+        The settings that were tried, in order.
     releases
         One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
     guarantee
         Guarantee of the search as a whole.
     one_alone
-        What a single trial, run by itself, would have promised. No choice among several satisfies it.
+        The promise that a single trial would have had by itself. No choice among several satisfies it.
     """
 
     settings: tuple[Mapping[str, Any], ...]

@@ -43,7 +43,7 @@ class LearnedRegression(Released):
     target
         The variable that is explained.
     guarantee
-        What is promised.
+        The promise of the release.
     provenance
         How the release was made.
     intercept

@@ -43,7 +43,7 @@ class SavedMap:
         content
             What `as_dict` wrote.
         basis
-            What the release knows: the number of states of each variable, or the sets of a model of monomials.
+            Knowledge of the release: the number of states of each variable, or the sets of a model of monomials.
         """
 
 

@@ -1,4 +1,4 @@
-"""What was measured, inside the file of a learned model: its numbers stand at the end of the model's array."""
+"""Measurements inside the file of a learned model: their numbers stand at the end of the model's array."""
 
 from __future__ import annotations
 

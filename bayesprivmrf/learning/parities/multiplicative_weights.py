@@ -41,8 +41,8 @@ class MultiplicativeWeights:
     measurement
         Law of the noise of a measured sum.
     passes
-        How often the distribution is mended at all measured parities, a round; less often where that is many updates,
-        for there are many rounds to come.
+        How often each round corrects the distribution at all measured parities; fewer times where that would be many
+        updates, because many rounds are still to come.
     """
 
     rounds: int
@@ -60,7 +60,7 @@ class MultiplicativeWeights:
         sums
             Exact sums, shape (K,). Sensitive: only the choices and the noisy sums of those chosen are used.
         monomials
-            Which sets; p is at most 62, and the state has 2^p numbers.
+            The sets; p is at most 62, and the state has 2^p numbers.
         total
             N, public or noisy, positive.
         source

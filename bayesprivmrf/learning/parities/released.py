@@ -55,7 +55,7 @@ class ReleasedParities(Released):
     total_law
         Noise of the number of records, which is the sum of the empty set.
     guarantee
-        What is promised.
+        The promise of the release.
     provenance
         How the release was made.
     details

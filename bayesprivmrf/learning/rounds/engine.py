@@ -29,7 +29,7 @@ _BLOCK = 32  # configurations of the variables that are transformed by one matri
 
 
 class Engine(Protocol):
-    """What the fit asks of a model."""
+    """The numbers that the fit asks of a model."""
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
         """Return the log-partition, and the means of all effects."""
@@ -64,7 +64,7 @@ class _Elimination:
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return probabilities of any scopes.
 
-        A clique's are a margin of it. Of others, one or two variables are held at each of their states, so that a
+        A clique's are a margin of it. For others, one or two variables are held at each of their states, so that a
         clique has the rest: a pass for each state serves all scopes that need the same variables held.
         """
         potentials = self._effects.potentials(beta)

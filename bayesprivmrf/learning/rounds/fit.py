@@ -76,7 +76,7 @@ class RoundFit:
         How far the model's means are from those of the optimum, in deviations of their noise and sampling (root mean
         square); converged where that is at most .05.
     evaluations
-        Of the marginals.
+        How often the marginals were computed.
     """
 
     effects: Effects

@@ -99,7 +99,7 @@ class RoundsSolution(LearnedSolution):
     Parameters
     ----------
     statistics
-        What was measured.
+        The tables that were measured.
     total
         Number of records, by what was measured.
     """
@@ -374,7 +374,7 @@ def with_intervals(
     model
         The distribution, whose `stats` are the release's details.
     statistics, total
-        What was measured, and the number of records by it, if anything was.
+        The measurements, and the number of records by them, if there are any.
     """
     if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
         return model

@@ -1,4 +1,4 @@
-r"""What the rounds let out: noisy tables, whose rare states are merged for the fit and given back by their shares.
+r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
 
 A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
 costs noise in each of its cells. All rare states of a variable become one, a group. Which do is decided by the noisy

@@ -27,7 +27,7 @@ class FittedLaw:
     Parameters
     ----------
     mechanism
-        What was run, and how it was told what it must be told.
+        The method that was run, and how it was told what it must be told.
     sampling, private
         A and B.
     variables_power, total_power

@@ -133,8 +133,8 @@ def fingerprinting_error(variables: int, width: float, total: int, guarantee: Pr
 def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, float]:
     r"""Return the Kullback-Leibler divergences of a group's law from the uniform one, and of that from the law, nats.
 
-    Of :math:`k^s` cells, half of :math:`K = (2 \lfloor k/2 \rfloor)^s` have log-potential :math:`\eta` and half
-    :math:`-\eta`; the others 0. With :math:`z = 1 + (\cosh\eta - 1) K / k^s` they are
+    Among the :math:`k^s` cells, half of :math:`K = (2 \lfloor k/2 \rfloor)^s` have log-potential :math:`\eta` and
+    half :math:`-\eta`; the others have 0. With :math:`z = 1 + (\cosh\eta - 1) K / k^s` they are
     :math:`K k^{-s} \eta \sinh(\eta) / z - \log z` and :math:`\log z`.
     """
     coupled = (2 * (states // 2) / states) ** order
@@ -184,7 +184,7 @@ def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, succe
     Parameters
     ----------
     task
-        What is to be learned.
+        The task: what is to be learned.
     guarantee
         For replace-one neighbours; ``None`` for a learner without privacy. An approximate guarantee counts as none,
         because the packings say nothing of it.

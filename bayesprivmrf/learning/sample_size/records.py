@@ -50,7 +50,7 @@ def records_needed(
         For parameters the error :math:`\alpha` that a coupling may have, nats; for structure the size :math:`\eta`
         of the smallest coupling of an edge.
     guarantee
-        What is to be promised, in any form; ``None`` for learning without privacy.
+        The promise to be made, in any form; ``None`` for learning without privacy.
     goal
         ``"parameters"`` or ``"structure"``.
     states, order, width

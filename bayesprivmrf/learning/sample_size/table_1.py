@@ -21,11 +21,11 @@ class Entry:
     privacy, goal
         Row and column.
     order
-        What the paper states, sharp up to constants where it begins with Theta.
+        The statement of the paper, sharp up to constants where it begins with Theta.
     upper, lower
-        Where the paper has each side.
+        The places in the paper of each side.
     remark
-        What is to be known of it.
+        A remark on the entry.
     """
 
     privacy: Privacy

@@ -1,4 +1,4 @@
-"""What is to be learned, and how well: the question that bounds, theorems and laws answer."""
+"""The goal of learning, and how well it is to be met: the question that bounds, theorems and laws answer."""
 
 from __future__ import annotations
 

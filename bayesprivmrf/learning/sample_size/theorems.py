@@ -46,7 +46,7 @@ class UpperBound:
     statement
         The order, as the paper has it.
     goal, privacy
-        What is learned, and under which form of privacy; ``"none"`` for no privacy.
+        The goal of learning and the form of privacy; ``"none"`` for no privacy.
     covers
         Which tasks it is about.
     needed

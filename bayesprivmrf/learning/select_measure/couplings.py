@@ -34,7 +34,7 @@ it is asked whether the ridge is far from that by the curvature at the estimate.
 `bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
 same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
-where its search did not end. It sees no more than the fit does. Of either the coordinates are written as A and h of
+where its search did not end. It sees no more than the fit does. The coordinates of either are written as A and h of
 an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
 
@@ -61,7 +61,7 @@ _LEAST_VARIANCE = 1e-9  # records squared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCouplings:
-    """What the map makes of noisy numbers.
+    """The result of the map on noisy numbers.
 
     Parameters
     ----------
@@ -281,9 +281,9 @@ class PairTargets:
     def standing_out(self) -> np.ndarray:
         """Return which pairs' covariances are larger than errors often make them, bool of shape (m,).
 
-        Of variables of several states the errors that all entries of a pair share, those of single variables and of
-        the number of records, enter entry by entry. Beside a state held by nearly all, that is a little loose: four
-        states of shares .97, .01, .01, .01, a tail of .01 was reached in .013 of draws of noise.
+        For variables of several states, the errors that all entries of a pair share (those of single variables and of
+        the number of records) enter entry by entry. That is a little loose beside a state held by nearly all: with
+        four states of shares .97, .01, .01, .01, a tail of .01 was reached in .013 of draws of noise.
         """
         from scipy.stats import chi2
 

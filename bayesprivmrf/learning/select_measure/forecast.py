@@ -16,7 +16,7 @@ __all__ = ["noise_share", "smallest_chosen", "smallest_measured"]
 def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
     r"""Return about the smallest coupling that the choice would not lose among N records, nats.
 
-    Of P Gumbel numbers of scale b the m-th largest is about :math:`b \log(P/m)`. The score of a coupling w of
+    The m-th largest of P Gumbel numbers of scale b is about :math:`b \log(P/m)`. The score of a coupling w of
     variables with k and k' even states is about :math:`N w / (4 (1 - 1/k) (1 - 1/k'))` records. Where alphabets
     differ it is the middle one of all candidates.
     """

@@ -159,7 +159,7 @@ class CouplingsByMeasurement(SavedMap):
         Parameters
         ----------
         learned
-            What was learned by this map.
+            The model that was learned by this map.
         prob
             Coverage, in (0, 1).
         total

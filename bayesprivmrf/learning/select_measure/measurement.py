@@ -91,7 +91,7 @@ class MeasurementPlan:
     candidates
         Pairs of variables that may be chosen, shape (P, 2), each ascending; none with a variable of one state.
     count
-        How many are chosen, at most P; if P itself, no budget is spent on a choice.
+        Number of pairs that are chosen, at most P; if it is P itself, no budget is spent on a choice.
     one_way, two_way
         Laws of the noise on each entry of steps 1 and 3.
     selection_scale
@@ -139,7 +139,7 @@ class MeasurementPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was let out: noisy numbers, and which pairs were chosen.
+    """The measurement as it was let out: noisy numbers, and which pairs were chosen.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def pair_statistics(
     domain
         Variables and states, as declared.
     plan, measured
-        What was to be measured, and the noisy numbers.
+        The plan of the measurement, and the noisy numbers.
     total
         Number of records, public or noisy.
     total_noise

@@ -188,7 +188,7 @@ def stable_graph(
     given
         m: how many variables are held fixed at most, 0, 1 or 2.
     most
-        Where the distance is cut.
+        The largest distance; beyond it the distance is cut.
     order
         t: how many variables a clique has at most, 2, 3 or 4.
     """

@@ -37,13 +37,13 @@ class ReleasedGraph(Released):
     pairs
         Positions of the variables that an edge joins; ``None`` where no graph is released.
     details
-        What else was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many records
-        (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it out; and
-        the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
+        Everything else that was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many
+        records (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it
+        out; and the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
     order
         How many variables a clique has at most.
     guarantee
-        What is promised.
+        The promise of the release.
     provenance
         How the release was made.
     """
@@ -82,7 +82,7 @@ class ReleasedGraph(Released):
 
     @property
     def _other_graph(self) -> str:
-        """What to ask for instead: a pair near the threshold makes a graph unstable, and so do ties in a tree."""
+        """A better request: a pair near the threshold makes a graph unstable, and so do ties in a tree."""
         threshold = self.details.get("threshold")
         if threshold is None:
             return "ask for structure='graph', which has no ties"

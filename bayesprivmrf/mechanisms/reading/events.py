@@ -33,7 +33,7 @@ def wide_sequences(
 ) -> Any:
     """Turn one row an event to one row a person, with the states of the first `length` events.
 
-    What comes after a person's last event is missing: ``missing="<end>"`` of a mechanism reads it as the end state
+    Columns after a person's last event are missing: ``missing="<end>"`` of a mechanism reads it as the end state
     that `markov_chain` has by ``end="<end>"``. A longer sequence is cut. A person without events has no row.
 
     Parameters

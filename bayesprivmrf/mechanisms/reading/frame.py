@@ -21,11 +21,11 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
     Parameters
     ----------
     doing
-        What the function does to the data: "counting".
+        The word for what the function does to the data: "counting".
     read
         The function.
     remedy
-        What the user can do, the end of the message.
+        The remedy, which ends the message.
 
     Raises
     ------

@@ -29,7 +29,7 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     Parameters
     ----------
     declaration
-        What the model file declares.
+        The declaration of the model file.
     data
         Any data frame that narwhals knows (pandas, Polars, PyArrow, ...); a lazy one is collected, its declared
         columns alone.
@@ -134,7 +134,7 @@ def _number(value: Any) -> float | None:
 
 
 def _readings(value: Any) -> list[Label]:
-    """What a text spells besides itself: an integer, a number, or a truth value."""
+    """Values that a text spells besides itself: an integer, a number, or a truth value."""
     if not isinstance(value, str):
         return []
     text = value.strip()
