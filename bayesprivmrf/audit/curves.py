@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, probability
+from bayesprivmrf.checks import finite, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import NoiseLaw
 
 __all__ = [
@@ -37,6 +39,7 @@ _CLOSE = 10.0**-_DECIMALS
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
 _EVEN_PRODUCTS = 2**26  # where both supports are even, so that equal sums need not be looked for
 _GRID = 2**18  # points of the losses' whole range beyond that
+_FARTHEST = 10**12  # records: no data set has as many
 _LONGEST = 2**23  # whole numbers of one law's support
 
 type Atoms = tuple[FloatArray, FloatArray]
@@ -63,6 +66,7 @@ class PrivacyLoss:
 
     def delta(self, epsilon: float) -> float:
         r"""Return the smallest delta at epsilon, :math:`E \max(0, 1 - e^{\epsilon - L})`."""
+        epsilon = finite("epsilon", epsilon)
         above = self.losses > epsilon
         return float(self.probabilities[above] @ -np.expm1(epsilon - self.losses[above]))
 
@@ -111,11 +115,18 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     Raises
     ------
     ArgumentError
-        A law is not of whole numbers, or there is not one shift a law.
+        A law is not of whole numbers, or there is not one whole shift a law.
     """
+    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
     if len(laws) != len(shifts):
         raise ArgumentError(f"`shifts` must hold one number a law, got {len(shifts)} for {len(laws)}.")
     return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
+
+
+def checked_shift(name: str, shift: Any) -> int:
+    """Return what is a whole number, of either sign, by which counts of records can differ."""
+    return whole_number(name, shift, -_FARTHEST, _FARTHEST)
 
 
 def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:

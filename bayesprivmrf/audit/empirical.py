@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import probability, whole_number
+from bayesprivmrf.checks import number_array, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 
@@ -106,8 +107,8 @@ def audit(
     Raises
     ------
     ArgumentError
-        ``runs`` is below 100, the confidence is no probability, a statistic is not finite, or no delta is left
-        at which the guarantee promises something.
+        ``runs`` is below 100, the confidence or a delta is no probability, a randomizer or the curve cannot be
+        called, a statistic is not finite, or no delta is left at which the guarantee promises something.
 
     Notes
     -----
@@ -123,6 +124,11 @@ def audit(
     """
     whole_number("runs", runs, 100)
     error = 1 - probability("confidence", confidence, zero=False)
+    deltas = [
+        probability("deltas", delta, zero=True) for delta in listed("`deltas`", deltas, error=ArgumentError)
+    ]
+    for name, function in (("randomizer_a", randomizer_a), ("randomizer_b", randomizer_b)):
+        checked_function(name, function, "a function from a number of runs to one statistic a run")
     if isinstance(guarantee_curve, PrivacyGuarantee):
         guarantee = guarantee_curve
         deltas = [
@@ -130,7 +136,8 @@ def audit(
         ]
         curve = _curve_of(guarantee)
     else:
-        curve = guarantee_curve
+        kind = "a PrivacyGuarantee, or a function from delta to epsilon"
+        curve = checked_function("guarantee_curve", guarantee_curve, kind)
     if not len(deltas):
         raise ArgumentError(
             "`deltas` must hold a delta at which something is promised, got none; a zero-concentrated guarantee "
@@ -155,6 +162,13 @@ def audit(
     )
 
 
+def checked_function(name: str, function: Any, kind: str) -> Any:
+    """Return what can be called."""
+    if not callable(function):
+        raise ArgumentError(f"`{name}` must be {kind}, got a {type(function).__name__}.")
+    return function
+
+
 def _curve_of(guarantee: PrivacyGuarantee) -> Callable[[float], float]:
     def curve(delta: float) -> float:
         stated = guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)
@@ -165,7 +179,7 @@ def _curve_of(guarantee: PrivacyGuarantee) -> Callable[[float], float]:
 
 
 def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
-    values = np.asarray(statistics, dtype=float)
+    values = number_array("statistics", statistics).astype(float)
     if values.shape != (runs,) or not np.isfinite(values).all():
         raise ArgumentError(
             f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import log_ratio, privacy_loss
-from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.audit.curves import checked_shift, log_ratio, privacy_loss
+from bayesprivmrf.audit.empirical import AuditResult, audit, checked_function
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 
 __all__ = ["audit_noise"]
@@ -49,12 +51,26 @@ def audit_noise(
     -------
     AuditResult
         The audit against the exact curve of the stated laws.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another type, or there are not as many moves as laws.
     """
+    checked_function("add", add, "a function from counts and the position of a table to noisy counts")
+    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     if moves is None:
         moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
+    moves = [
+        [
+            checked_shift("moves", shift)
+            for shift in listed("each item of `moves`", given, error=ArgumentError)
+        ]
+        for given in listed("`moves`", moves, error=ArgumentError)
+    ]
     if len(moves) != len(laws):
         raise ArgumentError(f"`moves` must hold the moves for each of {len(laws)} laws, got {len(moves)}.")
-    cells = [(position, int(shift)) for position, given in enumerate(moves) for shift in given if shift]
+    cells = [(position, shift) for position, given in enumerate(moves) for shift in given if shift]
     exact = privacy_loss([laws[position] for position, _ in cells], [shift for _, shift in cells])
 
     def randomizer(present: int) -> Callable[[int], FloatArray]:

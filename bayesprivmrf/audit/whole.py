@@ -167,7 +167,20 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
         The declared model.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`. A run is a release, some 20 milliseconds.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another type, or the release is not one of noisy tables.
+    ModelError
+        The model is none, or allows no record.
     """
+    model = ModelSpecification.from_pgmpy(model)
+    if isinstance(mechanism, type) or not all(hasattr(mechanism, name) for name in ("promise", "release")):
+        what = mechanism.__name__ if isinstance(mechanism, type) else f"a {type(mechanism).__name__}"
+        raise ArgumentError(
+            f"`mechanism` must be one with its settings, got {what}; write LaplaceStatistics(epsilon=1.0)."
+        )
     stated = rehearsed(mechanism, model)
     pair = _pair(stated, mechanism.promise(model).adjacency)
     pair = tuple(np.repeat(records, _at_most(stated) or 1, axis=0) for records in pair)

@@ -9,9 +9,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import CERTAIN, Atoms, convolved, log_ratio, losses_of, support_of
+from bayesprivmrf.audit.curves import (
+    CERTAIN,
+    Atoms,
+    checked_shift,
+    convolved,
+    log_ratio,
+    losses_of,
+    support_of,
+)
 from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.checks import at_least, positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
@@ -21,6 +33,7 @@ _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
 _WHOLE = 1 << 20
+_MOST_COPIES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,11 @@ class Sums:
     law: NoiseLaw
     copies: int
     shift: int = 1
+
+    def __post_init__(self) -> None:
+        checked_law("law", self.law)
+        whole_number("copies", self.copies, most=_MOST_COPIES)
+        checked_shift("shift", self.shift)
 
     def losses(self) -> Atoms:
         """Return the law of the privacy loss of one copy."""
@@ -77,6 +95,12 @@ class Choices:
     score_range: float
     copies: int
     behind: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive_finite("scale", self.scale)
+        at_least("score_range", self.score_range, 0)
+        whole_number("copies", self.copies, most=_MOST_COPIES)
+        at_least("behind", self.behind, 0)
 
     def _log_chances(self) -> tuple[FloatArray, FloatArray]:
         """Return the log chances of the two candidates with the record and without it."""
@@ -124,6 +148,11 @@ class StableAnswers:
     threshold: int
     copies: int = 1
 
+    def __post_init__(self) -> None:
+        checked_law("law", self.law)
+        checked_shift("threshold", self.threshold)
+        whole_number("copies", self.copies, most=_MOST_COPIES)
+
     def losses(self) -> Atoms:
         """Return the law of the privacy loss of one copy, infinite where the answer is let out."""
         noise = support_of(self.law)
@@ -145,8 +174,15 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
 
     It is epsilon for a pure guarantee, epsilon at its delta for an approximate one, and for a zero-concentrated one
     the largest Rényi divergence over its order, of a few orders.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another type.
     """
-    parts = [(draw.copies, *draw.losses()) for draw in draws]
+    if not isinstance(guarantee, PrivacyGuarantee):
+        raise ArgumentError(f"`guarantee` must be a PrivacyGuarantee, got a {type(guarantee).__name__}.")
+    parts = [(draw.copies, *draw.losses()) for draw in _checked(draws)]
     if guarantee.rho is not None:
         return max(
             sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts) / order
@@ -177,7 +213,17 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
         The source that draws them.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is of another type.
     """
+    draws = _checked(draws)
+    if not isinstance(source, NoiseSource):
+        raise ArgumentError(
+            f"`source` must be a source of noise, got a {type(source).__name__}; write noise_source(None)."
+        )
     some = [(draw, max(min(draw.copies, draw.most // len(draws)), 1)) for draw in draws]
     exact = convolved([draw.losses() for draw, copies in some for _ in range(copies)])
 
@@ -191,6 +237,17 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
         return statistics
 
     return audit(randomizer(True), randomizer(False), exact.epsilon, **settings)
+
+
+def _checked(draws: Any) -> list[Draw]:
+    given = listed("`draws`", draws, error=ArgumentError)
+    for draw in given:
+        if not isinstance(draw, Sums | Choices | StableAnswers):
+            raise ArgumentError(
+                f"`draws` must hold Sums, Choices or StableAnswers, got a {type(draw).__name__}; a mechanism's "
+                "`outlays` list its own."
+            )
+    return given
 
 
 def _divergence(losses: FloatArray, probabilities: FloatArray, order: float) -> float:

@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
     estimate: Any = learned
     if learned is None:
         estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
+    prob = options.prob if hasattr(estimate, "interval") else None
     summary = _summary(method, release, estimate)
     if is_posterior:
         summary |= {"seed": seed}
@@ -72,15 +73,14 @@ def run(options: argparse.Namespace) -> None:
         clear_folder(target, FILES)
         write_folder(target, summary, estimate)
     if options.json:
-        if hasattr(estimate, "interval"):
-            summary |= {"prob": options.prob}
-        print(json_text({**summary, "marginals": _marginals(estimate, options.prob)}))
+        said = {} if prob is None else {"prob": prob}
+        print(json_text({**summary, **said, "marginals": _marginals(estimate, prob)}))
     else:
         print(f"{estimate}\n\n{release.privacy_statement()}\n")
-        print(_one_way(estimate, options.prob))
-        if hasattr(estimate, "interval"):
+        print(_one_way(estimate, prob))
+        if prob is not None:
             kind = f"equal-tailed, sampled with seed {seed}" if is_posterior else "approximate"
-            print(f"\nLower and upper: {100 * options.prob:.4g} % intervals, {kind}.")
+            print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         files = "solution.json, network.json and marginals/*.csv to " if not is_posterior else ""
         remark(f"\nWrote {files}{options.out}.")
@@ -141,10 +141,10 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
 
 
 def _table(
-    estimate: Any, variables: Sequence[Variable], prob: float
+    estimate: Any, variables: Sequence[Variable], prob: float | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Probabilities and bounds of a marginal, and what is said of them."""
-    if not hasattr(estimate, "interval"):
+    """Probabilities of a marginal, their bounds where a probability of these is given, and what is said of them."""
+    if prob is None:
         return {"probability": estimate.marginal(list(variables)).to_numpy()}, {}
     domain = estimate.specification.domain
     shape = [len(domain.states_of(variable)) for variable in variables]
@@ -155,7 +155,7 @@ def _table(
     }, table.attrs
 
 
-def _marginals(estimate: Any, prob: float) -> list[dict[str, Any]]:
+def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
     """Tables of the measured scopes of a model learned in rounds, else of the model's cliques."""
     domain = estimate.specification.domain
     statistics = getattr(estimate, "statistics", None)
@@ -168,7 +168,7 @@ def _marginals(estimate: Any, prob: float) -> list[dict[str, Any]]:
     return found
 
 
-def _one_way(estimate: Any, prob: float) -> str:
+def _one_way(estimate: Any, prob: float | None) -> str:
     domain = estimate.specification.domain
     names: list[str] = []
     states: list[str] = []

@@ -60,7 +60,7 @@ def _require_listed_laws(mechanism: Any, model: ModelSpecification) -> None:
     if not isinstance(mechanism, StatisticsMechanism):
         return
     with warnings.catch_warnings(action="ignore"):  # they are shown when the release is made
-        laws = mechanism._prepare(model).noise
+        laws = mechanism.noise_laws(model)
     if any(law.kernel is None for law in laws):
         remark(NO_KERNEL)
     for made in {type(law) for law in laws}:

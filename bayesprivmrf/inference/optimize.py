@@ -25,6 +25,7 @@ class Optimum:
 
     point: FloatArray
     value: float
+    gradient: FloatArray
     status: Status
     iterations: int
     evaluations: int
@@ -37,7 +38,7 @@ def minimize(
     bounds: tuple[FloatArray, FloatArray] | None = None,
     gradient_tolerance: float,
     iterations: int,
-    memory: int = _MEMORY,
+    memory: int | None = None,
     seconds: float | None = None,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
@@ -55,13 +56,15 @@ def minimize(
     iterations
         The most iterations.
     memory
-        Gradients that are kept, outside a box.
+        Gradients that are kept; by default fewer in a box than outside one.
     seconds
         After which the search ends with the iteration that it is in; ``None`` for no clock.
     """
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
 
+    if memory is None:
+        memory = _MEMORY if bounds is None else _MEMORY_IN_BOX
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     end = None if seconds is None else time.monotonic() + seconds
 
@@ -79,7 +82,7 @@ def minimize(
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,
-            "maxcor": memory if bounds is None else _MEMORY_IN_BOX,
+            "maxcor": memory,
             "maxls": _LINE_SEARCH,
             "ftol": 0.0,
             "gtol": gradient_tolerance,
@@ -88,6 +91,7 @@ def minimize(
     return Optimum(
         point=np.asarray(result.x),
         value=float(result.fun),
+        gradient=np.asarray(result.jac),
         status=_status(result, bounds, gradient_tolerance),
         iterations=int(result.nit),
         evaluations=int(result.nfev),

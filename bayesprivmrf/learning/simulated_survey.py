@@ -14,7 +14,7 @@ from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, expand, parent, project
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,16 +126,17 @@ def _with_margins(
 ) -> CliqueTables:
     """Return the potentials with fields that give each variable its shares, by iterative proportional fitting."""
     engine = marginal_engine(model.cardinalities, model.scopes)
-    homes = [next(c for c, scope in enumerate(model.scopes) if v in scope) for v in range(len(shares))]
     fitted = [np.array(table) for table in tables]
     for _ in range(_SWEEPS):
         furthest = 0.0
-        for v, home in enumerate(homes):
+        for v, own in enumerate(shares):
+            home = parent(model.scopes, (v,))
+            assert home is not None  # each variable is in a clique
             potentials = CliqueTables.from_arrays(model.domain, model.cliques, fitted)
-            others = tuple(axis for axis, u in enumerate(model.scopes[home]) if u != v)
-            margin = model.tables(engine.marginals(potentials.flat)[1]).table(home).sum(axis=others)
-            fitted[home] += np.expand_dims(np.log(shares[v] / margin), others)
-            furthest = max(furthest, float(np.abs(np.log(shares[v] / margin)).max()))
+            scope, found = model.scopes[home], model.tables(engine.marginals(potentials.flat)[1])
+            change = np.log(own / project(found.table(home), scope, (v,)))
+            fitted[home] += expand(change, (v,), scope)
+            furthest = max(furthest, float(np.abs(change).max()))
         if furthest < _TOLERANCE:
             break
     return CliqueTables.from_arrays(model.domain, model.cliques, fitted)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import at_least, generator, number_array, one_of, truth, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
-from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.layout import Layout, whole_numbers
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def marginal_engine(
         If a scope repeats a variable or names one that does not exist.
     ModelTooLargeError
         If the forecast of the memory exceeds the limit.
+    ArgumentError
+        If there is no such kind, or the limit is no number.
 
     Examples
     --------
@@ -81,6 +84,8 @@ def marginal_engine(
     >>> mu
     array([0.25, 0.25, 0.25, 0.25])
     """
+    one_of("kind", kind, ("exact", "loopy", "brute-force"))
+    at_least("memory_limit", memory_limit, 0, finite=False)
     return _planned(Layout.build(cardinalities, scopes), kind, memory_limit)
 
 
@@ -93,12 +98,10 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
 
         require_memory(joint_forecast(layout), memory_limit)
         return BruteForceEngine(layout=layout)
-    if kind == "loopy":
-        from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
+    from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
 
-        require_memory(loopy_forecast(layout), memory_limit)
-        return LoopyEngine(layout)
-    raise ArgumentError(f'`kind` must be "exact", "loopy" or "brute-force", got {kind!r}.')
+    require_memory(loopy_forecast(layout), memory_limit)
+    return LoopyEngine(layout)
 
 
 def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
@@ -142,6 +145,8 @@ def marginal_of(
     ------
     ImpossibleError
         The states given have probability zero.
+    ModelError, ArgumentError
+        An argument does not fit the model, or is of another type.
 
     Returns
     -------
@@ -153,14 +158,12 @@ def marginal_of(
     >>> marginal_of([2, 3], [(0,)], np.log([0.25, 0.75]), (1, 0)).shape
     (3, 2)
     """
-    cards, wanted = tuple(cardinalities), tuple(query)
-    engine = marginal_engine(cards, (*scopes, wanted), kind=kind, memory_limit=memory_limit)
-    start = engine.offsets[-2]
-    theta = np.asarray(potentials, dtype=np.float64)
-    if theta.shape != (start,):
-        raise ModelError(f"`potentials` must have shape ({start},), got {theta.shape}.")
-    if given:
-        theta = clamped(engine.cardinalities, engine.scopes[:-1], theta, given)
+    layout, wanted = Layout.build(cardinalities, scopes), whole_numbers("`query`", query)
+    theta, start = _flat(layout, potentials), layout.size
+    scopes = (*layout.scopes, wanted)
+    engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
+    if given is not None:
+        theta = clamped(layout.cardinalities, layout.scopes, theta, given)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - start)]))
     return mu[start:].reshape([engine.cardinalities[v] for v in wanted])
 
@@ -173,20 +176,48 @@ def clamped(
 ) -> FloatArray:
     """Potentials under which no other state of some variables can occur; probabilities are then given theirs.
 
+    Raises
+    ------
+    ModelError, ArgumentError
+        An argument does not fit the model, or is of another type.
+
     Examples
     --------
     >>> clamped([2, 2], [(0, 1)], np.zeros(4), {1: 0})
     array([  0., -inf,   0., -inf])
     """
+    layout = Layout.build(cardinalities, scopes)
+    theta, states = _flat(layout, potentials), _checked_states(layout, states)
     kept = []
-    for scope in scopes:
-        mask = np.ones([cardinalities[v] for v in scope], dtype=bool)
+    for scope in layout.scopes:
+        mask = np.ones(layout.shape(scope), dtype=bool)
         for axis, variable in enumerate(scope):
             if variable in states:
-                others = np.arange(cardinalities[variable]) != states[variable]
+                others = np.arange(layout.cardinalities[variable]) != states[variable]
                 mask[(slice(None),) * axis + (others,)] = False
         kept.append(mask.ravel())
-    return np.where(np.concatenate([np.ones(0, dtype=bool), *kept]), potentials, -np.inf)
+    return np.where(np.concatenate([np.ones(0, dtype=bool), *kept]), theta, -np.inf)
+
+
+def _flat(layout: Layout, potentials: Any) -> FloatArray:
+    return layout.flat(number_array("potentials", potentials))
+
+
+def _checked_states(layout: Layout, states: Any) -> dict[int, int]:
+    """Return states of variables of which some factor holds each."""
+    if not isinstance(states, Mapping):
+        raise ModelError(f"states must be a mapping from variables, got a {type(states).__name__}.")
+    variables = whole_numbers("variables", states)
+    codes = whole_numbers("states", states.values())
+    held = {variable for scope in layout.scopes for variable in scope}
+    for variable, code in zip(variables, codes, strict=True):
+        if variable not in held:
+            raise ModelError(f"states must be given of variables that a factor holds, got {variable}.")
+        if not 0 <= code < layout.cardinalities[variable]:
+            raise ModelError(
+                f"states of variable {variable} must be from 0 to {layout.cardinalities[variable] - 1}, got {code}."
+            )
+    return dict(zip(variables, codes, strict=True))
 
 
 def sample(
@@ -223,11 +254,20 @@ def sample(
     -------
     IntArray
         Shape (size, number of variables), states as numbers from 0.
+
+    Raises
+    ------
+    ModelError, ArgumentError
+        An argument does not fit the model, or is of another type.
+    ModelTooLargeError
+        If the forecast of the memory exceeds the limit.
     """
     from bayesprivmrf.marginals.sampling import draw
 
-    engine = array_engine(Layout.build(cardinalities, scopes), memory_limit)
-    return draw(engine, potentials, size, rng, is_balanced=is_balanced)
+    layout = Layout.build(cardinalities, scopes)
+    at_least("memory_limit", memory_limit, 0, finite=False)
+    given = {"size": whole_number("size", size), "is_balanced": truth("is_balanced", is_balanced)}
+    return draw(array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given)
 
 
 @lru_cache(maxsize=8)

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index
+from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.model.domain import listed
 
-__all__ = ["Engine", "Layout"]
+__all__ = ["Engine", "Layout", "whole_numbers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,14 @@ class Layout:
         Raises
         ------
         ModelError
-            If a cardinality is below 1, or a scope repeats a variable or names one that does not exist.
+            If a cardinality is below 1, or a scope repeats a variable or names one that does not exist, or one of
+            them is no whole number.
         """
-        cards = tuple(index(k) for k in cardinalities)
+        cards = whole_numbers("`cardinalities`", cardinalities)
         for variable, k in enumerate(cards):
             if not k >= 1:
                 raise ModelError(f"`cardinalities` must be at least 1, got {k} for variable {variable}.")
-        ordered = tuple(tuple(index(v) for v in scope) for scope in scopes)
+        ordered = tuple(whole_numbers("each of `scopes`", scope) for scope in listed("`scopes`", scopes))
         for scope in ordered:
             if len(set(scope)) != len(scope):
                 raise ModelError(f"A scope must name each variable once, got {scope}.")
@@ -70,9 +73,12 @@ class Layout:
         Raises
         ------
         ModelError
-            If the shape is not ``(size,)``.
+            If the shape is not ``(size,)``, or they are no numbers.
         """
-        vector = np.ascontiguousarray(values, dtype=np.float64)
+        try:
+            vector = np.ascontiguousarray(values, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise ModelError(f"`{name}` must be numbers, got a {type(values).__name__} of others.") from None
         if vector.shape != (self.size,):
             raise ModelError(f"`{name}` must have shape ({self.size},), got {vector.shape}.")
         # Compiled code knows one kind of array; a read-only one would have it compiled anew.
@@ -84,6 +90,22 @@ class Layout:
             vector[a:b].reshape(self.shape(scope))
             for a, b, scope in zip(self.offsets[:-1], self.offsets[1:], self.scopes, strict=True)
         ]
+
+
+def whole_numbers(what: str, values: Any) -> tuple[int, ...]:
+    """Return whole numbers in a row.
+
+    Raises
+    ------
+    ModelError
+        They are none.
+    """
+    try:
+        return tuple(index(value) for value in listed(what, values))
+    except (TypeError, OverflowError):
+        raise ModelError(
+            f"{what} must hold whole numbers, got other things; number variables from 0."
+        ) from None
 
 
 class Engine:

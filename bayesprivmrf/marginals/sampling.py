@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray
 
@@ -31,8 +30,6 @@ def draw(
     IntArray
         Shape (size, number of variables), states as numbers from 0.
     """
-    if not size >= 0:
-        raise ModelError(f"`size` must not be negative, got {size}.")
     tree = engine.tree
     cards = tree.layout.cardinalities
     states = np.zeros((size, len(cards)), dtype=np.int64)

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import positive_finite
-from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
+from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
@@ -45,7 +45,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
 )
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Label, Variable, checked_domain
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import (
@@ -138,7 +138,11 @@ def record_codes(
     ------
     DataError, UndeclaredStateError
         The data are refused, as by `bayesprivmrf.mechanisms.reading.counting.count_tables`.
+    ModelError, ArgumentError
+        `domain` is no `Domain`; `missing` or `other` maps something else than its variables to codes of theirs.
     """
+    checked_domain(domain)
+    missing, other = _to_codes("missing", domain, missing), _to_codes("other", domain, other)
     frame: Any = frame_of(data)
     codings = codings_of(domain, missing, other, data)
 
@@ -152,6 +156,18 @@ def record_codes(
         return codes
 
     return guarded("reading", read)
+
+
+def _to_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
+    """Return codes by variable, where these are declared."""
+    if codes is not None and not isinstance(codes, Mapping):
+        raise ArgumentError(
+            f"`{name}` must map variables to codes of their states, or be None, got a {type(codes).__name__}."
+        )
+    return {
+        variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
+        for variable, code in (codes or {}).items()
+    }
 
 
 def _merged(codes: np.ndarray, domain: Domain) -> CodedRecords:

@@ -329,9 +329,11 @@ class StableStructure(
 
 
 def _threshold(given: float | str | None) -> float | str:
-    if given is None or given == "gap":
-        return 0.1 if given is None else "gap"
+    if given is None:
+        return 0.1
     if isinstance(given, str):
+        if given == "gap":
+            return given
         raise ArgumentError(
             f"`threshold` must be a number from 1/{UNIT} to 2, or 'gap', got {given!r}; take 0.1, or 'gap'."
         )

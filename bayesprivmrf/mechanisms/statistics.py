@@ -221,6 +221,22 @@ class StatisticsMechanism(
                 warnings.warn(message, NoiseWarning, stacklevel=2)
         return frame
 
+    @final
+    def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:
+        """Return the law of the noise of each table, or of each query's answers, before any data is read.
+
+        Parameters
+        ----------
+        network
+            The declared model.
+
+        Raises
+        ------
+        ArgumentError, ModelError, PrivacyError
+            The model or a setting is refused, as by `release`.
+        """
+        return self._prepare(network).noise
+
     def _query_preview(
         self, plan: StatisticsPlan, queries: Sequence[BoundQuery], total: float | None
     ) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import file_path, finite, generator
+from bayesprivmrf.checks import file_path, finite, generator, truth, whole_number
 from bayesprivmrf.errors import DataError
 
 if TYPE_CHECKING:
@@ -68,16 +68,22 @@ def political_blogs(
     ------
     DataError
         The file cannot be read as that GML, or a node lacks its `value` 0 or 1.
+    ArgumentError
+        An argument is of another type.
     """
     import networkx as nx
     import pandas as pd
 
     file = file_path("path", path)
+    if largest_degree is not None:
+        largest_degree = whole_number("largest_degree", largest_degree)
+    keep_isolated = truth("keep_isolated", keep_isolated)
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+        reason = getattr(error, "strerror", None) or "no file can have this name"
         raise DataError(
-            f"`path` must be the blogs' GML file, but {str(path)!r} cannot be read: {error.strerror}."
+            f"`path` must be the blogs' GML file, but {str(path)!r} cannot be read: {reason}."
         ) from None
     leaning, arcs = _read_gml(text)
     graph = nx.Graph()

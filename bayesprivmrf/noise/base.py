@@ -222,6 +222,15 @@ def _is_same(known: type | None, law: type) -> bool:
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
+def checked_law(name: str, law: Any) -> NoiseLaw:
+    """Return what is a noise law."""
+    if not isinstance(law, NoiseLaw):
+        raise ArgumentError(
+            f"`{name}` must be of noise laws, got a {type(law).__name__}; write DiscreteLaplace(2.0), for instance."
+        )
+    return law
+
+
 def check_variance(law: NoiseLaw) -> None:
     """Raise an `ArgumentError` if a law's variance is negative, infinite or NaN."""
     if not 0 <= law.variance < math.inf:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
@@ -102,7 +103,9 @@ def read_census(
     kind = family(noise)
     given = _levels(levels)
     asked = _axes("`queries`", queries)
-    fixed = _axes("`constraints`", constraints or {})
+    fixed = _axes("`constraints`", {} if constraints is None else constraints)
+    if state is not None:
+        _require_text("`state`", state)
     if not asked and not fixed:
         raise ArgumentError("`queries` must name a query at least, got none; write {'total_dpq': (), ...}.")
     found: list[Measurement] = []
@@ -138,14 +141,37 @@ def read_census(
     return released(model, kept, guarantee=guarantee, total=number)
 
 
+def _require_text(what: str, value: Any) -> None:
+    """Raise unless a value is text."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what} must be text, got {reprlib.repr(value)}; write it in quotes.")
+
+
 def _levels(levels: Any) -> dict[str, Mapping[str, Sequence[Label]] | None]:
-    if isinstance(levels, Mapping):
-        return dict(levels)
-    if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
+    if isinstance(levels, str | bytes) or not isinstance(levels, Mapping | Sequence) or not len(levels):
         raise ArgumentError(f"`levels` must be a list of levels, such as ['Tract'], got {levels!r}.")
+    for level in levels:
+        _require_text("each of `levels`", level)
+    if isinstance(levels, Mapping):
+        return {level: _mapped(level, codes) for level, codes in levels.items()}
     if len(set(levels)) != len(levels):
         raise ArgumentError(f"`levels` must name each level once, got {list(levels)!r}.")
     return dict.fromkeys(levels)
+
+
+def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
+    """Return the areas that each geocode of a level holds; None where the geocodes tell them."""
+    if codes is None:
+        return None
+    if not isinstance(codes, Mapping):
+        raise ArgumentError(
+            f"`levels` must map {level!r} to None or to a mapping from geocodes to areas, got a "
+            f"{type(codes).__name__}."
+        )
+    return {
+        str(code): tuple(listed(f"the areas of {code!r} in `levels`", held, error=ArgumentError))
+        for code, held in codes.items()
+    }
 
 
 def _axes(argument: str, queries: Any) -> dict[str, Any]:
@@ -157,6 +183,7 @@ def _axes(argument: str, queries: Any) -> dict[str, Any]:
         )
     found: dict[str, Any] = {}
     for name, axes in queries.items():
+        _require_text(f"each name in {argument}", name)
         if isinstance(axes, Query) and not isinstance(axes, TableQuery):
             raise ArgumentError(
                 f"{argument} must have tables or coarsened tables, got another query for {name!r}."
@@ -164,7 +191,8 @@ def _axes(argument: str, queries: Any) -> dict[str, Any]:
         if isinstance(axes, TableQuery):
             found[name] = axes
         else:
-            found[name] = (axes,) if isinstance(axes, str) else tuple(axes)
+            what = f"the axes of {name!r} in {argument}"
+            found[name] = (axes,) if isinstance(axes, str) else tuple(listed(what, axes, error=ArgumentError))
     return found
 
 
@@ -176,8 +204,10 @@ def _candidates(
         raise ArgumentError(
             "one of `area` and `geocode` must be given: the variable whose states are geocodes, or the one area's."
         )
+    if geocode is not None:
+        _require_text("`geocode`", geocode)
     if mapped is not None:
-        return set(map(str, mapped))
+        return set(mapped)
     if geocode is not None:
         return {str(geocode)}
     return set().union(*(_beginnings(str(label)) for label in model.domain.states_of(area)))
@@ -199,7 +229,7 @@ def _held(
         return {str(geocode): ()}
     states = model.domain.states_of(area)
     if mapped is not None:
-        return {str(code): tuple(held) for code, held in mapped.items()}
+        return {code: tuple(held) for code, held in mapped.items()}
     held: dict[str, list[Label]] = {}
     for label in states:
         homes = _beginnings(str(label)) & files.geocodes

@@ -114,7 +114,11 @@ def level_files(
 
 def _folder(source: str | os.PathLike[str], level: str, part: str) -> Path:
     root = file_path("source", source)
-    if not root.is_dir():
+    try:
+        is_folder = root.is_dir()
+    except (OSError, ValueError):  # a name that no file can have
+        is_folder = False
+    if not is_folder:
         raise DataError(
             f"`source` must be the folder that holds the levels' folders, got no folder {root.name!r}."
         )

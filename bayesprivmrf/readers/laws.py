@@ -15,7 +15,7 @@ from bayesprivmrf.noise.laws import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 
-__all__ = ["family", "law_of_deviation", "stated_laws", "values_and_laws"]
+__all__ = ["deviation_of", "family", "law_of_deviation", "stated_laws", "values_and_laws"]
 
 _WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
 
@@ -41,6 +41,17 @@ def family(noise: Any) -> type[NoiseLaw]:
     )
 
 
+def deviation_of(value: Any) -> float:
+    """Return a measurement's standard deviation.
+
+    Raises
+    ------
+    ArgumentError
+        It is no number, negative, or not finite.
+    """
+    return _number("the standard deviation of a measurement", value)
+
+
 def law_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
     """Return a family's law of a standard deviation.
 
@@ -49,8 +60,8 @@ def law_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
     ArgumentError
         It is no number, negative, or not finite.
     """
-    number = _number("the standard deviation of a measurement", deviation)
-    return law_of_variance(kind, number**2)
+    number = deviation_of(deviation)
+    return law_of_variance(kind, number * number)
 
 
 def stated_laws(

@@ -16,7 +16,7 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
-from bayesprivmrf.readers.laws import family, law_of_deviation
+from bayesprivmrf.readers.laws import deviation_of, family, law_of_deviation
 from bayesprivmrf.readers.scopes import query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import by_law
@@ -129,7 +129,7 @@ def from_opendp(
             law = law_of_deviation(kind, one.stddev)
         else:  # OpenDP calls its noise's scale the standard deviation, or that over the root of two
             root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
-            law = kind(float(one.stddev) / root)  # type: ignore[call-arg]
+            law = kind(deviation_of(one.stddev) / root)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found += _measured(model, one, law, order)
     return released(model, found, guarantee=guarantee, total=total)
@@ -166,12 +166,12 @@ def _fields(each: Any) -> Any:
             "a measurement must have `noisy_measurement`, `clique` and `stddev`, as mbi's LinearMeasurement has, "
             f"got a {type(each).__name__} without."
         )
-    is_matrix = hasattr(query, "shape")
+    is_matrix = hasattr(query, "shape") and not isinstance(query, type)
     one = SimpleNamespace(
         stddev=deviation, query=None if is_matrix else query, matrix=query if is_matrix else None
     )
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
-    one.clique = (clique,) if is_one else tuple(clique)
+    one.clique = (clique,) if is_one else tuple(listed("`clique` of a measurement", clique))
     one.values = number_array("noisy_measurement", values, float)
     return one
 
@@ -238,8 +238,16 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
     """Return a query's matrix on the cells in the file's order; None for the identity."""
     cells = math.prod(shape)
     if one.matrix is not None:
-        dense = one.matrix @ np.eye(cells) if hasattr(one.matrix, "__matmul__") else np.asarray(one.matrix)
-        dense = np.asarray(dense, dtype=float)
+        try:
+            dense = one.matrix @ np.eye(cells) if hasattr(one.matrix, "__matmul__") else one.matrix
+            dense = number_array("query", dense, float)
+        except Exception:  # the product is another library's, and so is how it fails
+            dense = np.empty(0)
+        if dense.ndim != 2:
+            raise DataError(
+                f"the matrix of the measurement of {one.clique!r} must be of numbers, with a column for each of "
+                f"{cells} cells."
+            )
         return None if dense.shape == (cells, cells) and np.array_equal(dense, np.eye(cells)) else dense
     if one.query is None:
         return None
@@ -277,6 +285,20 @@ class _Factor:
         return self.values.ravel() if flatten else self.values
 
 
+def _is_missing(variable: Variable, key: Any) -> bool:
+    """Whether a key stands for missing values; None, NaN and what pandas has for them."""
+    try:
+        hash(key)
+    except TypeError:
+        raise ModelError(
+            f"the keys of {variable!r} must be labels, got a {type(key).__name__}; give one list."
+        ) from None
+    try:
+        return key is None or bool(key != key)
+    except TypeError:  # of pandas.NA
+        return True
+
+
 def _key_codes(
     model: ModelSpecification, variable: Variable, keys: Mapping[Any, Any], missing: Label | None
 ) -> np.ndarray:
@@ -287,8 +309,8 @@ def _key_codes(
     by_key = {label_key(label): code for code, label in enumerate(states)}
     by_text = {str(label): code for code, label in enumerate(states)}
     codes = []
-    for key in list(keys[variable]):
-        label = missing if key is None or key != key else key
+    for key in listed(f"the keys of {variable!r}", keys[variable]):
+        label = missing if _is_missing(variable, key) else key
         code = by_key.get(label_key(label), by_text.get(str(label))) if label is not None else None
         if code is None:
             remedy = (

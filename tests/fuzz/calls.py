@@ -161,6 +161,7 @@ def frame() -> pd.DataFrame:
 def targets() -> list[Target]:
     """Return the valid calls."""
     from .measured_calls import measured_targets
+    from .reading_calls import reading_targets
 
     network = bpm.declare(STATES, cliques=CLIQUES)
     model = bpm.ModelSpecification.from_pgmpy(network)
@@ -177,6 +178,7 @@ def targets() -> list[Target]:
         *_files(released),
         *_plots(solution),
         *measured_targets(network),
+        *reading_targets(network, released),
     ]
 
 

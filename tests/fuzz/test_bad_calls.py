@@ -6,17 +6,21 @@ import warnings
 from fractions import Fraction
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf import noise, plots
+from bayesprivmrf import audit, marginals, noise, plots, readers
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
-from bayesprivmrf.mechanisms import base
-from bayesprivmrf.network import EstimateLaw, IsingNetwork
+from bayesprivmrf.mechanisms import base, record_codes
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, political_blogs
 from bayesprivmrf.noise import noise_source
 
 from .calls import bad_calls
+
+DOMAIN, FRAME = bpm.Domain.from_states({"a": [0, 1]}), pd.DataFrame({"a": [0, 1]})
+LAW, PROMISE = noise.DiscreteLaplace(2.0), bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
 
 
 class Watched:
@@ -50,7 +54,7 @@ def failures(count, seed):
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [(80, 1), pytest.param(5000, 2, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("count", "seed"), [(80, 1), pytest.param(7000, 2, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_no_bad_call_fails_raw_or_spends(count, seed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -78,6 +82,33 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`residual` must be an array of numbers": (ArgumentError, lambda: noise.Laplace(1.0).score([[0], 1])),
         "must be pairs": (ModelError, lambda: bpm.ModelSpecification(
             domain=bpm.Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((1, 2),))),
+        "each of `levels` must be text": (ArgumentError, lambda: readers.read_census(
+            bpm.declare({"a": [0, 1]}, [("a",)]), "f.csv", queries={}, levels=[["a"]])),
+        "`domain` must be a Domain, got DataFrame": (ModelError, lambda: record_codes(FRAME, FRAME)),
+        "`missing` must map variables to codes": (ArgumentError, lambda: record_codes(DOMAIN, FRAME, missing=1)),
+        "`other` must be a whole number from 0 to 1": (
+            ArgumentError, lambda: record_codes(DOMAIN, FRAME, other={"a": 2})),
+        "`laws` must be of noise laws, got a str": (ArgumentError, lambda: audit.privacy_loss(["x"], [1])),
+        "`shifts` must be a whole number": (ArgumentError, lambda: audit.privacy_loss([LAW], [0.5])),
+        "`draws` must hold Sums": (ArgumentError, lambda: audit.exact_cost([LAW], PROMISE)),
+        "`guarantee` must be a PrivacyGuarantee, got a float": (ArgumentError, lambda: audit.exact_cost([], 1.0)),
+        "`source` must be a source of noise": (ArgumentError, lambda: audit.audit_draws([], 1)),
+        "`mechanism` must be one with its settings, got dict": (
+            ArgumentError, lambda: audit.audit_releases(dict, bpm.declare({"a": [0, 1]}, [("a",)]))),
+        "`randomizer_b` must be a function": (ArgumentError, lambda: audit.audit(np.zeros, None, PROMISE)),
+        "`deltas` must be in": (ArgumentError, lambda: audit.audit(np.zeros, np.zeros, PROMISE, deltas=[2.0])),
+        "`cardinalities` must be a sequence": (ModelError, lambda: marginals.forecast(None, [])),
+        "each of `scopes` must hold whole numbers": (ModelError, lambda: marginals.marginal_engine([2], [["a"]])),
+        "`memory_limit` must be at least 0": (
+            ArgumentError, lambda: marginals.marginal_engine([2], [(0,)], memory_limit=-1)),
+        "`query` must be a sequence": (ModelError, lambda: marginals.marginal_of([2], [(0,)], [0.0, 0.0], 1)),
+        "`potentials` must be an array": (ArgumentError, lambda: marginals.sample([2], [(0,)], "x", 1, 1)),
+        "states of variable 0 must be from 0 to 1": (
+            ModelError, lambda: marginals.clamped([2], [(0,)], np.zeros(2), {0: 5})),
+        "states must be given of variables that a factor holds": (
+            ModelError, lambda: marginals.clamped([2, 2], [(0,)], np.zeros(2), {1: 0})),
+        "`largest_degree` must be a whole number": (
+            ArgumentError, lambda: political_blogs("polblogs.gml", largest_degree="50")),
     }  # fmt: skip
     for message, (kind, call) in refused.items():
         with pytest.raises(kind, match=message):

@@ -15,10 +15,13 @@ reads in them; look at the difference before it is committed::
 
 Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms from 7a34c0e on; version 2 (network
 estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on;
-version 4 (answers to queries) from 5eb1a54 on. A kind is written in the first version
-that has it, so that today's code, too, is a writer of every version. 7a34c0e wrote the same bytes as 8d61c39, and
-e53fd2c as 38adf8d. Version 3 grew while it was made: what 84028c7 itself wrote of parities and monomials, before
-1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that wrote it.
+version 4 (answers to queries) from 5eb1a54 on; version 5 (potentials that are shared) from 99f94df on, scores and
+levels from e3ac0ee on, bounds of counts in any version from 34e9a67 on. A kind is written in the first version
+that has it, so that today's code, too, is a writer of every version. No mechanism learns a model from a declaration
+that shares potentials, so that there is no learned model of version 5. 7a34c0e wrote the same bytes as 8d61c39, and
+e53fd2c as 38adf8d; 99f94df as 4b8687e. Version 3 grew while it was made: what 84028c7 itself wrote of parities and
+monomials, before 1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that
+wrote it.
 """
 
 from __future__ import annotations
@@ -155,6 +158,110 @@ def measurements() -> Releases:
             f"measurements-{name}",
             NoisyStatistics.from_measurements(network, given, guarantee=promise, total=90),
         )
+
+
+def bounded_counts() -> Releases:
+    """Counts of which only bounds are known, with and without noise before them, beside others; and sums of units."""
+    from bayesprivmrf import queries as q
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+    from bayesprivmrf.model import declare
+    from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Within
+    from bayesprivmrf.release import Measurement, NoisyStatistics
+
+    network = declare(SURVEY, SURVEY_CLIQUES, impossible=NO_PREGNANT_MEN)
+    one = q.coarsened("age", age={"young": ["young"], "older": ["middle", "old"]})
+    value, withheld = Within.between(0, 9, DiscreteLaplace(2.0))
+    exact, bound = Within.between(12, 17)
+    noisy, wide = Within.between(3, 100, DiscreteGaussian(1.5))
+    given = [
+        Measurement(one, [value, value], withheld),
+        Measurement(q.weighted("sex", matrix=[[1, 0]], labels=["f"]), [exact], bound),
+        Measurement(q.table("pregnant", "sex"), [noisy, noisy, noisy, 0.5], wide),
+        Measurement(q.table("age"), [40.5, 30.25, 29.0], Gaussian(2.0)),
+    ]
+    yield "measurements-bounds", NoisyStatistics.from_measurements(network, given)
+    persons = LaplaceStatistics(
+        epsilon=2.0,
+        person="who",
+        at_most=3,
+        grid=6,
+        queries=[q.table("smokes"), q.table("coughs", "ill")],
+    )
+    rows = binary_records().assign(who=np.arange(600) * 7 % 400)
+    yield "measurements-units", persons.release(declare(BINARY, CHAIN), rows, rng=10)
+
+
+def bounded_rows() -> Releases:
+    """Tables of persons that have several rows each, and a table of which only bounds are known."""
+    from bayesprivmrf.mechanisms import GaussianStatistics
+    from bayesprivmrf.model import ModelSpecification, declare
+    from bayesprivmrf.privacy import DiscreteLaplace, Within
+    from bayesprivmrf.release import NoisyStatistics
+
+    rows = binary_records().assign(who=np.arange(600) * 7 % 400)
+    persons = GaussianStatistics(rho=1.0, person="who", at_most=2)
+    yield "gaussian-persons", persons.release(declare(BINARY, CHAIN), rows, rng=11)
+    model = ModelSpecification.from_pgmpy(declare(SURVEY, SURVEY_CLIQUES))
+    laws = [Within(4.5), DiscreteLaplace(3.0)]
+    tables = dict(zip(model.cliques, [np.full((2, 2), 4.5), _numbers(6).reshape(2, 3)], strict=True))
+    yield (
+        "published-bounds",
+        NoisyStatistics.from_tables(model, tables, noise=dict(zip(model.cliques, laws, strict=True))),
+    )
+
+
+def tied() -> Releases:
+    """Noisy tables of models whose cliques share potentials: a chain's steps, and a pair with its axes turned."""
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+    from bayesprivmrf.model import declare
+
+    chain = declare(BINARY, [("smokes",), *CHAIN], tied=[CHAIN])
+    yield "laplace-tied", LaplaceStatistics(epsilon=1.0).release(chain, binary_records(), rng=91)
+    both = [("smokes", "coughs"), ("coughs", "smokes")]
+    alike = declare(BINARY, [both[0], ("ill", "old")], tied=[both])
+    yield "laplace-tied-axes", LaplaceStatistics(epsilon=1.0).release(alike, binary_records(), rng=93)
+
+
+def tied_sums() -> Releases:
+    """Noisy sums over the steps of a chain that share potentials."""
+    from bayesprivmrf import queries as q
+    from bayesprivmrf.mechanisms import GaussianStatistics
+    from bayesprivmrf.model import declare
+
+    chain = declare(BINARY, [("smokes",), *CHAIN], tied=[CHAIN])
+    sums = GaussianStatistics(rho=0.5, adjacency="replace-one", queries=[q.pooled(CHAIN), q.table("smokes")])
+    yield "measurements-tied", sums.release(chain, binary_records(), rng=92)
+
+
+def chains() -> Releases:
+    """A chain whose steps have one matrix of probabilities: its tables, sums of its steps, and bounds of these."""
+    from bayesprivmrf import markov_chain
+    from bayesprivmrf import queries as q
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+    from bayesprivmrf.privacy import DiscreteLaplace, Within
+    from bayesprivmrf.release import Measurement, NoisyStatistics
+
+    chain = markov_chain(["no", "yes"], 4, share="transitions", names=list(BINARY))
+    yield "laplace-transitions", LaplaceStatistics(epsilon=1.0).release(chain, binary_records(), rng=94)
+    given = [
+        Measurement(q.pooled(CHAIN), [4.5, 4.5, 4.5, 4.5], Within(4.5, DiscreteLaplace(1.0))),
+        Measurement(q.table("smokes"), [30, 12], DiscreteLaplace(1.0)),
+    ]
+    yield "measurements-transitions-bounds", NoisyStatistics.from_measurements(chain, given, total=45)
+
+
+def scores_and_levels() -> Releases:
+    """Tables of a model with scores of ordered states, kept whole or linear, and with levels of areas."""
+    from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
+    from bayesprivmrf.model import declare
+
+    areas = {"age": {"generation": {"first": ["young"], "second": ["middle", "old"]}}}
+    linear = declare(SURVEY, SURVEY_CLIQUES, ordinal=["age"], impossible=NO_PREGNANT_MEN)
+    smooth = declare(SURVEY, SURVEY_CLIQUES, ordinal={"age": "smooth", "sex": [-1.5, 2.0]})
+    levels = declare(SURVEY, SURVEY_CLIQUES, levels=areas)
+    yield "laplace-scores", LaplaceStatistics(epsilon=1.0).release(linear, survey_records(), rng=95)
+    yield "laplace-smooth-scores", LaplaceStatistics(epsilon=1.0).release(smooth, survey_records(), rng=96)
+    yield "exact-levels", ExactStatistics().release(levels, survey_records(), rng=97)
 
 
 def statistics() -> Releases:
@@ -389,6 +496,7 @@ def graphs_of_threes() -> Releases:
 WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     # name: commit, format version, prefix of the files, recipes
     "1": ("8d61c39", 1, "", (published_tables, more_published_tables, statistics)),
+    "1-bounds": ("4b8687e", 1, "", (bounded_rows,)),
     "2": ("38adf8d", 2, "", (network_estimates,)),
     "2-later": (  # the same content, its keys in another order
         "35d2ecb",
@@ -410,6 +518,9 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "4-rounds": ("89fb2b7", 4, "", (learned_by_rounds,)),
     "4-graphs": ("65b9fef", 4, "", (graphs,)),
     "4-loops": ("738a2bc", 4, "", (graphs_with_loops,)),
+    "4-bounds": ("4b8687e", 4, "", (bounded_counts,)),
+    "5": ("99f94df", 5, "", (tied,)),
+    "5-later": ("4b8687e", 5, "", (tied_sums, chains, scores_and_levels)),
     "6": ("c68df34", 6, "", (graphs_of_threes,)),
 }
 

@@ -115,8 +115,15 @@ def _domain(domain: Any) -> dict[str, Any]:
 
 
 def _model(model: Any) -> dict[str, Any]:
+    shared = {
+        "ties": repr(model.ties),
+        "shares transitions": model.shares_transitions,
+        "scores": repr(model.ordinal),
+        "levels": repr(model.levels),
+    }
     return {
         **_domain(model.domain),
+        **(shared if any(model.sharing) else {}),
         "cliques": repr(model.cliques),
         "impossible": repr(model.impossible),
         "cliques_declared": model.cliques_declared,

@@ -55,6 +55,8 @@ def test_the_files_are_of_every_kind_and_format_version():
         (4, "learned-potentials"),
         (4, "noisy-measurements"),
         (4, "released-graph"),
+        (5, "noisy-measurements"),
+        (5, "noisy-statistics"),
         (6, "released-graph"),
     }
 

@@ -12,7 +12,7 @@ import pytest
 from marginals.models import AWKWARD, brute, joint_of
 from scipy import stats
 
-from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import forecast, marginal_engine, marginal_of, ordering, sample
 
 
@@ -158,7 +158,7 @@ def test_draws_are_reproducible_and_need_no_variables():
     np.testing.assert_array_equal(first, second)
     assert sample(cards, scopes, theta, 0, np.random.default_rng(5)).shape == (0, 5)
     assert sample((), (), np.zeros(0), 3, np.random.default_rng(5)).shape == (3, 0)
-    with pytest.raises(ModelError, match="`size` must not be negative"):
+    with pytest.raises(ArgumentError, match="`size` must be a whole number of at least 0"):
         sample(cards, scopes, theta, -1, np.random.default_rng(5))
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from silence import no_noise_warning
 
+from bayesprivmrf import queries
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms import (
     ExactStatistics,
@@ -274,6 +275,12 @@ def test_preview_states_noise_and_the_records_needed_without_data():
     assert list(table["cells"]) == [6, 4]
     # at that N the noise is a tenth of an even cell
     assert law.standard_deviation == pytest.approx(0.1 * table["records_needed"][0] / 6, rel=1e-2)
+
+
+def test_the_laws_told_beforehand_are_those_of_the_release():
+    asked = {"queries": [queries.table("a"), queries.table("a", 0)], "weights": [1.0, 3.0]}
+    for mechanism in (LaplaceStatistics(epsilon=0.5), GaussianStatistics(rho=0.1, **asked)):
+        assert mechanism.noise_laws(MODEL) == mechanism.release(MODEL, sample(50), rng=1).noise
 
 
 def test_preview_counts_possible_cells_only():

@@ -43,6 +43,7 @@ from bayesprivmrf.inference.posterior.hard_bounds import half_widths, held_numbe
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION, Bounded, CrossingError, NestedSums
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
+from bayesprivmrf.model.tables import parent as home_of
 
 __all__ = ["Group", "HeldSums"]
 
@@ -305,7 +306,8 @@ class HeldSums:
             yield told, table, float(evidence.noisy_counts[number]), float(halves[number])
 
     def _group(self, scope: tuple[int, ...]) -> Group:
-        home = next(c for c, other in enumerate(self.forest.scopes) if set(scope) <= set(other))
+        home = home_of(self.forest.scopes, scope)
+        assert home is not None  # what is measured lies inside the forest
         own = slice(*self.forest.offsets[home : home + 2])
         supported = self.evidence.supported_cells[own]
         place = self._within(scope, self.forest.scopes[home])

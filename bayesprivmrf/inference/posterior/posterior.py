@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import Card
-from bayesprivmrf.checks import generator, one_of, probability, whole_number
+from bayesprivmrf.checks import file_path, generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
 from bayesprivmrf.inference.evidence import Evidence
@@ -380,11 +380,12 @@ class Posterior(Card):
         ArgumentError
             The file cannot be written.
         """
+        target = file_path("path", path)
         try:
-            self.tree.to_netcdf(path, engine="h5netcdf")
-        except OSError as error:
+            self.tree.to_netcdf(target, engine="h5netcdf")
+        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
             raise ArgumentError(
-                f"`path` must be a file that can be written, got {os.fspath(path)!r}: check that its folder exists."
+                f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
             ) from error
 
     def _records(self) -> int:

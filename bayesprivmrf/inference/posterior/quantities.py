@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
+from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.solution import Solution
@@ -65,6 +65,7 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     if not callable(function):
         raise ArgumentError(f"`function` must be callable, got {type(function).__name__}; see `quantity`.")
+    most = whole_number("draws", most, 1)
     values, template = [], None
     for chain, draw in draws.pairs(most):
         value = function(draws.solution(chain, draw))

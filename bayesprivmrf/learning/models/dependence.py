@@ -36,7 +36,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from bayesprivmrf.model import CliqueTables
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, parent
 
 __all__ = ["Dependence"]
 
@@ -127,5 +127,6 @@ class Dependence:
         return found if len(own) == 2 else np.expand_dims(found, 2 if own[0] == pair[0] else 1)
 
     def _states(self, variable: int) -> int:
-        home = next(c for c, scope in enumerate(self.scopes) if variable in scope)
+        home = parent(self.scopes, (variable,))
+        assert home is not None  # each variable is in a clique
         return self.potentials.table(home).shape[self.scopes[home].index(variable)]

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
 from bayesprivmrf.learning.parities.moments import ParityMoments, Point, parity_moments
@@ -222,18 +223,18 @@ def _by_gradients(
     moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return coefficients, gradient there and rounds of a quasi-Newton search, held to 300 nats."""
-    from scipy.optimize import minimize
 
     def objective(h: FloatArray) -> tuple[float, FloatArray]:
         point, pull = moments.at(h), weights * h
         return point.log_partition + float(h @ (0.5 * pull - wanted)), point.means - wanted + pull
 
+    farthest = np.full(wanted.size, _DIVERGED)
     found = minimize(
         objective,
         np.zeros(wanted.size),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-_DIVERGED, _DIVERGED)] * wanted.size,
-        options={"maxiter": _ITERATIONS, "maxcor": 30, "maxls": 40, "ftol": 0.0, "gtol": tolerance},
+        bounds=(-farthest, farthest),
+        gradient_tolerance=tolerance,
+        iterations=_ITERATIONS,
+        memory=30,
     )
-    return found.x, np.asarray(found.jac), int(found.nit)
+    return found.point, found.gradient, found.iterations
