@@ -236,7 +236,7 @@ class LearnedParameters(ABC):
         columns = {"estimate": self.vector()[places], "lower": low[places], "upper": high[places]}
         frame = pd.DataFrame(columns, index=index)
         frame.attrs["method"] = taken
-        return mark_status(frame, self.solution.status)
+        return mark_status(frame, self.status)
 
     def interval_forecast(
         self,
