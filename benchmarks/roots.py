@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/roots.py --replications 4
 
-The law of learned rows depends on the clique that is the root (docs/posterior_mathematics.md, "The choice of a root").
-Here a release is fitted with the root of the library's rule, and with each other clique as root in its place, by
+The law of learned rows depends on the clique that is the root (docs/posterior_mathematics.md, "The choice of a
+root"). Here a release is fitted with the root of the library's rule, and with each other clique as root in its place, by
 ``LatentCounts(formulation="hyper-dirichlet")``. Populations are those of robustness_truths.py. Written for each kind:
 how far the posterior mean of a marginal moves, in posterior standard deviations (root mean square over the cells, the
 part that two samplings with one root differ by taken out, and the largest of a release); how far N moves, likewise;
@@ -134,7 +134,8 @@ def report(frame: pd.DataFrame) -> str:
             f"| {truth} | {records:,} | {epsilon:g} | {len(rows)} | {max(rows['mean square'].mean(), 0) ** 0.5:.2f} "
             f"| {rows['chance'].mean() ** 0.5:.2f} | {rows['largest'].mean():.2f} "
             f"| {(rows['N'] ** 2).mean() ** 0.5:.2f} | {(rows['N by chance'] ** 2).mean() ** 0.5:.2f} "
-            f"| {rows['held, rule'].mean():.2f} | {rows['held'].mean():.2f} | {np.exp(logs.mean()):.2f} × {np.exp(error):.2f} |"
+            f"| {rows['held, rule'].mean():.2f} | {rows['held'].mean():.2f} "
+            f"| {np.exp(logs.mean()):.2f} × {np.exp(error):.2f} |"
         )
     return "\n".join(lines)
 
