@@ -29,7 +29,8 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
 What is released is the last model, and every noisy table as an answer to a query (`Rounds.release`), in the order in
 which they were measured: single variables first, the last round's tables last. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
-files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.
+files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
+noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
 
 **More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
@@ -50,8 +51,9 @@ import numpy as np
 
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables
+from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.mechanisms.base import Stamp
@@ -282,10 +284,17 @@ class Rounds:
             **stamp.fields,
         )
 
+    def told(self) -> Told:
+        """Return what was measured tells of records: by tables of single variables."""
+        tables = [each.merged(self.merging) for each in (*self.singles, *self.measured)]
+        total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
+        counts = [each.values.astype(float) for each in self.singles]
+        return Told.by(total, error, counts, [each.law.standard_deviation for each in self.singles])
+
     def _details(self) -> dict[str, Any]:
         """Return public numbers about a release."""
         status = self.fit.status
-        if self.has_fallen_back and status not in (Status.NOT_TRUSTED, Status.DIVERGED):
+        if self.has_fallen_back and status is not Status.DIVERGED:
             status = Status.STOPPED_EARLY
         return {
             "status": str(status.value),
@@ -297,6 +306,7 @@ class Rounds:
             "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
             "one_way_noise": singles_law(self.plan).scale,
             "rho_spent": float(self.filter.spent),
+            **(self.told().details if status is not Status.DIVERGED else {}),
         }
 
 

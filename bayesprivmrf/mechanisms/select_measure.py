@@ -31,6 +31,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
+from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,
@@ -297,6 +298,8 @@ class SelectMeasure(
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
         also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
+        if hides := fitted.told.details.get(NOISE_HIDES):
+            also += f"; it hides {hides}, so that no number of the model is to be trusted"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
@@ -328,13 +331,20 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
-        if not run.measured:
-            message = (
-                "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
-                "fewer variables or states."
-            )
+        message = _said_of_rounds(run)
+        if message is not None:
             warn_without_raising(message)
         return run.release(plan.specification.domain, stamp)
+
+
+def _said_of_rounds(run: Rounds) -> str | None:
+    """Return what a warning says of rounds, by what they let out: no data."""
+    said = []
+    if not run.measured:
+        said.append("the noise hides all dependence: no table of two variables was measured")
+    if hides := run.told().details.get(NOISE_HIDES):
+        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
+    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
 
 
 def _release(

@@ -265,9 +265,9 @@ def test_states_beyond_what_a_fit_bears_are_merged_even_if_they_are_not_rare():
 
 @pytest.mark.parametrize("records", [0, 1, 10])
 def test_hardly_any_records_give_a_release_with_a_true_status(records):
-    with pytest.warns(NoiseWarning, match="no table"):
+    with pytest.warns(NoiseWarning, match="no table.*how many records"):
         release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(records), rng=1)
-    assert release.status == "converged"
+    assert release.status == "not trusted"
     assert np.isfinite(release.tables.flat).all()
     assert release.total < 200
 
