@@ -10,7 +10,7 @@ score for one record, and D = 1 where a neighbour has a record more or less, D =
 | each round | | | `ROUND_SHARES` of the rest; the last all that is left |
 | 1. how many tables | k order statistics of scores | :math:`\sqrt k D M`, L2, steps | `COUNTING_SHARE` of it |
 | 2. which tables | m choices | scores by D M, range 2 D M | `CHOICE_SHARE` of it |
-| 3. these tables | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
+| 3. these tables, or again what was measured | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
 
 Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`discrete_gaussian_laws`), each choice is
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
@@ -252,7 +252,7 @@ def require_noise(plan: RoundsPlan) -> None:
     try:
         laws = [
             singles_law(plan),
-            tables_law(plan, least.measuring, most),
+            tables_law(plan, least.measuring, most + free),
             counting_law(plan, least.counting, len(numbers_of_tables(most))),
             tables_law(plan, plan.rho, 1),
         ]

@@ -93,8 +93,9 @@ class SelectMeasure(
 
     Without a `degree` nothing is to be guessed. The mechanism measures single variables first; then, in rounds, the
     pairs and triples whose tables are furthest from what the model says, as many as stand out from the noise that
-    measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`). The release
-    is a `LearnedPotentials`.
+    measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`). If nothing
+    stands out any more, it measures again what it has, single variables first of all. The release is a
+    `LearnedPotentials`.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;

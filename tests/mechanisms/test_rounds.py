@@ -212,7 +212,7 @@ def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
     def failing(*given, **named):
         found = real(*given, **named)
         fits.append(found)
-        if len(fits) < 4:
+        if len(fits) < 3:
             return found
         return replace(found, coordinates=np.full_like(found.coordinates, np.nan), status=Status.DIVERGED)
 
@@ -220,7 +220,7 @@ def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
     release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
     assert release.status == "stopped early"
     assert release.details["distance_from_optimum"] is None  # of the newest tables it is not known
-    assert release.details["refits_that_failed"] == len(fits) - 3
+    assert release.details["refits_that_failed"] == len(fits) - 2 > 0
     assert np.isfinite(release.tables.flat).all()
     assert len(release.statistics.measurements) > 4  # nothing that was measured is lost
 
