@@ -72,7 +72,6 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     SINGLES_SHARE,
     STEPS,
     RoundsPlan,
-    Size,
     Spending,
     allowance,
     choice_scale,
@@ -80,6 +79,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     numbers_of_tables,
     tables_law,
 )
+from bayesprivmrf.mechanisms.rounds_size import Size
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
@@ -330,10 +330,11 @@ class Rounds:
         )
         full = merging.expanded(scopes, self.fit.potentials())
         measured = [each.measurement(domain, merging) for each in self.tables]
+        left_out = [[str(domain.variables[v]) for v in scope] for scope in self.left_out()]
         return LearnedPotentials(
             domain=domain,
             total=self.fit.total,
-            details=self._details(),
+            details=self._details() | ({"left_out": left_out} if left_out else {}),
             model=model,
             tables=CliqueTables.from_arrays(domain, model.cliques, full),
             statistics=of_measurements(model, measured, total=self.total, **stamp.fields),
@@ -345,6 +346,14 @@ class Rounds:
         tables = [each.merged(self.merging) for each in self.tables]
         total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
         return Told.by(total, error, *single_counts(self.plan.declared, self.tables))
+
+    def left_out(self) -> list[Scope]:
+        """Return the tables of the workload that do not fit beside those that were measured."""
+        inside = [set(scope) for scope in self.fit.effects.scopes]
+        asked = self.plan.workload or ()
+        found = {c: tuple(v for v in c if self.merging.cardinalities[v] > 1) for c in asked}
+        missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
+        return [c for c, kept in missing.items() if not self.size.bears([*self._scopes(), kept])]
 
     def _details(self) -> dict[str, Any]:
         """Return public numbers about a release."""

@@ -109,8 +109,8 @@ def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
     needed = sum(step.seconds - step.fitting for step in steps)
     if plan.seconds is not None and needed > plan.seconds:
         raise ModelTooLargeError(
-            f"`seconds` must be at least about {needed:,.0f} for {len(plan.free):,} variables{_beside(records)}, "
-            f"fits not counted, got {plan.seconds:,.0f}; allow more, or learn groups of variables apart."
+            f"`seconds` must be at least about {needed:,.2g} for {len(plan.free):,} variables{_beside(records)}, "
+            f"fits not counted, got {plan.seconds:,.2g}; allow more, or learn groups of variables apart."
         )
     what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
     remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"

@@ -58,7 +58,7 @@ from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.mechanisms.wide_rounds import WideRounds
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -200,6 +200,9 @@ class SelectMeasure(
         specification = plan.specification
         cards = specification.cardinalities
         variables = len(cards)
+        candidates = eligible_pairs(specification)
+        if not len(candidates):
+            raise no_pair()
         if float(degree) > variables - 1:
             raise ArgumentError(
                 f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
@@ -211,9 +214,6 @@ class SelectMeasure(
             )
         _require_room(cards)
         form: Measure = self.measure or ("moments" if is_binary else "tables")
-        candidates = eligible_pairs(specification)
-        if not len(candidates):
-            raise no_pair()
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
@@ -332,16 +332,19 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
-        message = _said_of_rounds(run)
+        message = _said_of_rounds(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
         return run.release(plan.specification.domain, stamp)
 
 
-def _said_of_rounds(run: Rounds) -> str | None:
+def _said_of_rounds(run: Rounds, domain: Domain) -> str | None:
     """Return what a warning says of rounds, by what they let out: no data."""
-    said = []
-    if not run.measured:
+    said, left_out = [], run.left_out()
+    if left_out:
+        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
+        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
+    if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := run.told().details.get(NOISE_HIDES):
         said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")

@@ -310,6 +310,31 @@ def test_what_cannot_be_is_refused_before_the_data_are_read(settings, kind, matc
         SelectMeasure(**{"rho": 1.0} | settings).release(bpm.declare(states=STATES), "no data at all")
 
 
+def test_a_table_that_does_not_fit_however_states_are_merged_is_refused_by_name():
+    network = bpm.declare(states={f"v{i}": [0, 1] for i in range(30)})
+    for workload in ([tuple(f"v{i}" for i in range(30))], [("v0", "v1"), tuple(f"v{i}" for i in range(20))]):
+        with pytest.raises(ModelTooLargeError, match=r"`workload`.*v0, v1, v2.*`maximum_cells`"):
+            SelectMeasure(rho=1.0, workload=workload).release(network, "no data at all")
+    long = bpm.declare(states={f"v{i}": range(500) for i in range(4)})  # 2^4 cells merged, 500^4 declared
+    with pytest.raises(ModelTooLargeError, match="MiB for declared states"):
+        SelectMeasure(rho=1.0, workload=[tuple(f"v{i}" for i in range(4))]).preview(long)
+    SelectMeasure(rho=1.0, workload=[tuple(f"v{i}" for i in range(15))]).preview(network)
+
+
+def test_asked_tables_that_do_not_fit_are_named():
+    data = pd.DataFrame({f"v{i}": np.arange(4000) // 4**i % 8 for i in range(4)})
+    network = bpm.declare(states={name: range(8) for name in data})
+    asking = SelectMeasure(rho=1.0, maximum_cells=100, workload=[("v0", "v1"), ("v0", "v1", "v2")])
+    with pytest.warns(NoiseWarning, match=r"did not fit.*\(v0, v1, v2\)"):
+        found = asking.release(network, data, rng=1)
+    assert found.details["left_out"] == [["v0", "v1", "v2"]]
+
+
+def test_nothing_to_couple_is_said_before_a_degree_that_is_too_large():
+    with pytest.raises(ModelError, match="pair of variables"):
+        SelectMeasure(rho=1.0, degree=2).preview(bpm.declare(states={"a": [0], "b": [0]}))
+
+
 def test_too_many_variables_within_declared_tables_are_refused_with_the_remedy():
     network = bpm.declare(states={f"v{i}": [0, 1] for i in range(200)})
     with pytest.raises(ModelTooLargeError, match="leave those out"):
