@@ -12,6 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
+from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
@@ -216,12 +217,12 @@ def released(
     """Return the release; only what is public or already noisy is in it."""
     model, lattice = plan.specification, ascent.lattice
     deviation = plan.count_noise.scale / _COUNT_STEPS
-    status = "stopped early" if total > deviation else "not trusted"
+    told = {"status": "stopped early"} | Told.by(total, deviation, (), ()).details
     return LearnedPotentials(
         domain=model.domain,
         total=total,
         details={
-            "status": "diverged" if path.is_bounded else status,
+            **({"status": "diverged"} if path.is_bounded else told),
             "steps": ascent.steps,
             "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
             "clip": lattice.clip,

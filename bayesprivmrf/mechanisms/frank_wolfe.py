@@ -26,7 +26,8 @@ from bayesprivmrf.learning.frank_wolfe import (
     Target,
     singles_plan,
 )
-from bayesprivmrf.learning.select_measure import pair_statistics, singles_sensitivity
+from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
@@ -307,6 +308,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 "radius": plan.map.radius,
                 "noise_multiple": plan.map.multiple(steps),
                 **_details(fitted, plan.map.singles),
+                **_told(fitted, plan, total),
             },
         }
         if fitted.measured is not None and plan.map.singles is not None:
@@ -336,6 +338,17 @@ def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, A
         return {}
     status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
     return {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
+
+
+def _told(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> dict[str, Any]:
+    """Return the details of a release that tells of noise alone: by single variables, or by the number of records."""
+    if total is None:
+        return {}
+    law, cards = plan.map.singles, plan.specification.cardinalities
+    variance = 0.0 if plan.budget.total is None else plan.budget.total.variance
+    if fitted.measured is None or law is None:
+        return Told.by(total, math.sqrt(variance), (), ()).details
+    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).told().details
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

@@ -18,18 +18,27 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
    with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
    So the order statistics of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian
-   noise of that sensitivity. The largest k at which more than noise is to be found is the number of tables of the
-   round.
+   noise of that sensitivity. The allowance is for the noise that measuring k tables would have, and for what the
+   noise on single variables, which is public, makes of the misfit (`bayesprivmrf.learning.rounds.single_noise`).
+   Unless one of these numbers is three deviations of its noise above zero, or one where tables were measured before,
+   nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
    leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
-   Gaussian noise. The model is fitted to all that was measured so far (`bayesprivmrf.learning.rounds.fit`), and steps
-   2 to 4 are taken again.
+   Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
+   the same sensitivity and noise. The model is fitted to all that was measured so far
+   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are taken again.
+5. **What is left.** If the last round measures nothing, be it because nothing stands out or because nothing fits,
+   what the filter has left is spent on what was measured before: all tables of the model, and single variables as in
+   step 4; where there are no tables, all single variables, and which states are rare is decided anew by both
+   measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
+   noise are those of step 4; and the filter is charged before it, as before any.
 
-The release holds the last model, and every noisy table as an answer to a query (`Rounds.release`), in the order in
-which they were measured: single variables first, the last round's tables last. Intervals rely on it. A
+The release holds the last model, and every noisy table as an answer to a query (`Rounds.release`): single
+variables first, then the tables of the rounds in their order, then what was measured again. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
-files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals.
+files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
+noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
 
 **More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
@@ -50,10 +59,12 @@ import numpy as np
 
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables
+from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal, number_of_records
+from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -61,15 +72,14 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     SINGLES_SHARE,
     STEPS,
     RoundsPlan,
-    Size,
     Spending,
     allowance,
     choice_scale,
     counting_law,
     numbers_of_tables,
-    singles_law,
     tables_law,
 )
+from bayesprivmrf.mechanisms.rounds_size import Size
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import NoiseSource
@@ -78,6 +88,12 @@ from bayesprivmrf.release.measured import of_measurements
 
 __all__ = ["Rounds", "expected_counts", "misfit"]
 
+
+STANDS_OUT = (3.0, 1.0)
+"""Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
+
+That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
+"""
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 1000  # of the fit after a round, and of the last one
 _ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
@@ -95,8 +111,9 @@ class Rounds:
     filter: PrivacyFilter = field(init=False)
     merging: Merging = field(init=False)
     size: Size = field(init=False)
-    measured: list[MeasuredTable] = field(init=False, default_factory=list)
     singles: list[MeasuredTable] = field(init=False, default_factory=list)
+    measured: list[MeasuredTable] = field(init=False, default_factory=list)
+    again: list[MeasuredTable] = field(init=False, default_factory=list)
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
     failures: int = field(init=False, default=0)
@@ -112,23 +129,23 @@ class Rounds:
         plan = self.plan
         self.filter = PrivacyFilter(plan.rho)
         self._measure_singles(SINGLES_SHARE * plan.rho)
-        whole = self.filter.left
+        whole, has_measured = self.filter.left, False
         for number, share in enumerate(ROUND_SHARES, start=1):
-            self._round(min(share * whole, self.filter.left), is_last=number == len(ROUND_SHARES))
+            is_last = number == len(ROUND_SHARES)
+            has_measured = self._round(min(share * whole, self.filter.left), is_last=is_last)
+        if not has_measured:
+            self._measure_again(self.filter.left)
         self._refit(_LAST_ITERATIONS, 1.0)
 
     # single variables
 
     def _measure_singles(self, rho: float) -> None:
-        plan, law = self.plan, singles_law(self.plan)
-        self.filter.charge(rho)
-        for v in plan.free:
+        plan = self.plan
+        for v in plan.free:  # of declared states, which no later step counts again
             exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=plan.declared[v])
-            noisy = self.source.add(exact.astype(np.int64), law)
-            self.singles.append(MeasuredTable(scope=(v,), values=noisy, law=law))
-        told = {table.scope[0]: table.values.astype(float) for table in self.singles}
-        noisy_counts = [told.get(v, np.ones(k)) for v, k in enumerate(plan.declared)]
-        self.merging = Merging.of(noisy_counts, [law.standard_deviation] * len(noisy_counts))
+            self._kept[v,] = exact.astype(np.int64)
+        self.singles = self._noisy([(v,) for v in plan.free], rho)
+        self.merging = Merging.by(plan.declared, self.singles)
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
         self.fit = self._first_fit()
@@ -146,7 +163,7 @@ class Rounds:
         self, last: RoundFit | None = None, iterations: int = _ITERATIONS, share: float = 1.0
     ) -> RoundFit:
         """Fit to all that was measured, in a share of the time that is left; the clock runs here alone."""
-        tables = [each.merged(self.merging) for each in (*self.singles, *self.measured)]
+        tables = [each.merged(self.merging) for each in self.tables]
         begin, seconds = time.monotonic(), None if self._clock is None else share * self._clock
         found = fit_tables(
             self.merging.cardinalities, tables, last, total=self.total, iterations=iterations, seconds=seconds
@@ -157,25 +174,24 @@ class Rounds:
 
     # one round
 
-    def _round(self, rho: float, *, is_last: bool) -> None:
+    def _round(self, rho: float, *, is_last: bool) -> bool:
+        """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
         if not rho > 0:
-            return
+            return False
         scopes = self._eligible()
         if not scopes:
-            return
+            return False
         misfits = self._misfits(scopes)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
         spent = Spending.of(rho)
         number = self._how_many(scopes, misfits, cells, spent)
-        if number == 0 and not is_last:
-            return
-        number = max(number, 1)
-        chosen = self._choose(scopes, misfits, cells, number, spent)
-        if not chosen:  # none fits: what it would have cost to measure them is left
-            return
-        self._measure(chosen, spent.measuring)
+        chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
+        if not chosen:  # nothing stands out, or none of it fits
+            return False
+        self._measure(chosen, self.filter.left if is_last else spent.measuring)
         self._refit()
         self.tables_by_round.append(len(chosen))
+        return True
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return how far the model is from each table: sensitive."""
@@ -193,8 +209,16 @@ class Rounds:
         """Return the scopes of all that was measured."""
         return [each.scope for each in (*self.measured, *self.singles)]
 
+    @property
+    def tables(self) -> list[MeasuredTable]:
+        """All that was measured, in the order in which it is released."""
+        return [*self.singles, *self.measured, *self.again]
+
+    def _single_noise(self) -> SingleNoise:
+        return SingleNoise.left(self.plan.declared, self.merging, self.tables)
+
     def _counts(self, scope: Scope) -> IntArray:
-        """Return the exact table of a scope: sensitive."""
+        """Return the exact table of a scope, of merged states unless it is one variable's: sensitive."""
         if scope not in self._kept:
             shape = [self.merging.cardinalities[v] for v in scope]
             flat = np.ravel_multi_index(tuple(self.codes[:, v] for v in scope), shape)
@@ -205,17 +229,27 @@ class Rounds:
     def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics."""
         numbers = numbers_of_tables(len(scopes))
+        beyond = misfits - self._of_noise(scopes)
         allowances = [allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5) for k in numbers]
-        exact = [int(np.sort(misfits - a)[-k]) for k, a in zip(numbers, allowances, strict=True)]
+        exact = [int(np.sort(beyond - a)[-k]) for k, a in zip(numbers, allowances, strict=True)]
         return self._standing(numbers, exact, spent)
 
+    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
+        """Return what noise on single variables makes of misfits, steps of 1/M record: public."""
+        return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
+
     def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
-        """Return the largest number whose order statistic is above zero with noise, each of sensitivity D."""
+        """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
+
+        It is none if no order statistic stands out of this noise by `STANDS_OUT` deviations: three, which K numbers
+        of noise alone reach in .00135 K of cases at most; one, where the model has tables already.
+        """
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
-        standing = [k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0]
-        return max(standing, default=0)
+        if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
+            return 0
+        return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
 
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
@@ -242,11 +276,35 @@ class Rounds:
         return chosen
 
     def _measure(self, chosen: Sequence[Scope], rho: float) -> None:
-        law = tables_law(self.plan, rho, len(chosen))
+        """Measure the chosen tables, and beside them again those of variables that are hardly known."""
+        found = self._noisy([*chosen, *self._beside(chosen, rho)], rho)
+        self.measured += found[: len(chosen)]
+        self._repeated(found[len(chosen) :])
+
+    def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
+        return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
+
+    def _noisy(self, scopes: Sequence[Scope], rho: float) -> list[MeasuredTable]:
+        """Charge and draw: tables of several variables, or of one, with noise of one law."""
+        law = tables_law(self.plan, rho, len(scopes))
         self.filter.charge(rho)
-        for scope in chosen:
-            noisy = self.source.add(self._counts(scope), law)
-            self.measured.append(MeasuredTable(scope=scope, values=noisy, law=law))
+        noisy = [self.source.add(self._counts(scope), law) for scope in scopes]
+        return [MeasuredTable(scope=c, values=y, law=law) for c, y in zip(scopes, noisy, strict=True)]
+
+    def _repeated(self, found: Sequence[MeasuredTable]) -> None:
+        self.again += found
+        self.merging = Merging.by(self.plan.declared, self.tables)
+
+    def _measure_again(self, rho: float) -> None:
+        """Spend what the rounds left, for nothing stands out any more, on what was measured; see the module."""
+        if not rho > 0:
+            return
+        known = list(maximal([each.scope for each in self.measured]))
+        if known:
+            self._repeated(self._noisy([*known, *self._beside(known, rho)], rho))
+            return
+        self._repeated(self._noisy([(v,) for v in self.plan.free], rho))
+        self.fit = self._first_fit()  # other states may be one than before
 
     def _refit(self, iterations: int = _ITERATIONS, share: float = _ROUND_TIME) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
@@ -271,32 +329,49 @@ class Rounds:
             domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
         )
         full = merging.expanded(scopes, self.fit.potentials())
-        measured = [each.measurement(domain, merging) for each in (*self.singles, *self.measured)]
+        measured = [each.measurement(domain, merging) for each in self.tables]
+        left_out = [[str(domain.variables[v]) for v in scope] for scope in self.left_out()]
         return LearnedPotentials(
             domain=domain,
             total=self.fit.total,
-            details=self._details(),
+            details=self._details() | ({"left_out": left_out} if left_out else {}),
             model=model,
             tables=CliqueTables.from_arrays(domain, model.cliques, full),
             statistics=of_measurements(model, measured, total=self.total, **stamp.fields),
             **stamp.fields,
         )
 
+    def told(self) -> Told:
+        """Return what was measured tells of records: by tables of single variables."""
+        tables = [each.merged(self.merging) for each in self.tables]
+        total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
+        return Told.by(total, error, *single_counts(self.plan.declared, self.tables))
+
+    def left_out(self) -> list[Scope]:
+        """Return the tables of the workload that do not fit beside those that were measured."""
+        inside = [set(scope) for scope in self.fit.effects.scopes]
+        asked = self.plan.workload or ()
+        found = {c: tuple(v for v in c if self.merging.cardinalities[v] > 1) for c in asked}
+        missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
+        return [c for c, kept in missing.items() if not self.size.bears([*self._scopes(), kept])]
+
     def _details(self) -> dict[str, Any]:
         """Return public numbers about a release."""
         status = self.fit.status
-        if self.has_fallen_back and status not in (Status.NOT_TRUSTED, Status.DIVERGED):
+        if self.has_fallen_back and status is not Status.DIVERGED:
             status = Status.STOPPED_EARLY
         return {
             "status": str(status.value),
             "rounds": len(self.tables_by_round),
             "tables_measured": len(self.measured),
             TABLES_BY_ROUND: list(self.tables_by_round),
+            "measured_again": len(self.again),
             "refits_that_failed": self.failures,
             "distance_from_optimum": self.fit.off if math.isfinite(self.fit.off) else None,
             "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
-            "one_way_noise": singles_law(self.plan).scale,
+            "one_way_noise": self.singles[0].law.scale,
             "rho_spent": float(self.filter.spent),
+            **(self.told().details if status is not Status.DIVERGED else {}),
         }
 
 

@@ -109,8 +109,9 @@ def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
     needed = sum(step.seconds - step.fitting for step in steps)
     if plan.seconds is not None and needed > plan.seconds:
         raise ModelTooLargeError(
-            f"`seconds` must be at least about {needed:,.0f} for {len(plan.free):,} variables{_beside(records)}, "
-            f"fits not counted, got {plan.seconds:,.0f}; allow more, or learn groups of variables apart."
+            f"`seconds` must be at least about {_seconds(needed)} for {len(plan.free):,} variables"
+            f"{_beside(records)}, fits not counted, got {_seconds(plan.seconds)}; allow more, or learn groups "
+            "of variables apart."
         )
     what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
     remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"
@@ -179,6 +180,10 @@ def time_of_fits(plan: RoundsPlan, records: float) -> float | None:
         return None
     needed = sum(step.seconds - step.fitting for step in forecast_rounds(plan, records))
     return max(plan.seconds - needed, plan.seconds / 10)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def _beside(records: float) -> str:

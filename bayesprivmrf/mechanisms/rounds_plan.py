@@ -10,14 +10,14 @@ score for one record, and D = 1 where a neighbour has a record more or less, D =
 | each round | | | `ROUND_SHARES` of the rest; the last all that is left |
 | 1. how many tables | k order statistics of scores | :math:`\sqrt k D M`, L2, steps | `COUNTING_SHARE` of it |
 | 2. which tables | m choices | scores by D M, range 2 D M | `CHOICE_SHARE` of it |
-| 3. these tables | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
+| 3. these tables, or again what was measured | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
 
 Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`discrete_gaussian_laws`), each choice is
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`Size`). For more than a hundred variables
-`bayesprivmrf.mechanisms.wide_rounds` has the candidates; steps, shares, sensitivities and laws are the same.
+far as exact inference bears the model with them (`bayesprivmrf.mechanisms.rounds_size`). For more than a
+hundred variables `bayesprivmrf.mechanisms.wide_rounds` has the candidates; all else is the same.
 Time and memory are forecast apart, from the same plan (`bayesprivmrf.mechanisms.rounds_forecast`).
 """
 
@@ -33,11 +33,9 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.marginals import array_forecast
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.mechanisms.rounds_size import require_tables_fit
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
@@ -53,7 +51,6 @@ __all__ = [
     "STEPS",
     "RoundsPlan",
     "SelectRoundsPlan",
-    "Size",
     "Spending",
     "allowance",
     "choice_scale",
@@ -208,6 +205,7 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
     )
     if not rounds.most_tables:
         raise no_pair()
+    require_tables_fit(rounds, model.domain)
     require_noise(rounds)
     return plan.extended(SelectRoundsPlan, rounds=rounds)
 
@@ -252,7 +250,7 @@ def require_noise(plan: RoundsPlan) -> None:
     try:
         laws = [
             singles_law(plan),
-            tables_law(plan, least.measuring, most),
+            tables_law(plan, least.measuring, most + free),
             counting_law(plan, least.counting, len(numbers_of_tables(most))),
             tables_law(plan, plan.rho, 1),
         ]
@@ -305,45 +303,6 @@ def numbers_of_tables(most: int) -> list[int]:
     while found[-1] * 3 // 2 + 1 < most:
         found.append(found[-1] * 3 // 2 + 1)
     return sorted({*found, most})
-
-
-class Size:
-    """The limits of exact inference: cells of all cliques of merged states, and memory of declared states.
-
-    Parameters
-    ----------
-    cardinalities
-        Number of merged states of each variable.
-    declared
-        Number of declared states of each variable.
-    cells, memory
-        The most cells and bytes.
-    """
-
-    def __init__(
-        self, cardinalities: Sequence[int], declared: Sequence[int], cells: int, memory: int
-    ) -> None:
-        self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
-        self._cells, self._memory = cells, memory
-        self._known: dict[frozenset[Scope], bool] = {}
-        self._is_small = 2 * math.prod(cardinalities) <= cells and 64 * math.prod(declared) <= memory
-
-    def bears(self, scopes: Sequence[Scope]) -> bool:
-        """Whether a model of these scopes is within the size."""
-        if self._is_small:
-            return True
-        edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
-        if edges not in self._known:
-            self._known[edges] = self._fits(sorted(edges))
-        return self._known[edges]
-
-    def _fits(self, edges: Sequence[Scope]) -> bool:
-        layout = Layout.build(self._cardinalities, edges)
-        order = elimination_order(layout.cardinalities, layout.scopes)
-        if array_forecast(layout, order).total_cells > self._cells:
-            return False
-        # an order for the merged states is near the best for the declared ones
-        return array_forecast(Layout.build(self._declared, edges), order).memory_bytes <= self._memory
 
 
 def _pairs_and_triples(

@@ -31,6 +31,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
+from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,
@@ -57,7 +58,7 @@ from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.mechanisms.wide_rounds import WideRounds
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -93,7 +94,8 @@ class SelectMeasure(
     Without a `degree` the analyst has nothing to guess. The mechanism measures single variables first; then, in
     rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
     noise that measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`).
-    The release is a `LearnedPotentials`.
+    If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
+    `LearnedPotentials`.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
@@ -200,6 +202,9 @@ class SelectMeasure(
         specification = plan.specification
         cards = specification.cardinalities
         variables = len(cards)
+        candidates = eligible_pairs(specification)
+        if not len(candidates):
+            raise no_pair()
         if float(degree) > variables - 1:
             raise ArgumentError(
                 f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
@@ -211,9 +216,6 @@ class SelectMeasure(
             )
         _require_room(cards)
         form: Measure = self.measure or ("moments" if is_binary else "tables")
-        candidates = eligible_pairs(specification)
-        if not len(candidates):
-            raise no_pair()
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
@@ -299,6 +301,8 @@ class SelectMeasure(
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
         also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
+        if hides := fitted.told.details.get(NOISE_HIDES):
+            also += f"; it hides {hides}, so that no number of the model is to be trusted"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
@@ -330,13 +334,23 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
-        if not run.measured:
-            message = (
-                "the noise hides all dependence: no table of two variables was measured; spend more, or declare "
-                "fewer variables or states."
-            )
+        message = _said_of_rounds(run, plan.specification.domain)
+        if message is not None:
             warn_without_raising(message)
         return run.release(plan.specification.domain, stamp)
+
+
+def _said_of_rounds(run: Rounds, domain: Domain) -> str | None:
+    """Return what a warning says of rounds, by what they let out: no data."""
+    said, left_out = [], run.left_out()
+    if left_out:
+        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
+        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
+    if not run.measured and not left_out:
+        said.append("the noise hides all dependence: no table of two variables was measured")
+    if hides := run.told().details.get(NOISE_HIDES):
+        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
+    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
 
 
 def _release(

@@ -201,7 +201,7 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
     """Return a workload as given, each table a tuple of two variables or more."""
     if workload is None:
         return None
-    example = "write [('age', 'smokes'), ...]"
+    example = "write [('age', 'smokes'), ...], from a shell [[\"age\", \"smokes\"]]"
     if isinstance(workload, str | bytes) or hasattr(workload, "shape") or not isinstance(workload, Iterable):
         raise ArgumentError(
             f"`workload` must be a list of tables, got a {type(workload).__name__}; {example}."

@@ -103,12 +103,10 @@ class WideRounds(Rounds):
         ends = self._ends(scopes)
         most = len(basis_scores(misfits, ends))
         numbers = numbers_of_tables(most)
-        exact = []
+        exact, beyond = [], misfits - self._of_noise(scopes)
         for k in numbers:
-            scores = basis_scores(
-                misfits - allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5), ends
-            )
-            exact.append(int(scores[-k]))
+            law = tables_law(self.plan, spent.measuring, k)
+            exact.append(int(basis_scores(beyond - allowance(cells, law, 1.5), ends)[-k]))
         return self._standing(numbers, exact, spent)
 
     def _choose(

@@ -190,7 +190,8 @@ def test_intervals_hold_the_few_states_of_a_group_that_are_not_empty(rho, of):
 
 def test_rows_of_merged_states_are_doubtful_in_tables_of_several_variables():
     gain = np.repeat(np.arange(4), [4_000, 800, 3, 2])
-    data = pd.DataFrame({"gain": gain, "sex": np.arange(gain.size) % 2})
+    place = np.arange(gain.size)
+    data = pd.DataFrame({"gain": gain, "sex": np.where(gain == 1, place % 10 > 0, place % 2).astype(int)})
     network = bpm.declare(states={"gain": list("abcd"), "sex": [0, 1]})
     data["gain"] = np.array(list("abcd"))[gain]
     solution = SelectMeasure(rho=0.01).release(network, data, rng=1).solution

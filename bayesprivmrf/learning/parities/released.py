@@ -18,6 +18,7 @@ from bayesprivmrf.learning.models.monomials import (
     restored_sets,
     sets_content,
 )
+from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
@@ -158,7 +159,8 @@ class ReleasedParities(Released):
         LearnedMonomials
             The model, with the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where
             the curvature came from draws, as in models too wide to list all states; ``"iteration limit"``, or
-            ``"diverged"`` of a plain penalty without a maximum.
+            ``"diverged"`` of a plain penalty without a maximum; ``"not trusted"`` where the noise hides how many
+            records there are, or which states most variables have (`bayesprivmrf.learning.models.noise_alone`).
 
         Raises
         ------
@@ -190,8 +192,18 @@ class ReleasedParities(Released):
             total=self.total,
             total_noise=paid,
             map=None if self.law is None else fitting,
-            details={**self.details, **details},
+            details={**self.details, **details, **self._told().details},
         )
+
+    def _told(self) -> Told:
+        """Return what the noisy numbers tell of records: by sums of single variables, where their noise has a law."""
+        variance = self.total_law.variance
+        if self.law is None:
+            return Told.by(self.total, math.sqrt(variance), (), ())
+        spins = self.sums[1 : 1 + len(self.domain.variables)].astype(float)
+        counts = [np.array([self.total - s, self.total + s]) / 2 for s in spins]
+        deviation = math.sqrt(self.law.variance + variance) / 2
+        return Told.by(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
 
     def _facts(self) -> list[tuple[str, str]]:
         noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"

@@ -1,10 +1,13 @@
 from .fit import fit_tables
 from .junction import GrowingForest
-from .tables import Merging, NoisyTable
+from .single_noise import SingleNoise
+from .tables import MeasuredTable, Merging, NoisyTable
 
 __all__ = [
     "GrowingForest",
+    "MeasuredTable",
     "Merging",
     "NoisyTable",
+    "SingleNoise",
     "fit_tables",
 ]

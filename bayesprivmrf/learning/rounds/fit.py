@@ -71,7 +71,7 @@ class RoundFit:
     total
         Number of records, by what was measured.
     status
-        How the search ended.
+        How the search ended; whether what was measured tells of records at all is asked of the release alone.
     off
         How far the model's means are from those of the optimum, in deviations of their noise and sampling (root mean
         square); converged where that is at most .05.
@@ -142,8 +142,7 @@ def fit_tables(
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
-    estimated, error_of_total = number_of_records(measured) if total is None else (total, 0.0)
-    has_total, total = estimated >= max(1.0, error_of_total), max(estimated, 1.0)
+    total = max(number_of_records(measured)[0] if total is None else total, 1.0)
     means, variances = _pooled_means(effects, measured, total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
@@ -166,18 +165,15 @@ def fit_tables(
         effects=effects,
         coordinates=unit * found.point,
         total=total,
-        status=_status(found.status, off, has_total),
+        status=_status(found.status, off),
         off=off,
         evaluations=found.evaluations,
     )
 
 
-def _status(ended: Status, off: float, has_total: bool) -> Status:
-    """Status of a fit, not trusted where the number of records is not known to exceed its own standard error."""
+def _status(ended: Status, off: float) -> Status:
     if ended is Status.DIVERGED or not math.isfinite(off):
         return Status.DIVERGED
-    if not has_total:
-        return Status.NOT_TRUSTED
     return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
 
 

@@ -22,8 +22,8 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 2. **An effect that no measured table holds.** Its table was asked for and not chosen, for the model missed it by no
    more than others; or it was never asked for, because it was too large for the model, one of too many triples
    (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. It is taken for an effect that was
-   measured with twice the noise of the last round, with the same prior. That is a rule and no theorem, and rests on
-   nothing but the prior where the table was never asked for.
+   measured with twice the noise of the last table of several variables, with the same prior. That is a rule and no
+   theorem, and rests on nothing but the prior where the table was never asked for, or where no table was measured.
 3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
    are divided by it, all but the constant one, so that cells of k move by
    :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.
@@ -63,7 +63,7 @@ from bayesprivmrf.learning.rounds.fit import (
     effect_precision,
     number_of_records,
 )
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.effects import contrasts
@@ -325,13 +325,13 @@ class RoundsSolution(LearnedSolution):
     def _share_limits(self, variable: int, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return each state's share of its group, and the limits of that; a state alone is the whole of its group."""
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
-        single = next((each for each in self._measured if each.scope == (variable,)), None)
-        if single is None or not self._merging.is_merged(variable):
+        if not self._merging.is_merged(variable):
             return shares, shares, shares
         whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], _LEAST_RECORDS)
-        reach = z * single.law.standard_deviation
-        lower = np.minimum(shares, np.maximum(single.values - reach, 0.0) / whole)
-        upper = np.maximum(shares, np.maximum(single.values + reach, 0.0) / whole)
+        counts, deviations = self._alone
+        reach = z * deviations[variable]
+        lower = np.minimum(shares, np.maximum(counts[variable] - reach, 0.0) / whole)
+        upper = np.maximum(shares, np.maximum(counts[variable] + reach, 0.0) / whole)
         is_merged = shares < 1
         return shares, np.where(is_merged, lower, shares), np.where(is_merged, upper, shares)
 
@@ -343,10 +343,12 @@ class RoundsSolution(LearnedSolution):
     @cached_property
     def _merging(self) -> Merging:
         """The merging that the rounds had, made again of the same noisy counts."""
-        alone = {each.scope[0]: each for each in self._measured if len(each.scope) == 1}
-        cards = self.specification.cardinalities
-        noisy = [alone[v].values.astype(float) if v in alone else np.ones(k) for v, k in enumerate(cards)]
-        return Merging.of(noisy, [self._measured[0].law.standard_deviation] * len(cards))
+        return Merging.by(self.specification.cardinalities, self._measured)
+
+    @cached_property
+    def _alone(self) -> tuple[list[FloatArray], list[float]]:
+        """Counts of each variable's states by itself, and the deviation of their noise."""
+        return single_counts(self.specification.cardinalities, self._measured)
 
     @cached_property
     def _tables(self) -> list[NoisyTable]:
@@ -360,8 +362,8 @@ class RoundsSolution(LearnedSolution):
 
     @cached_property
     def _precision_of_the_unmeasured(self) -> FloatArray:
-        last = self._measured[-1]
-        return np.array(0.0 if len(last.scope) == 1 else 1 / (_UNMEASURED**2 * last.law.variance))
+        last = next((each for each in reversed(self._measured) if len(each.scope) > 1), None)
+        return np.array(0.0 if last is None else 1 / (_UNMEASURED**2 * last.law.variance))
 
 
 def with_intervals(

@@ -3,7 +3,9 @@ r"""Noisy tables that the rounds let out, whose rare states are merged for the f
 A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
 costs noise in each of its cells. All rare states of a variable become one, a group. Which do is decided by the noisy
 tables of single variables alone, so that it is public: the records' codes are recoded by it, every later table counts
-groups, and a neighbour moves such a table as it moves any other. The fitted model :math:`q` of the groups
+groups, and a neighbour moves such a table as it moves any other. A variable may be measured again later: its counts
+are then pooled, for shares, and where no table of several was measured before, for which states are rare
+(`Merging.by`). The fitted model :math:`q` of the groups
 :math:`c(x)` is that of the declared states by
 
 .. math:: p(x) = q(c(x)) \prod_v s_v(x_v), \qquad \sum_{x_v : c(x_v) = g} s_v(x_v) = 1,
@@ -17,6 +19,7 @@ A table has three forms: as it was released, a `MeasuredTable`; as `bayesprivmrf
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +35,7 @@ from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 
-__all__ = ["MeasuredTable", "Merging", "NoisyTable"]
+__all__ = ["MeasuredTable", "Merging", "NoisyTable", "single_counts"]
 
 RARE = 3.0
 """Deviations of the noise on its count below which a state is rare."""
@@ -70,11 +73,25 @@ class Merging:
             Standard deviation of the noise on each of them, by variable.
         """
         groups = [_merged_states(y, RARE * sd) for y, sd in zip(noisy, deviations, strict=True)]
+        return cls(groups=tuple(groups), shares=()).shared(noisy)
+
+    @classmethod
+    def by(cls, declared: Sequence[int], tables: Sequence[MeasuredTable]) -> Merging:
+        """Return the merging by tables in the order in which they were measured.
+
+        Which states are one is decided by what was measured of single variables before the first table of several,
+        which is of merged states; their shares by all that was.
+        """
+        first = next((place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables))
+        return cls.of(*single_counts(declared, tables[:first])).shared(single_counts(declared, tables)[0])
+
+    def shared(self, noisy: Sequence[FloatArray]) -> Merging:
+        """Return the same groups, with shares by noisy counts of each variable's states, records."""
         shares = []
-        for y, group in zip(noisy, groups, strict=True):
+        for y, group in zip(noisy, self.groups, strict=True):
             positive = np.maximum(y, _LEAST)
             shares.append(positive / np.bincount(group, weights=positive)[group])
-        return cls(groups=tuple(groups), shares=tuple(shares))
+        return Merging(groups=self.groups, shares=tuple(shares))
 
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
@@ -172,6 +189,25 @@ class MeasuredTable:
         }
         query = coarsened(*names, groups=groups) if groups else table(*names)
         return Measurement(query, self.values.ravel(), self.law)
+
+
+def single_counts(
+    declared: Sequence[int], tables: Sequence[MeasuredTable]
+) -> tuple[list[FloatArray], list[float]]:
+    """Return the counts of each variable's states by tables of it alone, and the deviation of their noise.
+
+    Several tables of a variable are averaged by precision. One without any, which has one state, counts one, exactly.
+    """
+    sums, precisions = [np.zeros(k) for k in declared], np.zeros(len(declared))
+    for each in tables:
+        if len(each.scope) == 1:
+            sums[each.scope[0]] += each.values / each.law.variance
+            precisions[each.scope[0]] += 1 / each.law.variance
+    counts = [
+        y / precision if precision > 0 else np.ones(y.size)
+        for y, precision in zip(sums, precisions.tolist(), strict=True)
+    ]
+    return counts, [1 / math.sqrt(precision) if precision > 0 else 0.0 for precision in precisions.tolist()]
 
 
 def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Label]]:

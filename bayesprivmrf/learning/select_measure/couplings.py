@@ -34,7 +34,8 @@ it is asked whether the ridge is far from that by the curvature at the estimate.
 `bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
 same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
-where its search did not end. It sees no more than the fit does. The coordinates of either are written as A and h of
+where its search did not end. It sees no more than the fit does. Nor is a fit trusted where all numbers are of noise
+alone (`bayesprivmrf.learning.models.noise_alone`). The coordinates of either are written as A and h of
 an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
 
@@ -46,6 +47,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
@@ -73,6 +75,8 @@ class FittedCouplings:
         The noisy numbers.
     fit
         How the estimate was found.
+    told
+        Whether the noisy numbers tell of records at all.
     """
 
     coupling_matrix: FloatArray
@@ -80,6 +84,7 @@ class FittedCouplings:
     total: float
     measured: Measured
     fit: PairFit
+    told: Told
 
 
 def fit_couplings(
@@ -101,6 +106,7 @@ def fit_couplings(
         total=targets.total,
         measured=measured,
         fit=fit,
+        told=targets.told(),
     )
 
 
@@ -248,6 +254,15 @@ class PairTargets:
             pair_noise=noise_two / total**2,
         )
 
+    def told(self) -> Told:
+        """Return what the noisy numbers tell of records: by counts of states, each variable's by itself."""
+        counts, deviations = [], []
+        for states, t, noise in zip(self.cardinalities, self.single, self.single_noise.tolist(), strict=True):
+            counts.append(self.total * (1 / states + contrasts(states) @ t))
+            of_mean = self.total**2 * noise * (1 - 1 / states)
+            deviations.append(float(np.sqrt(of_mean + self.total_variance / states**2)))
+        return Told.by(self.total, float(np.sqrt(self.total_variance)), counts, deviations)
+
     def shares(self) -> list[FloatArray]:
         """Return each variable's shares of states, none below half a record's."""
         result = []
@@ -349,4 +364,5 @@ def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]
         "one_way_noise": plan.one_way.scale,
         "two_way_noise": plan.two_way.scale,
         **fitted.fit.details,
+        **fitted.told.details,
     }
