@@ -72,7 +72,10 @@ class NewerFormatError(ReleaseFileError):
 
 
 class ConsistencyWarning(UserWarning):
-    """The conditions under which an estimate is known to come near the truth look unmet."""
+    """The conditions under which an estimate is known to come near the truth look unmet.
+
+    Among them: that released tables which overlap are of the same records.
+    """
 
 
 class DeclarationWarning(UserWarning):

@@ -27,7 +27,7 @@ from bayesprivmrf.mechanisms import ParityQueries, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseLaw
-from bayesprivmrf.privacy import DiscreteLaplace
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release
 
@@ -757,6 +757,20 @@ def test_a_warning_of_compare_names_its_epsilon(toy, capsys):
     told = [line for line in err.splitlines() if "noise" in line]
     assert told
     assert all("at epsilon 0.001: " in line for line in told)
+
+
+def test_a_fit_of_tables_that_contradict_each_other_says_so(toy, capsys):
+    model = bpm.declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    held = {("a", "b"): [[500.0, 500.0], [5.0, 5.0]], "a": [10.0, 1000.0]}
+    bpm.NoisyStatistics.from_tables(model, held, noise=Laplace(1.0)).save("wrong.release")
+    for method in ("naive-mle", "cgm", "noise-aware"):
+        code, out, err = run(capsys, "fit", "wrong.release", "--method", method, "--json")
+        assert code == 0
+        assert json.loads(out)["status"] == "not trusted"
+        (line,) = err.strip().splitlines()
+        assert line.startswith(
+            "bayesprivmrf: warning: released tables disagree on margin[a] by more than their noise"
+        )
 
 
 def test_a_folder_with_files_is_kept_unless_forced_and_then_loses_only_what_fit_wrote(toy, capsys):

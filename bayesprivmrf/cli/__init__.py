@@ -92,11 +92,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def _keep_own_warnings() -> None:
     """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
-    from bayesprivmrf.errors import DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning
+    from bayesprivmrf.errors import (
+        ConsistencyWarning,
+        DeclarationWarning,
+        ForecastWarning,
+        NoiseWarning,
+        SamplingWarning,
+    )
 
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    for category in (DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning):
+    shown = (ConsistencyWarning, DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning)
+    for category in shown:
         warnings.simplefilter("always", category)
 
 

@@ -21,6 +21,7 @@ from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, pr
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
+    ConsistencyWarning,
     DataError,
     ForecastWarning,
     ModelError,
@@ -50,7 +51,7 @@ SAMPLING = {"chains": 2, "progress_bar": False}
 """Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
 _TRAINING_SHARE = 0.75
-_SAID = (ForecastWarning, NoiseWarning, SamplingWarning)
+_SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
 _FIRST_GUESS = {True: 10.0, False: 0.3}
 """Seconds that a method is forecast to take before it was seen to; True for one that samples."""
 _LEGEND = (

@@ -11,7 +11,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.judgement import final_status, totals
+from bayesprivmrf.inference.judgement import final_status, told_disagreement, totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
@@ -102,11 +102,18 @@ class CGM(EMSettings):
         -------
         Solution
             `stats` holds the EM steps taken, blocks, evaluations, the discrepancy at the end, seconds and the
-            total used. Status STOPPED_EARLY is the rule's normal end.
+            total used. Status STOPPED_EARLY is the rule's normal end. ``margin_tail`` is the p-value of what was told
+            more than once and agrees least.
+
+        Warns
+        -----
+        ConsistencyWarning
+            Released tables disagree by more than their noise. The fit is ``not_trusted``.
         """
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
         self._refuse_what_it_cannot(evidence)
+        found, told = told_disagreement(evidence, stacklevel=3)
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
@@ -118,7 +125,7 @@ class CGM(EMSettings):
             potentials=model.tables(potentials),
             method=self.method,
             references=("cgm",),
-            status=final_status(status, evidence, model, potentials, self.inference),
+            status=final_status(status, evidence, model, potentials, self.inference, found),
             stats={
                 "em_steps": path.point.taken,
                 "blocks": path.blocks,
@@ -127,6 +134,7 @@ class CGM(EMSettings):
                 "discrepancy": path.point.discrepancy,
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
+                **told,
             },
             inference=self.inference,
             is_simulated=evidence.is_simulated,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.inference.disagreement import Disagreement, disagreement
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["final_status", "require_population", "totals"]
+__all__ = ["final_status", "require_population", "told_disagreement", "totals"]
 
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
 
@@ -22,20 +24,31 @@ def final_status(
     model: ModelSpecification,
     potentials: FloatArray,
     inference: Inference,
+    found: Disagreement | None = None,
 ) -> Status:
     """Status after the checks that no optimiser makes.
 
     An estimate is not trusted where the number of records is not known to be more than its own standard error,
-    or where loopy belief propagation does not settle at the estimate; on loopy marginals it is approximate at
-    best.
+    where released numbers contradict each other (`bayesprivmrf.inference.disagreement`), or where loopy belief
+    propagation does not settle at the estimate; on loopy marginals it is approximate at best.
     """
-    if not evidence.has_total:
+    if not evidence.has_total or (found is not None and found.is_real):
         return Status.NOT_TRUSTED
     if inference == "loopy" and status in _ENDED_WELL:
         engine = marginal_engine(model.cardinalities, model.scopes, kind="loopy")
         has_settled = engine.marginals_with_status(potentials)[2]  # pyright: ignore[reportAttributeAccessIssue]
         return Status.APPROXIMATE if has_settled else Status.NOT_TRUSTED
     return status
+
+
+def told_disagreement(evidence: Evidence, stacklevel: int) -> tuple[Disagreement | None, dict[str, Any]]:
+    """What agrees least of what was released, with a warning where noise does not explain it, and for the stats."""
+    found = disagreement(evidence)
+    if found is None:
+        return None, {}
+    if found.is_real:
+        warnings.warn(f"{found}. The fit is not trusted.", ConsistencyWarning, stacklevel=stacklevel + 1)
+    return found, {"margin_tail": found.tail}
 
 
 def require_population(of: str) -> None:

@@ -24,7 +24,7 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["LeastSquares", "by_equations", "by_products", "least_squares", "noisy_rows"]
+__all__ = ["LeastSquares", "by_equations", "by_products", "least_squares", "noise_residuals", "noisy_rows"]
 
 DENSE_LIMIT = 1500
 """Effects up to which the normal equations are formed."""
@@ -104,6 +104,40 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
         variances=np.square(inverse_root.T @ basis).sum(axis=0),
         undetermined=unseen > 1e-9 * np.square(basis).sum(axis=0),
     )
+
+
+def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatArray, np.ndarray] | None:
+    r"""Residuals of the noisy answers, in standard deviations of their noise, as what they are of that noise.
+
+    With U an orthonormal basis of what consistent tables can answer, among those that give the answers without noise,
+    and of the change with N where that is private: :math:`r = (1 - U U') D^{-1/2} (y - A n_1)`, which is
+    :math:`(1 - U U') D^{-1/2} η` whatever the true tables are.
+
+    Returns
+    -------
+    residuals, weights, seen
+        Shape (answers,); 1 - UU'; and the answers' places in the evidence. None of more than `limit` answers or
+        effects.
+    """
+    model = evidence.specification
+    effects = Effects.of(model.cardinalities, model.scopes)
+    if max(int(evidence.possible.sum()), effects.size) > limit:
+        return None
+    even = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
+    rows, answers, deviations = noisy_rows(evidence)
+    tables = effects.margins(np.eye(effects.size))
+    if evidence.total_standard_error > 0:
+        tables = np.vstack([tables, even])
+    is_noisy = deviations > 0
+    noise = deviations[is_noisy]
+    wanted = answers - evidence.total * (rows @ even)
+    first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])
+    design = (rows[is_noisy] @ tables.T) / noise[:, np.newaxis]
+    left, values, _ = np.linalg.svd(design @ free, full_matrices=False)
+    basis = left[:, values > _HELD * values.max(initial=0.0)]
+    weights = np.eye(len(noise)) - basis @ basis.T
+    residuals = weights @ (wanted[is_noisy] / noise - design @ first)
+    return residuals, weights, np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]]
 
 
 def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:

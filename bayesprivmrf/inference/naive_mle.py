@@ -11,9 +11,10 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.disagreement import Disagreement
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
-from bayesprivmrf.inference.judgement import final_status, totals
+from bayesprivmrf.inference.judgement import final_status, told_disagreement, totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -111,17 +112,23 @@ class NaiveMLE:
         Returns
         -------
         Solution
-            `stats` holds iterations, evaluations, seconds, the total used and the ridge; and
+            `stats` holds iterations, evaluations, seconds, the total used and the ridge;
             ``undetermined_cells``, the number of cells of the cliques that no measurement determines, where there
-            are some.
+            are some; and ``margin_tail``, the p-value of what was told more than once and agrees least.
 
         Raises
         ------
         ModelError
             A wave leaves cells undetermined that others measured.
+
+        Warns
+        -----
+        ConsistencyWarning
+            Released tables disagree by more than their noise. The fit is ``not_trusted``.
         """
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False, population=population)
+        told = told_disagreement(evidence, stacklevel=3)
         model = evidence.specification
         is_noisy = not evidence.is_exact[evidence.possible].all()  # else the ridge alone is wanted
         if is_noisy:
@@ -144,7 +151,7 @@ class NaiveMLE:
             phi, status, stats = naive_transitions(
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
-            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
+            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, told, begin)
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
@@ -160,7 +167,7 @@ class NaiveMLE:
             engine = evidence.engine(self.inference)
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, told, begin)
 
     def _target(
         self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
@@ -181,6 +188,7 @@ class NaiveMLE:
         status: Status,
         stats: dict[str, Any],
         ridges: FloatArray,
+        told: tuple[Disagreement | None, dict[str, Any]],
         begin: float,
     ) -> Solution:
         model = evidence.specification
@@ -188,6 +196,7 @@ class NaiveMLE:
             **stats,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
+            **told[1],
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
@@ -197,7 +206,7 @@ class NaiveMLE:
             potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
             references=("cgm",),
-            status=final_status(status, evidence, model, potentials, self.inference),
+            status=final_status(status, evidence, model, potentials, self.inference, told[0]),
             stats=stats,
             inference=self.inference,
             is_simulated=evidence.is_simulated,

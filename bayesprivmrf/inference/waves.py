@@ -38,7 +38,7 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries.query import Query, one_per_column
 from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["WAVE", "public_totals", "wave_queries", "wave_specification", "wave_total"]
+__all__ = ["WAVE", "public_totals", "table_of_wave", "wave_queries", "wave_specification", "wave_total"]
 
 WAVE = "wave"
 """Name of the variable; its states are 1, 2, ... in the order of the releases."""
@@ -113,6 +113,19 @@ def wave_queries(releases: Sequence[NoisyStatistics], model: ModelSpecification)
 def public_totals(releases: Sequence[NoisyStatistics]) -> list[float]:
     """The public numbers of records, in the order in which `wave_queries` asks for them."""
     return [float(release.total) for release in releases if release.total is not None]
+
+
+def table_of_wave(bound: BoundQuery) -> tuple[int | None, tuple[int, ...] | None]:
+    """The wave, and the positions without its own, of a query that is a whole table of one wave; or None twice."""
+    entries, size = bound.matrix.tocoo(), bound.matrix.shape[0]
+    rows, columns = entries.coords
+    if len(bound.scopes) != 1 or not size or entries.nnz != size or not (entries.data == 1).all():
+        return None, None
+    wave, first = divmod(int(columns.min()), size)
+    is_block = not first and bound.matrix.shape[1] % size == 0 and len(bound.scopes[0]) > 1
+    if not is_block or not np.array_equal(rows, columns - wave * size):
+        return None, None
+    return wave + 1, bound.positions[0][1:]
 
 
 def wave_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:

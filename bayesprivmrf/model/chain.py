@@ -79,7 +79,7 @@ def markov_chain(
     states
         The states, in order; the same at all times.
     length
-        Number of times, at least ``order + 2``. With `end` it is the longest length, public; longer records are cut.
+        Number of times, at least ``order + 2``. With `end` it is the longest length, public.
     order
         Number of states that the next one depends on.
     share

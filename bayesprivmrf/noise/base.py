@@ -122,6 +122,34 @@ class NoiseLaw(ABC):
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw noise for a simulation: int64 of a law of whole numbers, else float. It protects nobody."""
 
+    def log_moment(self, rates: ArrayLike) -> np.ndarray:
+        r"""Return bounds of :math:`\log E e^{t η}` from above, nats; infinite where none is known.
+
+        Those of the kernels. Of an absolute one, :math:`-\log(1 - b^2 t^2)`, or on the whole numbers, with
+        :math:`a = e^{-1/b}`, :math:`2 \log(1-a) - \log(1 - a e^t) - \log(1 - a e^{-t})`, both exact, and infinite
+        from :math:`|t| = 1/b` on. Of a square one :math:`s^2 t^2 / 2`, exact for the normal law, and a bound on the
+        whole numbers (Canonne, Kamath and Steinke 2020).
+
+        Parameters
+        ----------
+        rates
+            t, one over records.
+        """
+        rates = np.abs(np.asarray(rates, dtype=float))
+        if self.variance == 0:
+            return np.zeros_like(rates)
+        if self.kernel == "square":
+            return 0.5 * np.square(self.scale * rates)
+        if self.kernel != "absolute":
+            return np.where(rates == 0, 0.0, np.inf)
+        fall = 1 / self.scale
+        inside = np.minimum(rates, fall)  # at the end itself both are infinite
+        with np.errstate(divide="ignore"):
+            if not self.is_discrete:
+                return -np.log1p(-np.square(inside * self.scale))
+            constant = 2 * math.log(-math.expm1(-fall))
+            return constant - np.log(-np.expm1(inside - fall)) - np.log(-np.expm1(-inside - fall))
+
     @classmethod
     def of_variance(cls, variance: float) -> Self:
         """Return the law that has this variance, records squared.

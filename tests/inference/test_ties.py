@@ -197,6 +197,7 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     assert mean_counts.MeanCounts(evidence=gather(plain)).tells_all
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the exact tables are made up
 def test_cgm_reads_sums_over_tied_cliques():
     """With little noise, run to its end, it is at the maximum of the likelihood of B'n."""
     network = chain(4, 3)

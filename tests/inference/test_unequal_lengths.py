@@ -163,8 +163,8 @@ def test_a_gap_inside_a_sequence_is_refused_and_nothing_is_spent(people):
     gap.loc[0, TIMES] = ["a", None, "a", "a", "a"]
     empty = people.copy()
     empty.loc[0, TIMES] = None
-    for frame in (gap, empty):
-        with pytest.raises(DataError, match="declared impossible"):
+    for frame, words in ((gap, "a gap inside a sequence"), (empty, "a person without any state")):
+        with pytest.raises(DataError, match=words):
             ExactStatistics(missing="<end>").release(declared(), frame)
 
 

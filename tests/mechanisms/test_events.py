@@ -1,5 +1,6 @@
 """One row an event: turned to a row a person, or a row a transition, in any engine and whoever else is there."""
 
+import re
 from itertools import pairwise
 
 import duckdb
@@ -37,7 +38,7 @@ ENGINES = [lambda f: f, pl.from_pandas, pa.Table.from_pandas, lambda f: pl.from_
 @pytest.mark.parametrize("engine", ENGINES, ids=["pandas", "polars", "arrow", "lazy"])
 def test_events_become_the_same_rows_in_any_engine(engine):
     frame, wanted = events(), told(events())
-    wide = wide_sequences(engine(frame), **LONG, length=4)
+    wide = wide_sequences(engine(frame), **LONG, length=4, longer="cut")
     rows = {row[0]: row[1:] for row in map(tuple, nonnull(wide))}
     assert rows == {person: tuple((own + [None] * 4)[:4]) for person, own in wanted.items()}
     moves = transition_rows(engine(frame), **LONG)
@@ -55,21 +56,44 @@ def nonnull(frame):
 def test_the_events_of_others_change_nothing_for_a_person():
     """Ties of position included, which an unstable sort would decide by who else is there."""
     frame = events()
-    whole = {row[0]: row for row in nonnull(wide_sequences(pl.from_pandas(frame), **LONG, length=3))}
+    whole = {
+        row[0]: row for row in nonnull(wide_sequences(pl.from_pandas(frame), **LONG, length=3, longer="cut"))
+    }
     for person in frame["id"].unique()[:10]:
         rest = frame[(frame["id"] == person) | (frame["id"] % 3 == 1)]
         for part in (rest, pl.from_pandas(rest)):
-            found = nonnull(wide_sequences(part, **LONG, length=3))
+            found = nonnull(wide_sequences(part, **LONG, length=3, longer="cut"))
             assert next(row for row in found if row[0] == person) == whole[person]
 
 
 def test_a_chain_reads_what_was_made_wide():
     network = bpm.markov_chain(["a", "b"], 4, share="transitions", end="<end>")
-    wide = wide_sequences(events(), **LONG, length=4)
+    wide = wide_sequences(events(), **LONG, length=4, longer="cut")
     release = ExactStatistics(missing="<end>", person="id", at_most=1).release(network, wide)
     lengths = np.array([min(len(own), 4) for own in told(events()).values()])
     ended = release.tables["x3", "x4"].sum(axis=0)[2]
     assert ended == (lengths < 4).sum()
+
+
+@pytest.mark.parametrize("share", ["potentials", "transitions"])
+@pytest.mark.parametrize(
+    "queries", [None, [q.pooled([("x1", "x2"), ("x2", "x3"), ("x3", "x4")])]], ids=["tables", "sums"]
+)
+def test_sequences_without_a_state_or_with_a_gap_are_refused_in_words_of_their_own(share, queries):
+    network = bpm.markov_chain(["a", "b"], 4, share=share, end="<end>")
+    mechanism = ExactStatistics(queries=queries, missing="<end>")
+    wide = pd.DataFrame([["a", "b", None, None], ["b", "a", "a", "a"]], columns=["x1", "x2", "x3", "x4"])
+    mechanism.release(network, wide)
+    for row, words in (
+        (
+            [None] * 4,
+            "no sequence may begin with the end state '<end>', as that of a person without any state",
+        ),
+        (["a", None, "b", None], r"no sequence may go on after the end state '<end>'.*a gap inside"),
+    ):
+        with pytest.raises(DataError, match=words) as caught:
+            mechanism.release(network, pd.DataFrame([*wide.to_numpy(), row], columns=wide.columns))
+        assert "possible" not in str(caught.value)
 
 
 def test_weights_of_transitions_add_up_to_the_persons():
@@ -85,7 +109,8 @@ def test_weights_of_transitions_add_up_to_the_persons():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda f: wide_sequences(f, **LONG, length=3), lambda f: transition_rows(f, **LONG)]
+    "make",
+    [lambda f: wide_sequences(f, **LONG, length=3, longer="cut"), lambda f: transition_rows(f, **LONG)],
 )
 def test_events_that_cannot_be_read_are_refused_without_a_word_of_them(make):
     frame = events(20).astype(object)
@@ -100,6 +125,20 @@ def test_events_that_cannot_be_read_are_refused_without_a_word_of_them(make):
     assert "secret" not in str(caught.value)
     assert len(make(duckdb.from_df(events(20)))) > 0
     assert len(make(events(20).iloc[:0])) == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=["pandas", "polars", "arrow", "lazy"])
+def test_a_sequence_longer_than_declared_is_refused_unless_it_is_to_be_cut(engine):
+    frame = pd.DataFrame({"id": [717171] * 9 + [818181], "day": range(10), "state": ["a"] * 10})
+    with pytest.raises(
+        DataError, match=r'more than 4 events, .* raise `length`, or pass longer="cut"'
+    ) as caught:
+        wide_sequences(engine(frame), **LONG, length=4)
+    assert set(re.findall(r"\d+", str(caught.value))) == {"4"}
+    assert len(nonnull(wide_sequences(engine(frame), **LONG, length=4, longer="cut"))) == 2
+    assert [len(row) for row in nonnull(wide_sequences(engine(frame), **LONG, length=9))] == [10, 10]
+    with pytest.raises(ArgumentError, match="`longer`"):
+        wide_sequences(engine(frame), **LONG, length=4, longer="drop")  # pyright: ignore[reportArgumentType]
 
 
 def test_names_and_lengths_are_checked():

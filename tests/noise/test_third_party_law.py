@@ -273,7 +273,8 @@ def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
 
 
 def published(law, **given):
-    noisy = {clique: np.full(shape, 20.5) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    shapes = zip(MODEL.cliques, MODEL.shapes, strict=True)
+    noisy = {clique: np.full(shape, 123.0 / np.prod(shape)) for clique, shape in shapes}  # which agree
     return bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law, **given)
 
 
@@ -293,7 +294,7 @@ def test_a_published_law_without_a_variance_or_the_density_of_its_kernel_is_refu
     for rate, words in ((3.0, "must have the density of its `kernel`, 'absolute'"), (9.0, "finite variance")):
         with pytest.raises(ArgumentError, match=words):
             bpm.CGM().fit(published(Odd(rate)))
-    assert bpm.CGM().fit(published(Odd(2.0))).status.value == "converged"
+    assert bpm.CGM().fit(published(Odd(2.0))).status.value in ("converged", "stopped early")
 
 
 def test_bounds_without_their_width_are_refused_and_estimators_say_what_takes_bounds():

@@ -6,15 +6,21 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given, rests_on_of
+from bayesprivmrf.inference.disagreement import Disagreement
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
-from bayesprivmrf.inference.judgement import final_status, require_population, totals
+from bayesprivmrf.inference.judgement import (
+    final_status,
+    require_population,
+    told_disagreement,
+    totals,
+)
 from bayesprivmrf.inference.marked_rows import mark_rows
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
@@ -209,11 +215,14 @@ class NoiseAwareMAP:
         Returns
         -------
         NoiseAwareSolution
-            `stats` holds rounds, evaluations, seconds, the total used, and the scale of each order and how it
-            was found. A chain with shared transitions has no scales, and its result is a `TransitionSolution`.
+            `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was
+            found; and ``margin_tail``, the p-value of the numbers told more than once that agree least. A chain
+            with shared transitions has no scales, and its result is a `TransitionSolution`.
 
         Warns
         -----
+        ConsistencyWarning
+            Released tables disagree by more than their noise. The fit is ``not_trusted``.
         NoiseWarning
             The measurements contradict ties or scores; or noise drowns a chain's transitions. The fit is
             ``not_trusted``.
@@ -223,8 +232,9 @@ class NoiseAwareMAP:
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
         model = evidence.specification
+        found, told = told_disagreement(evidence, stacklevel=3)
         if model.shares_transitions:
-            return self._transitions(evidence, begin)
+            return self._transitions(evidence, found, told, begin)
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
@@ -237,14 +247,15 @@ class NoiseAwareMAP:
             "evaluations": mode.evaluations,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
+            **told,
             **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
             "trust_in_evidence": mode.trust,
             "log_evidence": mode.log_evidence,
         }
-        status = final_status(mode.status, evidence, model, potentials, self.inference)
+        status = final_status(mode.status, evidence, model, potentials, self.inference, found)
         if (misfit := misfit_of(mode)) is not None:
             stats["misfit"] = misfit
-            if misfit > MISFIT:
+            if misfit > MISFIT and not (found is not None and found.is_real):  # which is said already
                 status = Status.NOT_TRUSTED
                 warnings.warn(
                     f"what was measured contradicts the model ({stats['model']}): the residuals' sum of squares is "
@@ -265,7 +276,9 @@ class NoiseAwareMAP:
             mode=mode,
         )
 
-    def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
+    def _transitions(
+        self, evidence: Evidence, found: Disagreement | None, told: dict[str, Any], begin: float
+    ) -> TransitionSolution:
         """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
         refuse_loopy_transitions(self.inference)
         if self.scale is not None:
@@ -289,17 +302,20 @@ class NoiseAwareMAP:
                 NoiseWarning,
                 stacklevel=4,
             )
+        potentials = rows.potentials(mode.coordinates)
+        judged = final_status(mode.status, evidence, model, potentials, "exact", found)
         return TransitionSolution(
             specification=model,
-            potentials=model.tables(rows.potentials(mode.coordinates)),
+            potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions",
             references=("cgm",),
-            status=mode.status if evidence.has_total and not is_drowned else Status.NOT_TRUSTED,
+            status=Status.NOT_TRUSTED if is_drowned else judged,
             stats={
                 "rounds": mode.renewals,
                 "drowned_transitions": int(drowned.sum()),
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
+                **told,
                 "fitted_total": float(np.exp(mode.point[-1])),
             },
             is_simulated=evidence.is_simulated,

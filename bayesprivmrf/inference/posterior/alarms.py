@@ -45,8 +45,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
+from bayesprivmrf.inference.disagreement import disagreement
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.checks import shared_margins
 from bayesprivmrf.inference.posterior.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import is_noisy
@@ -58,8 +58,6 @@ __all__ = ["Alarms", "raise_alarms"]
 
 LARGEST_SCORE = 3.3
 """Standard normal score beyond which posterior and release contradict each other."""
-SMALLEST_TAIL = 1e-5
-"""Tail probability, over the number of tests, below which noisy margins are not of one table."""
 SMALLEST_PRIOR_TAIL = 1e-3
 """Tail probability, two-sided and over their number, below which a learned number is far out in its prior."""
 _FEWEST_CELLS = 5
@@ -174,19 +172,11 @@ def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 def _margins(evidence: Evidence, numbers: dict[str, float]) -> list[str]:
-    found = shared_margins(evidence)
-    if not found:
+    found = disagreement(evidence)
+    if found is None:
         return []
-    tails = [float(margin.tail(margin.noisy)) for margin in found]
-    worst = int(np.argmin(tails))
-    numbers["margin_tail"] = tails[worst]
-    if tails[worst] * len(tails) >= SMALLEST_TAIL:
-        return []
-    return [
-        f"released tables disagree on {found[worst].label} by more than their noise (tail probability "
-        f"{tails[worst]:.1g}, smallest of {len(tails)}): they are not of the same records, or their noise is of "
-        "another law; fit the releases apart, or ask who made them"
-    ]
+    numbers["margin_tail"] = found.tail
+    return [str(found)] if found.is_real else []
 
 
 def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:

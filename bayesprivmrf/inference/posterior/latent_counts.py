@@ -148,8 +148,9 @@ class LatentCounts:
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit
             Seconds. Chains that have not mixed go on, to 2, 3, 4, 6, 8, 12 and 16 times their length, and end where
-            they are when the limit comes; as many draws are kept, evenly spaced. The first length always ends, and
-            is the only one of PyMC's, and of `cores` fewer than `chains`.
+            they are when the limit comes; as many draws are kept, evenly spaced. The first length always ends, so
+            that what is drawn hangs on no machine's speed; fewer `draws` and less `tune` end it sooner. It is the
+            only one of PyMC's, and of `cores` fewer than `chains`.
         **settings
             Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
             and others.

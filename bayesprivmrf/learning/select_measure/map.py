@@ -15,8 +15,9 @@ covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the 
 
 sampling, the noise on sums or tables, of variance :math:`v_s` on the mean of effect s, and the noise on the number of
 records that was bought. Where tables are measured they tell that number as well, and the margins of those that were
-not kept tell of single variables: neither is counted here, and the interval is a little wide. Intervals are normal,
-and the pull is undone to first order. :math:`\Sigma` is that of records drawn from the released model.
+not kept tell of single variables: neither is counted here, so that the interval is a little wide, and that of a
+field undoes slightly more of the pull than there was. Intervals are normal, and the pull is undone to first order.
+:math:`\Sigma` is that of records drawn from the released model.
 :math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with the variance :math:`F_s` that an effect has at
 independence.
 
@@ -41,11 +42,14 @@ that would have left the pair out with a probability of at least half of what a 
     \mathcal{N}(x; C, r)\, dx \ge (1 - \text{prob}) / 2 ,
 
 with r the variance by sampling, and noise of the variance v that `couplings` derives inside the two probabilities.
-This test and the interval of a kept pair are the two parts of one equal-tailed test: together they miss a coupling
-with probability 1 - prob, but for linearisation. A pair had to reach the m-th best noisy score to be chosen; that
-score comes from simulated records. A coupling w gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w /
-l)`, with the covariance :math:`C_0` that the rest of the model makes, the slope s at independence, and l the
-product of the indicators' standard deviations: exact for two fair coins by themselves. States so rare that no
+This test and the interval of a kept pair are the two parts of one equal-tailed test. Were a pair left out whenever
+the error of its numbers is low, together they would miss a coupling with probability 1 - prob, but for linearisation.
+The noise of the choice is another than that of the measurement, so that near the limit it is up to 1.5 times as much:
+a left-out pair adds (1 - prob) / 2 to what the interval of a kept one misses. A pair had to reach the m-th best
+noisy score to be chosen; that score comes from simulated records. A coupling w gives
+:math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w / l)`, with the covariance :math:`C_0` that the rest of the
+model makes, the slope s at independence, and l the product of the indicators' standard deviations: exact for two fair
+coins by themselves. States so rare that no
 coupling could have been seen have infinite limits.
 
 For the other couplings the released graph is taken to be true: beside a missing coupling, others may be off by its

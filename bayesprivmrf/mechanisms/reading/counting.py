@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bayesprivmrf.errors import DataError
+import numpy as np
+
+from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.mechanisms.reading.coding import Coding, codings_of
 from bayesprivmrf.mechanisms.reading.eager import count_in_memory
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, match_columns
 from bayesprivmrf.mechanisms.reading.lazy import count_where_the_data_is
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.chain import chain_of
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
@@ -115,10 +118,41 @@ def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None
     possible = specification.possible
     if possible is None or not flat[~possible].any():
         return
-    for position, clique in enumerate(specification.cliques):
+    for position in range(len(specification.cliques)):
         start, stop = specification.offsets[position : position + 2]
-        if flat[start:stop][~possible[start:stop]].any():
-            raise DataError(
-                f"no record may lie in a cell declared impossible, but one does in the table of {clique!r}; "
-                "correct the records or declare the cell possible."
-            )
+        held = (flat[start:stop] != 0) & ~possible[start:stop]
+        if held.any():
+            raise DataError(_reason(specification, position, np.flatnonzero(held)))
+
+
+def _reason(specification: ModelSpecification, position: int, cells: IntArray) -> str:
+    """Say what is wrong with records in some impossible cells of a clique: of a chain with an end, in its words."""
+    clique, scope = specification.cliques[position], specification.scopes[position]
+    first, end = _start_and_end(specification)
+    if end is None:
+        return (
+            f"no record may lie in a cell declared impossible, but one does in the table of {clique!r}; "
+            "correct the records or declare the cell possible."
+        )
+    codes = np.unravel_index(cells, specification.shapes[position])
+    domain = specification.domain
+    label = domain.states[first][end]
+    if first in scope and (codes[scope.index(first)] == end).any():
+        return (
+            f"no sequence may begin with the end state {label!r}, as that of a person without any state does, but "
+            f"one does: column {domain.variables[first]!r} holds the end, or a missing value that is read as one. "
+            "Leave out who has no state, or, where it is not known, declare a state for that and fill it in."
+        )
+    return (
+        f"no sequence may go on after the end state {label!r}, but one does in the table of {clique!r}: a gap inside "
+        "a sequence is read as its end. Declare a state for what is not known, and fill it in."
+    )
+
+
+def _start_and_end(specification: ModelSpecification) -> tuple[int, int | None]:
+    """Position of the first time's variable and code of the end state; None where there is no chain with an end."""
+    try:
+        chain = chain_of(specification)
+    except ModelError:
+        return 0, None
+    return chain.positions[0], chain.end

@@ -7,11 +7,11 @@ alone, so that a mechanism's promise for rows of the first, and for persons of b
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import whole_number
+from bayesprivmrf.checks import one_of, whole_number
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, match_columns
@@ -30,11 +30,12 @@ def wide_sequences(
     state: Hashable,
     length: int,
     names: Sequence[Variable] | None = None,
+    longer: Literal["error", "cut"] = "error",
 ) -> Any:
-    """Turn one row an event to one row a person, with the states of the first `length` events.
+    """Turn one row an event to one row a person, with the states of the person's events in order.
 
     Columns after a person's last event are missing: ``missing="<end>"`` of a mechanism reads it as the end state
-    that `markov_chain` has by ``end="<end>"``. A longer sequence is cut. A person without events has no row.
+    that `markov_chain` has by ``end="<end>"``. A person without events has no row.
 
     Parameters
     ----------
@@ -47,6 +48,10 @@ def wide_sequences(
         Longest length, public.
     names
         Name of each step's column; ``x1``, ``x2``, ... by default, as `markov_chain` has them.
+    longer
+        What becomes of a sequence of more than `length` events: ``"error"`` refuses the data, as values outside the
+        declared domain are refused, and like that refusal is not private; ``"cut"`` keeps the first `length` of each
+        person's events, and says nothing.
 
     Returns
     -------
@@ -56,7 +61,7 @@ def wide_sequences(
     Raises
     ------
     DataError
-        A column is not there, or holds a missing value.
+        A column is not there, or holds a missing value; or a sequence is longer than `length`, and is not to be cut.
 
     Examples
     --------
@@ -66,6 +71,7 @@ def wide_sequences(
     [[2, 'well', '<end>'], [1, 'well', 'ill']]
     """
     length = whole_number("length", length, 1)
+    is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
     if len(steps) != length or len({str(person), *map(str, steps)}) != length + 1:
         raise ArgumentError(
@@ -77,6 +83,11 @@ def wide_sequences(
 
         frame, numbers = _in_order(data, person, position, state)
         ranks = rank_within(numbers)
+        if not is_cut and (ranks >= length).any():
+            raise DataError(
+                f"no sequence may have more than {length} events, the declared `length`, but one does; raise "
+                '`length`, or pass longer="cut", which keeps the first of each.'
+            )
         first = np.flatnonzero(ranks == 0)
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
         place[numbers[first]] = np.arange(first.size)
@@ -102,7 +113,7 @@ def transition_rows(
     """Turn one row an event to one row a transition, in the order of each person's events.
 
     A mechanism reads them with ``person=``, and with ``at_most=``, or with ``grid=`` as well. Parameters and errors
-    are those of `wide_sequences`; a person of one event makes no transition and has no row.
+    are those of `wide_sequences`, without a length; a person of one event makes no transition and has no row.
 
     Examples
     --------

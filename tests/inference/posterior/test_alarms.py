@@ -12,7 +12,6 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
-from bayesprivmrf.inference.posterior.checks import shared_margins
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
@@ -252,14 +251,3 @@ def test_relaxed_counts_of_people_where_nobody_is_raise_the_alarm():
     rng = np.random.default_rng(8)
     scores = [relaxed_score(rng, share=1e-9, guess=1.0, least=True) for _ in range(20)]
     assert np.mean(np.array(scores) < -3.3) >= 0.9
-
-
-def test_the_tail_of_a_margin_knows_that_laplace_noise_has_heavy_ones():
-    """Of 400,000 pairs of noisy margins, .16 % have a tail below .1 %; by the normal law it would be .25 %."""
-    model = specification({"a": range(4), "b": range(2), "c": range(5)}, [("a", "b"), ("c", "b")])
-    (margin,) = shared_margins(gather(release_of(model, law=DiscreteLaplace(2.0))))
-    draws = np.random.default_rng(3)
-    noise = [DiscreteLaplace(2.0).draw((400_000, cells, 2), draws).sum(axis=1) for cells in (4, 5)]
-    below = float(np.mean(margin.tail(np.stack(noise).astype(float)) < 1e-3))
-    assert 0.001 < below < 0.002
-    assert margin.tail(margin.noisy) == pytest.approx(margin.tail(margin.noisy[:, np.newaxis])[0])

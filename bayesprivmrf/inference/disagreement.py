@@ -1,0 +1,294 @@
+r"""Whether released numbers contradict each other, whatever the model says: margins that several tables hold.
+
+A margin that tables i hold is :math:`y_i = m + η_i` in each of its cells, :math:`η_i` being the sum of the noise of
+the table's cells that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the contrast
+
+.. math:: r_i = y_i - \sum_j w_j y_j = \sum_j c_{ij} η_j, \qquad c_{ij} = δ_{ij} - w_j,
+
+is of noise alone: no model, prior or estimate is in it. With :math:`K_j(t) = \log E e^{t η_j}`, of which a law
+knows a bound (`NoiseLaw.log_moment`), both tails together are, by Chernoff's bound and by Chebyshev's,
+
+.. math:: P(|r_i| \ge x) \le \min\Bigl(2 \exp\bigl\{\min_t \sum_j K_j(c_{ij} t) - t x\bigr\},
+          \operatorname{var}(r_i) / x^2\Bigr),
+
+a function of x that falls: at the contrast seen it is a p-value, at any level and for any noise. A scaled χ² of the
+variance and kurtosis of :math:`\sum r^2` is none: two Laplace tables of two cells passed its 1e-5 twelve times as
+often, and noise of whole numbers that is mostly zero is like no such law at all.
+
+The cells of a margin add up different noise, so their p-values are independent. Those of k cells have Fisher's
+combination, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for a table that is off everywhere, and k times the
+smallest for one that is off in a cell; twice the smaller of the two is a p-value again, and times the number of
+contrasts it is the margin's. A contrast within two standard deviations is not looked at: its p-value is 1.
+
+Numbers that are no whole tables are judged by the residuals of least squares over all tables that agree with each
+other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y` with U a basis of what such tables can answer, a contrast
+of noise like the others, the smallest p-value times their number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+
+import numpy as np
+from scipy.special import chdtrc
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import noise_residuals
+from bayesprivmrf.inference.waves import table_of_wave
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise import NoiseLaw
+
+__all__ = ["Disagreement", "SharedMargin", "disagreement", "margin_of", "shared_margins"]
+
+SMALLEST_TAIL = 1e-5
+"""Tail probability, over the number of tests, below which noisy numbers are not of the same records."""
+LARGEST = 400
+"""Answers, and effects, up to which residuals of answers that are no tables are judged: some milliseconds."""
+
+_EXACT = 1e-6
+"""Variance of a table without noise, as a share of the smallest of the others: it leads, and no rounding is told."""
+_LOOKED_AT = 2.0
+"""Standard deviations from which a contrast is judged."""
+_RATES = np.geomspace(0.3, 80.0, 80)
+"""t in the module's formula, over the standard deviation of the contrast; any t gives a bound."""
+_OWN = 1e-4
+"""Share of its own noise in a contrast below which there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedMargin:
+    """A margin that several released tables hold, each with noise of its own.
+
+    Parameters
+    ----------
+    label
+        ``margin[a,b]``, of a wave ``margin[a,b] of wave 2``.
+    variables
+        Positions of its variables.
+    positions, scopes
+        The tables, and the variables of each, in the order of its axes.
+    noisy
+        The margin of each table, shape (tables, ...).
+    cells
+        How many possible cells each number adds up, of that shape.
+    laws
+        The law of a cell's noise in each table.
+    """
+
+    label: str
+    variables: tuple[int, ...]
+    positions: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    noisy: FloatArray
+    cells: FloatArray
+    laws: tuple[NoiseLaw, ...]
+
+    @cached_property
+    def _own(self) -> FloatArray:
+        """Noise variance of a cell of each table, records squared, shape (tables, 1, ...)."""
+        own = np.array([law.variance for law in self.laws])
+        return own.reshape(-1, *(1,) * (self.cells.ndim - 1))
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """Noise variances of the numbers, records squared; infinite where no cell may occur."""
+        own = np.maximum(self._own, _EXACT * self._own[self._own > 0].min())
+        return np.where(self.cells > 0, own * self.cells, np.inf)
+
+    def tail(self, margins: FloatArray | None = None) -> FloatArray:
+        """P-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
+        margins = self.noisy if margins is None else margins
+        tables, lead = len(self.positions), margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
+        possible = self.cells[0].ravel() > 0
+        numbers = margins.reshape(tables, *lead, -1)[..., possible]
+        precision = 1 / self.variances.reshape(tables, -1)[:, possible]
+        share = precision / precision.sum(axis=0)
+        contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
+        cells = self.cells.reshape(tables, -1)[:, possible]
+        noise = self._own.reshape(tables, 1) * cells
+        deviations = np.sqrt(np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0))
+        noisy = [place for place, law in enumerate(self.laws) if law.variance > 0]
+        judged = noisy[:1] if tables == 2 else noisy  # two tables have one contrast
+        smallest = np.ones(lead)
+        for place in judged:
+            own, deviation = contrasts[place], deviations[place]
+            if (np.abs(own) > _LOOKED_AT * deviation).any():
+                weights = (np.arange(tables) == place)[:, np.newaxis] - share
+                tails = _log_tails(own, deviation, partial(self._log_moments, weights, cells))
+                smallest = np.minimum(smallest, _combined(tails))
+        return np.minimum(1.0, len(judged) * smallest)
+
+    def _log_moments(
+        self, weights: FloatArray, cells: FloatArray, place: int, rates: FloatArray
+    ) -> FloatArray:
+        """Bounds of the log moments of a cell's contrast; tables alike in all are one."""
+        parts = Counter(zip(self.laws, weights[:, place].tolist(), cells[:, place].tolist(), strict=True))
+        moments = [
+            tables * count * law.log_moment(weight * rates) for (law, weight, count), tables in parts.items()
+        ]
+        return np.sum(moments, axis=0)
+
+    def discrepancy(self, margins: FloatArray) -> FloatArray:
+        """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
+        extra = margins.ndim - self.noisy.ndim
+        precision = 1 / np.expand_dims(self.variances, tuple(range(1, 1 + extra)))
+        mean = (precision * margins).sum(axis=0) / np.maximum(precision.sum(axis=0), 1e-300)
+        axes = (0, *range(-(margins.ndim - 1 - extra), 0))
+        return (precision * (margins - mean) ** 2).sum(axis=axes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """The numbers of a release, or of several, that agree least.
+
+    Parameters
+    ----------
+    label
+        What they speak of.
+    tail
+        Their p-value.
+    tests
+        Of how many it is the smallest.
+    """
+
+    label: str
+    tail: float
+    tests: int
+
+    @property
+    def is_real(self) -> bool:
+        """Whether noise is not what it is from."""
+        return self.tail * self.tests < SMALLEST_TAIL
+
+    def __str__(self) -> str:
+        """Say so, with the remedy."""
+        return (
+            f"released tables disagree on {self.label} by more than their noise (tail probability {self.tail:.1g}, "
+            f"smallest of {self.tests}): they are not of the same records, or their noise is of another law; fit the "
+            "releases apart, or ask who made them"
+        )
+
+
+def disagreement(evidence: Evidence) -> Disagreement | None:
+    """What agrees least of all that was released; None where no number was told twice."""
+    found = [(margin.label, float(margin.tail())) for margin in shared_margins(evidence)]
+    found += _residual(evidence)
+    if not found:
+        return None
+    label, tail = min(found, key=lambda each: each[1])
+    return Disagreement(label=label, tail=tail, tests=len(found))
+
+
+def shared_margins(evidence: Evidence) -> list[SharedMargin]:
+    """Every margin in which two released tables of the same people overlap, with all the tables that hold it."""
+    holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
+    scopes: dict[int, tuple[int, ...]] = {}
+    wave_of: dict[int, int | None] = {}
+    for position, scope in enumerate(evidence.measured_scopes):
+        if scope is None and evidence.wave_totals and evidence.queries is not None:
+            wave_of[position], scope = table_of_wave(evidence.queries[position])
+        if scope is None or evidence.noise[position].kernel == "within":
+            continue
+        scopes[position] = scope
+        for variable in scope:
+            holders[wave_of.setdefault(position, None), variable].add(position)
+    pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
+    shared = {(wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None for one, other in pairs}
+    found = []
+    for wave, overlap in shared:
+        variables = tuple(sorted(overlap))
+        positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
+        if any(evidence.noise[p].variance > 0 for p in positions):
+            found.append(_margin(evidence, wave, variables, {p: scopes[p] for p in positions}))
+    return found
+
+
+def _margin(
+    evidence: Evidence, wave: int | None, variables: tuple[int, ...], scopes: dict[int, tuple[int, ...]]
+) -> SharedMargin:
+    domain, noisy, cells = evidence.specification.domain, [], []
+    cardinalities = domain.cardinalities
+    for position, scope in scopes.items():
+        block = slice(*evidence.offsets[position : position + 2])
+        shape = [cardinalities[v] for v in scope]
+        mask = evidence.possible[block].reshape(shape)
+        noisy.append(margin_of(evidence.noisy_counts[block].reshape(shape) * mask, scope, variables))
+        cells.append(margin_of(mask.astype(float), scope, variables))
+    names = ",".join(str(domain.variables[v]) for v in variables)
+    return SharedMargin(
+        label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
+        variables=variables,
+        positions=tuple(scopes),
+        scopes=tuple(scopes.values()),
+        noisy=np.stack(noisy),
+        cells=np.stack(cells),
+        laws=tuple(evidence.noise[p] for p in scopes),
+    )
+
+
+def margin_of(table: FloatArray, scope: tuple[int, ...], variables: tuple[int, ...]) -> FloatArray:
+    """Sum of tables, shape (..., K_v for v in scope), over all variables but these."""
+    dropped = tuple(k - len(scope) for k, v in enumerate(scope) if v not in variables)
+    kept = [v for v in scope if v in variables]
+    places = [kept.index(v) - len(kept) for v in variables]
+    return np.moveaxis(table.sum(axis=dropped), places, range(-len(kept), 0))
+
+
+def _residual(evidence: Evidence) -> list[tuple[str, float]]:
+    """The answer that the others contradict most, and its p-value; none where all are tables, or they are many."""
+    if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
+        return []
+    tables = [
+        scope is not None or (bool(evidence.wave_totals) and table_of_wave(query)[1] is not None)
+        for scope, query in zip(evidence.measured_scopes, evidence.queries, strict=True)
+    ]
+    if all(tables) or (found := noise_residuals(evidence, LARGEST)) is None:
+        return []
+    residuals, weights, seen = found
+    laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
+    deviations = np.array([law.standard_deviation for law in laws])
+
+    def log_moments(place: int, rates: FloatArray) -> FloatArray:
+        used = np.flatnonzero(np.abs(weights[place]) > 1e-12)
+        return np.sum([laws[k].log_moment(weights[place, k] / deviations[k] * rates) for k in used], axis=0)
+
+    deviation = np.sqrt(np.square(weights).sum(axis=1))
+    told = np.flatnonzero(deviation > _OWN)
+    if not told.size:
+        return []
+    tails = _log_tails(residuals[told], deviation[told], lambda place, rates: log_moments(told[place], rates))
+    worst = int(seen[told[int(np.argmin(tails))]])
+    query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
+    return [(f"the answers to {query.query!r}", min(1.0, told.size * float(np.exp(tails.min()))))]
+
+
+def _log_tails(
+    contrasts: FloatArray, deviation: FloatArray, log_moments: Callable[[int, FloatArray], FloatArray]
+) -> FloatArray:
+    """Logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
+
+    `log_moments` are those of the contrast in a cell, whose standard deviation is given, at some rates.
+    """
+    result = np.zeros(contrasts.shape)
+    far = np.abs(contrasts) > _LOOKED_AT * deviation
+    for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
+        own = np.abs(contrasts[..., place][far[..., place]])
+        rates = _RATES / deviation[place]
+        chernoff = np.log(2) + (log_moments(int(place), rates) - own[..., np.newaxis] * rates).min(axis=-1)
+        chebyshev = 2 * np.log(deviation[place] / own)
+        result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
+    return result
+
+
+def _combined(log_tails: FloatArray) -> FloatArray:
+    """One p-value of independent ones, given by their logs, over the last axis; may be above 1."""
+    count = log_tails.shape[-1]
+    if count == 0:
+        return np.ones(log_tails.shape[:-1])
+    together = chdtrc(2 * count, -2 * log_tails.sum(axis=-1))
+    smallest = count * np.exp(log_tails.min(axis=-1))
+    return 2 * np.minimum(together, smallest) if count > 1 else np.exp(log_tails[..., 0])
