@@ -152,6 +152,7 @@ def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records
         assert np.mean(spread / stated) == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.filterwarnings("ignore:the noise hides all dependence")  # of two columns that do not depend
 def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
     """Of 30 states 24 are rare; 90 % intervals of 40 releases: at least .8 of 960 (level below 1e-6 if .9 hold)."""
     rng = np.random.default_rng(3)
@@ -168,6 +169,7 @@ def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
     assert np.mean(held, axis=0).min() > 0.6
 
 
+@pytest.mark.filterwarnings("ignore:the noise hides all dependence")
 @pytest.mark.parametrize("rho", few([0.03, 0.1, 0.01]))
 @pytest.mark.parametrize("of", ["records", "population"])
 def test_intervals_hold_the_few_states_of_a_group_that_are_not_empty(rho, of):
