@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -42,6 +42,7 @@ from bayesprivmrf.threads import one_blas_thread
 __all__ = [
     "PRIOR_DEVIATIONS",
     "RoundFit",
+    "agreeing",
     "carried",
     "effect_moments",
     "effect_precision",
@@ -59,6 +60,7 @@ large as the others by a smaller one, and takes from them what it gets.
 
 _TOLERANCE = 1e-4
 _CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
+_HALF = 0.5  # records: the least that a group counts
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
 
@@ -146,8 +148,9 @@ def fit_tables(
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
-    total = max(number_of_records(measured)[0] if total is None else total, 1.0)
-    means, variances = _pooled_means(effects, measured, total)
+    number, error = number_of_records(measured) if total is None else (total, 0.0)
+    total = max(number, 1.0)
+    means, variances = _pooled_means(effects, agreeing(measured, number, error), total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
@@ -191,6 +194,38 @@ def number_of_records(measured: Sequence[NoisyTable]) -> tuple[float, float]:
     sums = np.array([float(each.values.sum()) for each in measured])
     precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
     return float(sums @ precisions / precisions.sum()), 1 / math.sqrt(precisions.sum())
+
+
+def agreeing(measured: Sequence[NoisyTable], number: float, error: float) -> list[NoisyTable]:
+    r"""Return the tables, those of one variable made to agree with the number of records where cells' noise differs.
+
+    A group of many states has the noise of all of them, and the number of records, which other tables tell as well,
+    leaves little of it. With :math:`s_i = v_i / \sum_j v_j` the best estimate of a cell, given an estimate N of all
+    sums with the standard error e, is :math:`y_i + s_i (N - \sum_j y_j)`: :math:`y_i - s_i \sum_j y_j` has nothing in
+    common with the sums. Its variance is :math:`v_i (1 - s_i) + s_i^2 e^2`. A cell that comes out below half a record
+    is half a record, and the others share what that takes. Where all cells have one variance nothing changes.
+    """
+    found = []
+    for each in measured:
+        own = each.variance
+        if isinstance(own, np.ndarray) and (own != own[0]).any():
+            share = own / own.sum()
+            values = _with_sum(each.values, own, max(number, float(own.size)))
+            each = replace(each, values=values, variance=own * (1 - share) + share**2 * error**2)
+        found.append(each)
+    return found
+
+
+def _with_sum(values: FloatArray, variance: FloatArray, number: float) -> FloatArray:
+    """Return the nearest values of that sum, in deviations of their noise, none below half a record."""
+    is_free = np.ones(values.size, dtype=bool)
+    while True:
+        share = np.where(is_free, variance, 0.0) / variance[is_free].sum()
+        kept = np.where(is_free, values, _HALF)
+        adjusted = kept + share * (number - kept.sum())
+        if not (adjusted < _HALF - 1e-9).any():
+            return adjusted
+        is_free &= adjusted >= _HALF
 
 
 def _pooled_means(

@@ -59,6 +59,7 @@ from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
     PRIOR_DEVIATIONS,
+    agreeing,
     effect_moments,
     effect_precision,
     number_of_records,
@@ -351,14 +352,19 @@ class RoundsSolution(LearnedSolution):
         return single_counts(self.specification.cardinalities, self._measured)
 
     @cached_property
+    def _number(self) -> tuple[float, float]:
+        """The number of records and its standard error."""
+        if self.statistics.total is not None:
+            return float(self.statistics.total), 0.0
+        return number_of_records([each.merged(self._merging) for each in self._measured])
+
+    @cached_property
     def _tables(self) -> list[NoisyTable]:
-        return [each.merged(self._merging) for each in self._measured]
+        return agreeing([each.merged(self._merging) for each in self._measured], *self._number)
 
     @cached_property
     def _relative_variance_of_the_total(self) -> float:
-        if self.statistics.total is not None:
-            return 0.0
-        return (number_of_records(self._tables)[1] / self.total) ** 2
+        return (self._number[1] / self.total) ** 2
 
     @cached_property
     def _precision_of_the_unmeasured(self) -> FloatArray:
