@@ -234,6 +234,9 @@ def rows_of(counts: np.ndarray, fits: list[dict[str, Any]], *, by_truth: bool) -
                 errors.append((estimate - counts)[inside])
                 widths.append((upper - lower)[inside])
             held, errors, widths = (np.concatenate(parts) for parts in (held, errors, widths))
+            if not len(held):
+                row += ["0", "", "", ""]
+                continue
             row += [f"{len(held) / len(fits):,.0f}", f"{held.mean():.3f}"]
             row += [f"{np.sqrt(np.mean(errors**2)):.2f}", f"{np.median(widths):.1f}"]
         rows.append("| " + " | ".join(row) + " |")

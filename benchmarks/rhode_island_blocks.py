@@ -1,13 +1,14 @@
 """Counts of people in blocks, from noisy census measurements: the noise-aware mode beside least squares.
 
 Run: python benchmarks/rhode_island_blocks.py --forecast
-     python benchmarks/rhode_island_blocks.py --tract 44007000400 [--levels] [--draws 1] [--rounds 25] [--asked 100]
+     python benchmarks/rhode_island_blocks.py --tract 44007000400 [--levels] [--draws 1] [--rounds 25]
+         [--asked 20] [--keep FOLDER]
 Truth and noise: those of `rhode_island.py`, at the level of blocks, with their block groups and tracts measured too;
 one model of one clique for the blocks of each tract, or of all (`--tract` left out), with blocks as states.
 
 - `NoiseAwareMAP(rounds=...)`: N times the estimated probability of each cell, and 90 % intervals of N times the
-  population's probability. As each cell of an interval takes a linear system, cells are asked: those whose estimate
-  or truth is .5 at least, and `--asked` others, which stand for all others;
+  population's probability. As each cell of an interval takes a linear system, `--asked` cells stand for all of their
+  sizes of estimate and truth;
 - generalised least squares (`sparse_least_squares.py`) of all blocks, block groups and tracts together, and its
   normal law cut off at zero. Tracts share no measured number, so that it is the same for one tract as for all.
 
@@ -26,7 +27,6 @@ import resource
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rhode_island import SIZES, STATES, Truth, cut_off, folder_of_data
@@ -52,8 +52,21 @@ def forecast(truth: Truth) -> None:
             print(f"{len(truth.counts):,} cells: {said}")
 
 
-def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, others: int) -> tuple[Fit, dict[str, Any]]:
-    """Estimates of all cells, with intervals of those asked, and how the fit ended."""
+def drawn(estimate: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cells that are asked, so many at most of each pair of sizes, and how many cells each stands for (others: 0)."""
+    ends = [low for label, low, _ in SIZES if label != "1 to 49"]
+    by_estimate, by_truth = (np.searchsorted(ends, each, side="right") for each in (estimate, counts))
+    pairs = by_estimate * len(ends) + by_truth
+    rng, weights = np.random.default_rng(1), np.zeros(len(estimate))
+    for pair in np.unique(pairs):
+        inside = np.flatnonzero(pairs == pair)
+        chosen = rng.choice(inside, min(most, len(inside)), replace=False)
+        weights[chosen] = len(inside) / len(chosen)
+    return np.flatnonzero(weights), weights
+
+
+def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, most: int) -> Fit:
+    """Estimates of all cells, with intervals of those asked; prints how the fit ended."""
     begin = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
@@ -61,20 +74,28 @@ def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, others: int) ->
     seconds, begin = time.process_time() - begin, time.process_time()
     total = solution.stats["total"]
     estimate = solution.marginal(["area", *STATES]).values.ravel() * total
-    is_large = (estimate >= 0.5) | (truth.counts >= 0.5)
-    rest = np.random.default_rng(1).choice(np.flatnonzero(~is_large), others, replace=False)
-    asked = np.union1d(np.flatnonzero(is_large), rest)
+    asked, weights = drawn(estimate, truth.counts, most)
     matrix = csr_array((np.ones(len(asked)), (np.arange(len(asked)), asked)), (len(asked), len(estimate)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
         table = solution.interval(q.weighted("area", *STATES, matrix=matrix), prob=0.9)
-    lower, upper, weights = np.zeros((3, len(estimate)))
+    lower, upper = np.zeros((2, len(estimate)))
     lower[asked], upper[asked] = (table[end].to_numpy() * total for end in ("lower", "upper"))
-    weights[asked] = np.where(is_large[asked], 1.0, (~is_large).sum() / others)
     how = {"status": str(solution.status), "seconds": round(seconds), "asked": len(asked)}
+    how["doubtful"] = len(table.attrs["doubtful"])
     how |= {"seconds of intervals": round(time.process_time() - begin), "rounds": solution.stats["rounds"]}
     how |= {name: round(value, 3) for name, value in solution.stats.items() if name.startswith("scale_")}
-    return (estimate, lower, upper, weights), how
+    print(how, flush=True)
+    return estimate, lower, upper, weights
+
+
+def kept(folder: Path | None, seed: int) -> Fit | None:
+    """A fit of before."""
+    file = folder / f"{seed}.npz" if folder else None
+    if not file or not file.exists():
+        return None
+    with np.load(file) as saved:
+        return saved["arr_0"], saved["arr_1"], saved["arr_2"], saved["arr_3"]
 
 
 def least_squares_of(truth: Truth, release: NoisyStatistics) -> dict[str, Fit]:
@@ -130,7 +151,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=25, help="0 for least squares alone")
-    parser.add_argument("--asked", type=int, default=100)
+    parser.add_argument("--asked", type=int, default=20)
+    parser.add_argument("--keep", type=Path, help="a folder that is there; its fits are read")
     parser.add_argument("--data", type=Path, default=folder_of_data())
     arguments = parser.parse_args()
     truth = Truth(arguments.data, "Block", arguments.tract, nested=arguments.levels)
@@ -141,8 +163,11 @@ def main() -> None:
     for seed in range(arguments.first, arguments.first + arguments.draws):
         release, fits = truth.release(seed), {}
         if arguments.rounds:
-            fits["mode"], how = mode_of(truth, release, arguments.rounds, arguments.asked)
-            print(f"seed {seed}: {how}", flush=True)
+            fits["mode"] = kept(arguments.keep, seed) or mode_of(
+                truth, release, arguments.rounds, arguments.asked
+            )
+            if arguments.keep:
+                np.savez(arguments.keep / f"{seed}.npz", *fits["mode"])
         begin = time.process_time()
         fits |= least_squares_of(truth, release)
         print(f"least squares: {time.process_time() - begin:.1f} s")
