@@ -55,6 +55,8 @@ _LOOKED_AT = 2.0
 """Standard deviations from which a contrast is judged."""
 _RATES = np.geomspace(0.3, 80.0, 80)
 """t in the module's formula, over the standard deviation of the contrast; any t gives a bound."""
+_ROUNDING = 1e-13
+"""Share of the numbers that a contrast is a difference of, up to which it is of rounding."""
 _OWN = 1e-4
 """Share of its own noise in a contrast below which there is none."""
 
@@ -108,11 +110,13 @@ class SharedMargin:
         precision = 1 / self.variances.reshape(tables, -1)[:, possible]
         share = precision / precision.sum(axis=0)
         contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
+        contrasts[np.abs(contrasts) < _ROUNDING * np.abs(numbers).max(axis=0)] = 0.0
         cells = self.cells.reshape(tables, -1)[:, possible]
         noise = self._own.reshape(tables, 1) * cells
         deviations = np.sqrt(np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0))
         noisy = [place for place, law in enumerate(self.laws) if law.variance > 0]
-        judged = noisy[:1] if tables == 2 else noisy  # two tables have one contrast
+        # two tables have one contrast, whose rounding is least beside the larger noise
+        judged = [max(noisy, key=lambda place: self.laws[place].variance)] if tables == 2 else noisy
         smallest = np.ones(lead)
         for place in judged:
             own, deviation = contrasts[place], deviations[place]
@@ -128,7 +132,9 @@ class SharedMargin:
         """Bounds of the log moments of a cell's contrast; tables alike in all are one."""
         parts = Counter(zip(self.laws, weights[:, place].tolist(), cells[:, place].tolist(), strict=True))
         moments = [
-            tables * count * law.log_moment(weight * rates) for (law, weight, count), tables in parts.items()
+            tables * count * law.log_moment(weight * rates)
+            for (law, weight, count), tables in parts.items()
+            if count > 0
         ]
         return np.sum(moments, axis=0)
 

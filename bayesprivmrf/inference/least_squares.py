@@ -35,6 +35,9 @@ _RANK = 1e-11
 _HELD = 1e-9
 """Singular value of the constraints, as a share of the largest, below which they say nothing new."""
 
+_AS_EXACT = 1e-7
+"""Deviation of an answer, as a share of the largest, up to which its noise is nothing beside that of the others."""
+
 _PROBES = 30
 """Draws of the noise by which variances are estimated where the equations are not formed."""
 
@@ -128,7 +131,7 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
     tables = effects.margins(np.eye(effects.size))
     if evidence.total_standard_error > 0:
         tables = np.vstack([tables, even])
-    is_noisy = deviations > 0
+    is_noisy = deviations > _AS_EXACT * deviations.max(initial=0.0)
     noise = deviations[is_noisy]
     wanted = answers - evidence.total * (rows @ even)
     first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])

@@ -26,6 +26,7 @@ dropped and paid for.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -36,6 +37,7 @@ from numba import njit
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
+from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
 from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables, tables_law
@@ -57,6 +59,7 @@ class WideRounds(Rounds):
 
     forest: GrowingForest = field(init=False)
     _across: IntArray | None = field(init=False, default=None)
+    _across_noise: SingleNoise = field(init=False)
     _costs: IntArray = field(init=False)
     _expected: dict[Scope, IntArray] = field(init=False, default_factory=dict)
 
@@ -91,12 +94,18 @@ class WideRounds(Rounds):
         if self._across is None:
             shares = self.fit.probabilities([(v,) for v in range(len(cards))])
             self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total, STEPS)
+            self._across_noise = self._single_noise()
         across = [c for c in scopes if c not in self._expected]
         pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
         found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs], STEPS)
         triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
         rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
         return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
+
+    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
+        """Of pairs across parts, what noise made of the misfits that stand for all rounds."""
+        then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
+        return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
     def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
         """Return how many tables stand out, by noisy order statistics of a heaviest basis."""

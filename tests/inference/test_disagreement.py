@@ -171,3 +171,29 @@ def test_the_log_moment_of_a_law_is_no_less_than_that_of_its_density(law):
     if law.kernel == "absolute":
         assert law.log_moment(rates) == pytest.approx(moments, abs=1e-6)
         assert law.log_moment(1 / law.scale) == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(5))
+def test_next_to_no_noise_beside_much_is_no_contradiction_in_a_margin(seed):
+    """Rounding is no noise: the smaller law's variance, 1e-12, is far below what sums of the counts round to."""
+    rng, small, large = np.random.default_rng(seed), DiscreteLaplace(1 / 28), DiscreteLaplace(40.0)
+    network = declare({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    counts = rng.multinomial(20_000, np.full(12, 1 / 12)).reshape(2, 3, 2)
+    values = {("a", "b"): counts.sum(axis=2), ("b", "c"): counts.sum(axis=0) + large.draw((3, 2), rng)}
+    fit = NaiveMLE().fit(tables(network, values, {("a", "b"): small, ("b", "c"): large}))
+    assert fit.status is Status.CONVERGED
+    assert fit.stats["margin_tail"] > 1e-3
+
+
+@pytest.mark.filterwarnings("error")
+def test_next_to_no_noise_beside_much_is_no_contradiction_in_answers():
+    measured = [
+        Measurement(table("a"), np.array([15_000, 5_003, 1_001]), DiscreteGaussian(0.09)),
+        Measurement(
+            table("a", "b"), np.array([8_000, 7_020, 2_490, 2_517, 510, 480]), DiscreteGaussian(10.0)
+        ),
+        Measurement(GROUPS, np.array([20_012, 985]), DiscreteGaussian(10.0)),
+    ]
+    fit = NaiveMLE().fit(NoisyStatistics.from_measurements(THREE, measured))
+    assert fit.status is Status.CONVERGED
