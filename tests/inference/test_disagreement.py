@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP, Status, disagreement, gather
 from bayesprivmrf.model import declare, markov_chain
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
@@ -106,6 +107,14 @@ def test_waves_are_not_of_the_same_people():
     found, said = fitted(NaiveMLE(), [cliques(0.0), other], "waves")
     assert found.status is Status.CONVERGED
     assert not said
+
+
+def test_quick_intervals_about_contradicted_tables_are_not_trusted():
+    with pytest.warns(ConsistencyWarning):
+        wrong = NoiseAwareMAP().fit(nested(400.0))
+    right = NoiseAwareMAP().fit(nested(0.0))
+    assert [fit.interval(["a"]).attrs["status"] for fit in (wrong, right)] == ["not trusted", "approximate"]
+    assert "not trusted" in str(wrong.interval(["a"]))
 
 
 def test_one_table_alone_contradicts_nothing():

@@ -21,7 +21,7 @@ from bayesprivmrf.inference.judgement import (
     told_disagreement,
     totals,
 )
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
@@ -96,9 +96,10 @@ class NoiseAwareSolution(Solution):
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states. A query
             has a row for each answer, by its label: what one record of the population adds to it on average.
-            ``attrs["status"]`` is ``"approximate"``; ``attrs["doubtful"]`` names the rows whose standard error of the
-            log-odds is above .15, where no curvature tells how far off the estimate may be; ``attrs["rests_on"]``
-            names the declared independences that the intervals rest on, as those of a `Posterior` do.
+            ``attrs["status"]`` is ``"approximate"``, or ``"not trusted"`` as the fit is; ``attrs["doubtful"]`` names
+            the rows whose standard error of the log-odds is above .15, where no curvature tells how far off the
+            estimate may be; ``attrs["rests_on"]`` names the declared independences that the intervals rest on, as
+            those of a `Posterior` do.
 
         Notes
         -----
@@ -117,7 +118,7 @@ class NoiseAwareSolution(Solution):
             bound = bound_for_interval(variables, model)
             estimates, errors, ends = errors_of_answers(self.mode, bound)
             frame = interval_of_log_odds(estimates, errors, prob, answer_index(bound), ends)
-            return _marked(frame, errors, rests_on_of(bound))
+            return self._marked(frame, errors, rests_on_of(bound))
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         if condition and self.inference != "exact":
@@ -130,14 +131,16 @@ class NoiseAwareSolution(Solution):
             raise given_error(model.domain, condition) from None
         states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
         frame = interval_of_log_odds(probabilities, errors, prob, states)
-        return _marked(frame, errors, assumptions(model, [*query, *condition]))
+        return self._marked(frame, errors, assumptions(model, [*query, *condition]))
+
+    def _marked(self, frame: pd.DataFrame, errors: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
+        marked = mark_rows(
+            mark_rests_on(frame, rests_on), ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in"
+        )
+        return marked if self.status is not Status.NOT_TRUSTED else mark_status(marked, self.status)
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
-
-
-def _marked(frame: pd.DataFrame, errors: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
-    return mark_rows(mark_rests_on(frame, rests_on), ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
