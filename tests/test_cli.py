@@ -1266,6 +1266,34 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     assert "got 'mesure'; did you mean 'measure'?" in err
 
 
+def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, capsys):
+    rng = np.random.default_rng(5)
+    sex = rng.integers(0, 2, 20_000)
+    role = np.where(sex == 1, rng.choice([0, 2], sex.size), rng.choice([1, 2], sex.size))
+    pd.DataFrame({"sex": sex, "role": role, "coin": rng.integers(0, 2, sex.size)}).to_csv(
+        "roles.csv", index=False
+    )
+    states = {"sex": 2, "role": 3, "coin": 2}
+    variables = "\n".join(f"[variables.{v}]\nstates = {list(range(k))}" for v, k in states.items())
+    (toy / "roles.toml").write_text(f'title = "Roles"\n{variables}\n')
+    release = [
+        "release",
+        "roles.csv",
+        "--model",
+        "roles.toml",
+        "--rho",
+        "0.1",
+        "--mechanism",
+        "select-measure",
+    ]
+    code, out, _ = run(capsys, *release, "--out", "roles.release")
+    assert code == 0
+    assert "has no size in nats, for some states hardly ever meet" in out
+    assert "graph(weight='dependence')" in out
+    graph = bpm.load_release("roles.release").graph(weight="dependence")
+    assert graph.edges["sex", "role"]["weight"] > 0.5
+
+
 def test_a_comparison_without_cliques_is_refused_before_anything_is_built(toy, capsys, monkeypatch):
     monkeypatch.setattr(compare, "build_engines", lambda *_: pytest.fail("engines were built"))
     (toy / "model.toml").write_text(MODEL.replace('cliques = [["a", "b"], ["b", "c"]]', ""))

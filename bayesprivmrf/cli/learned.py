@@ -14,6 +14,8 @@ __all__ = ["told"]
 _SHOWN = 10
 _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
+_SIZELESS = 10.0
+"""Nats of error from which on an effect has no size: some of its states hardly ever meet, and any size would do."""
 _ADVICE = {
     Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
     Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
@@ -53,19 +55,27 @@ def _measured(details: Mapping[str, Any]) -> list[str]:
 
 def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str:
     if not couplings:
-        return "No pair is coupled."
+        return "No pair stood out from the noise, which is no evidence that the variables are independent."
     has_errors = all(each["error"] is not None for each in couplings)
     if not has_errors:
         table = _table(couplings[:_SHOWN], ["coupling"])
         remedy = f"bayesprivmrf.load_release({str(path)!r}).interval()"
         return f"{heading}, nats:\n{table}\nTheir noise is not shown: in Python, {remedy} gives intervals."
-    clear = [each for each in couplings if abs(each["coupling"]) > _CLEAR * each["error"]]
-    hidden = len(couplings) - len(clear)
-    also = f"The effect of {_number(hidden, 'pair')} is not clear of noise: it is less than three times its error."
-    if not clear:
-        return also
-    table = _table(clear[:_SHOWN], ["coupling", "error"])
-    return f"{heading}, nats, with standard errors:\n{table}" + (f"\n{also}" if hidden else "")
+    sized = [each for each in couplings if each["error"] < _SIZELESS]
+    clear = [each for each in sized if abs(each["coupling"]) > _CLEAR * each["error"]]
+    lines = []
+    if clear:
+        lines += [f"{heading}, nats, with standard errors:", _table(clear[:_SHOWN], ["coupling", "error"])]
+    if hidden := len(sized) - len(clear):
+        lines.append(
+            f"The effect of {_number(hidden, 'pair')} is not clear of noise: it is less than three times its error."
+        )
+    if sizeless := len(couplings) - len(sized):
+        lines.append(
+            f"The effect of {_number(sizeless, 'pair')} has no size in nats, for some states hardly ever meet; "
+            f"in Python it is told by bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
+        )
+    return "\n".join(lines)
 
 
 def _table(couplings: list[dict[str, Any]], numbers: list[str]) -> str:
