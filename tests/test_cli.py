@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import math
 import re
@@ -20,10 +21,10 @@ import bayesprivmrf as bpm
 from bayesprivmrf import cli, kinds
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
-from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms import ParityQueries, StatisticsMechanism
+from bayesprivmrf.mechanisms import ParityQueries, SelectMeasure, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseLaw
@@ -1264,6 +1265,46 @@ def test_a_release_of_couplings_prints_the_largest(toy, capsys):
     code, _, err = run(capsys, *release, "--set", "mesure=tables", "--out", "third.release")
     assert code == 1
     assert "got 'mesure'; did you mean 'measure'?" in err
+
+
+def learned_in_rounds(rho: float, *, rng: int = 1):
+    """A model whose pairs with `d`, of rare states, are not asked for."""
+    draws = np.random.default_rng(3)
+    a = draws.integers(0, 2, 3_000)
+    data = {"a": a, "b": a ^ (draws.random(3_000) < 0.1), "c": a ^ (draws.random(3_000) < 0.2)}
+    data["d"] = draws.integers(0, 12, 3_000) * (draws.random(3_000) < 0.1)
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": range(12)})
+    workload = [("a", "b"), ("b", "c")]
+    return SelectMeasure(rho=rho, workload=workload).release(network, pd.DataFrame(data).astype(int), rng=rng)
+
+
+def test_fit_of_a_model_learned_in_rounds_says_which_tables_to_trust(tmp_path, capsys):
+    learned = learned_in_rounds(0.1)
+    learned.save(tmp_path / "rounds.release")
+    code, out, err = run(capsys, "fit", str(tmp_path / "rounds.release"))
+    assert code == 0
+    assert "warning" not in err
+    assert "Tables: 2 pairs of variables lie in measured tables and can be trusted." in out
+    assert "Not trusted: 4 pairs never measured together" in out
+    assert "(a, c), (a, d), (b, d), (c, d)." in out
+    assert "Doubtful: rare states of 1 variable " in out
+    assert "doubtful: d." in out
+    for pair in itertools.combinations("abcd", 2):  # as the intervals say
+        said = learned.solution.interval(list(pair)).attrs
+        assert (said["status"] == "not trusted") == (f"({pair[0]}, {pair[1]})" in out)
+        assert bool(said["doubtful"]) == ("d" in pair)
+
+
+def test_fit_says_again_that_a_model_learned_in_rounds_is_not_trusted(tmp_path, capsys):
+    with pytest.warns(NoiseWarning, match="no number of the model is to be trusted"):
+        learned_in_rounds(1e-6).save(tmp_path / "rounds.release")
+    code, out, err = run(capsys, "fit", str(tmp_path / "rounds.release"))
+    assert code == 0
+    assert (
+        "bayesprivmrf: warning: the learned model is not trusted: do not use its numbers; spend more" in err
+    )
+    assert "Tables: all are not trusted, for the model is." in out
+    assert "can be trusted" not in out
 
 
 def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, capsys):

@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
     estimate: Any = learned
     if learned is None:
         estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
+    trust = "" if learned is None else _trust(learned)
     prob = options.prob if hasattr(estimate, "interval") else None
     summary = _summary(method, release, estimate)
     if is_posterior:
@@ -78,6 +79,8 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(f"{estimate}\n\n{release.privacy_statement()}\n")
         print(_one_way(estimate, prob))
+        if trust:
+            print(f"\n{trust}")
         if prob is not None:
             kind = f"equal-tailed, sampled with seed {seed}" if is_posterior else "approximate"
             print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
@@ -100,6 +103,18 @@ def _learned_solution(release: Any) -> Solution | None:
     """The model that a release holds, where it has intervals: fitting its many tables again tells little more."""
     solution = getattr(release, "solution", None)
     return solution if hasattr(solution, "interval") else None
+
+
+def _trust(learned: Solution) -> str:
+    """Which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
+    from bayesprivmrf.cli.learned import trusted_tables
+    from bayesprivmrf.inference import Status
+    from bayesprivmrf.learning.models.advice import told_status
+    from bayesprivmrf.learning.rounds.solution import RoundsSolution
+
+    if learned.status is not Status.CONVERGED:
+        remark(f"bayesprivmrf: warning: the learned model is {told_status(learned.status, learned.stats)}.")
+    return trusted_tables(learned) if isinstance(learned, RoundsSolution) else ""
 
 
 def write_posterior(posterior: Any, target: Path) -> None:

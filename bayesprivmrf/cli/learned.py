@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.output import aligned
-from bayesprivmrf.inference import Status
+from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.rounds import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
-__all__ = ["told"]
+__all__ = ["told", "trusted_tables"]
 
 _SHOWN = 10
 _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
 _SIZELESS = 10.0
 """Nats of error from which on an effect has no size: some of its states hardly ever meet, and any size would do."""
-_ADVICE = {
-    Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
-    Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
-    Status.ITERATION_LIMIT: "the fit had not settled; take a smaller model, or more time",
-}
 
 
 def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
@@ -35,9 +33,8 @@ def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
     path
         The release's file, which has what is not shown.
     """
-    status = summary["status"]
-    advice = f": {_ADVICE[status]}" if status in _ADVICE else ""
-    lines = [f"Status: {status.value}{advice}.", *_measured(summary["details"]), ""]
+    status = told_status(summary["status"], summary["details"])
+    lines = [f"Status: {status}.", *_measured(summary["details"]), ""]
     return "\n".join([*lines, _strongest(summary["couplings"], heading, path)])
 
 
@@ -76,6 +73,44 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
             f"in Python it is told by bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
         )
     return "\n".join(lines)
+
+
+def trusted_tables(solution: RoundsSolution) -> str:
+    """Return which tables of a model learned in rounds can be trusted, by what its intervals say of them.
+
+    A pair in no measured table is `not trusted`, unless a variable of it has one state in the fit, so that nothing of
+    the pair is left to measure. Rows of merged states are `doubtful` in tables of several variables.
+    """
+    domain = solution.specification.domain
+    status = solution.interval(domain.variables[0]).attrs["status"]
+    if status != "approximate":
+        return f"Tables: all are {status}, for the model is."
+    tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
+    merging, names = Merging.by(domain.cardinalities, tables), list(map(str, domain.variables))
+    together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
+    several = [v for v, states in enumerate(merging.cardinalities) if states > 1]
+    apart = [pair for pair in combinations(several, 2) if pair not in together]
+    merged = [name for v, name in enumerate(names) if merging.is_merged(v)]
+    lines = [
+        f"Tables: {_number(len(together), 'pair')} of variables lie in measured tables and can be trusted."
+    ]
+    if apart:
+        listed = _listed([f"({names[v]}, {names[w]})" for v, w in apart])
+        lines.append(
+            f"Not trusted: {_number(len(apart), 'pair')} never measured together; their tables, and larger ones with "
+            f"them, rest on independences: {listed}."
+        )
+    if merged:
+        lines.append(
+            f"Doubtful: rare states of {_number(len(merged), 'variable')} are merged in the fit, and their rows in "
+            f"tables of several variables are doubtful: {_listed(merged)}."
+        )
+    return "\n".join(lines)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _table(couplings: list[dict[str, Any]], numbers: list[str]) -> str:

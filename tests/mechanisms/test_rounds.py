@@ -145,6 +145,18 @@ def test_tables_of_the_model_are_close_to_those_of_the_records(learned):
         assert off < 0.03, pair
 
 
+def test_what_is_printed_says_how_the_fit_ended_and_what_to_do(learned):
+    def shown(status: str) -> str:
+        lines = repr(replace(learned, details=learned.details | {"status": status})).splitlines()
+        return next(line for line in lines if line.strip().startswith("status"))
+
+    assert shown("converged").split() == ["status", "converged"]
+    assert "not trusted: do not use its numbers" in shown("not trusted")
+    assert "iteration limit: the fit had not settled" in shown("iteration limit")
+    assert "stopped early: the last fit failed" in shown("stopped early")
+    assert "diverged: do not use its numbers" in shown("diverged")
+
+
 def test_rare_states_are_merged_for_the_fit_and_given_back(learned):
     assert learned.details["merged_states"] > 0
     shares = learned.solution.marginal("d").values

@@ -16,6 +16,7 @@ import numpy as np
 from bayesprivmrf.checks import generator, one_of
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.models.advice import told_status
 from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
@@ -264,4 +265,6 @@ class LearnedNetwork(Released, LearnedParameters):
         ]
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))
+        if "status" in self.details:
+            found.append(("status", told_status(self.status, self.details)))
         return [*found, ("privacy", self.privacy_statement())]

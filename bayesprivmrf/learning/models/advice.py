@@ -1,0 +1,33 @@
+"""What to do with a learned model whose fit did not end well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bayesprivmrf.inference.solution import Status
+
+__all__ = ["told_status"]
+
+_ADVICE = {
+    Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
+    Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
+    Status.ITERATION_LIMIT: "the fit had not settled; take a smaller model, or more time",
+}
+_FAILED = "the last fit failed, and what was measured last is not in it; spend more, or take a smaller model"
+
+
+def told_status(status: Status, details: Mapping[str, Any]) -> str:
+    """Return a status in words, with what to do where it is not a good one.
+
+    Parameters
+    ----------
+    status
+        How the fit ended.
+    details
+        The details of the release. Where they count refits, as those of rounds do, a fit that stopped early failed;
+        elsewhere such a path ends on purpose.
+    """
+    has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
+    advice = _FAILED if has_failed else _ADVICE.get(status)
+    return status.value if advice is None else f"{status.value}: {advice}"
