@@ -140,7 +140,8 @@ class DPSGD(AscentMechanism[LearnedPotentials]):
         if ascent.resolution(total) > LARGEST_RESOLUTION:
             warn_without_raising(
                 f"at {about(total)} the noise hides differences of {LARGEST_RESOLUTION:g} nat between "
-                "potentials, even along the clearest direction; spend more, or declare fewer cliques."
+                "potentials, even along the clearest direction; spend more, take more records, or declare fewer "
+                "cliques."
             )
         return release
 

@@ -334,7 +334,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         if not size > LARGEST_HIDDEN and not also:
             return None
         below = f"below about {size:.2g} nats" if size < _ENORMOUS else "of any size"
-        return f"at {what} the noise hides {self._sought} {below}{also}; {self._remedy}."
+        return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
     def needs_total(self) -> bool:

@@ -109,7 +109,7 @@ class StatisticsPlan:
         kind = "tables" if self.queries is None else "queries"
         return (
             f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(self.noise)} {kind} "
-            f"({shown}); {smaller}, or spend more."
+            f"({shown}); {smaller}, spend more, or take more records."
         )
 
     def rehearse(self) -> None:

@@ -267,7 +267,9 @@ def even(records: int, coupled: bool) -> pd.DataFrame:
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not(adjacency, measure):
     settings = {"degree": 1, "measure": measure, "adjacency": adjacency}
-    with pytest.warns(NoiseWarning, match=r"the noise hides couplings .*; spend more") as caught:
+    with pytest.warns(
+        NoiseWarning, match=r"the noise hides couplings .*; take more records, spend more"
+    ) as caught:
         SelectMeasure(rho=1e-5, **settings).release(network(), even(2000, True), rng=1)
     assert caught[0].filename == __file__
     with no_noise_warning():
