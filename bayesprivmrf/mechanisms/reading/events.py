@@ -85,8 +85,9 @@ def wide_sequences(
         ranks = rank_within(numbers)
         if not is_cut and (ranks >= length).any():
             raise DataError(
-                f"no sequence may have more than {length} events, the declared `length`, but one does; raise "
-                '`length`, or pass longer="cut", which keeps the first of each.'
+                f"a sequence must have at most {length} events, the declared `length`, but there is a longer one; "
+                'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first '
+                f"{length} events of each person."
             )
         first = np.flatnonzero(ranks == 0)
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
