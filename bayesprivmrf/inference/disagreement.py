@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
 
@@ -138,6 +138,16 @@ class SharedMargin:
         ]
         return np.sum(moments, axis=0)
 
+    def farthest(self) -> tuple[int, int]:
+        """Places of the two tables of which a number is farthest apart, in deviations of their noise."""
+
+        def apart(places: tuple[int, int]) -> float:
+            one, other = places
+            deviations = np.sqrt(self.variances[one] + self.variances[other])
+            return float((np.abs(self.noisy[one] - self.noisy[other]) / deviations).max())
+
+        return max(combinations(range(len(self.positions)), 2), key=apart)
+
     def discrepancy(self, margins: FloatArray) -> FloatArray:
         """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
         extra = margins.ndim - self.noisy.ndim
@@ -159,11 +169,14 @@ class Disagreement:
         Their p-value.
     tests
         Of how many it is the smallest.
+    between
+        The two measurements that are farthest apart, in words; empty where that is not looked at.
     """
 
     label: str
     tail: float
     tests: int
+    between: str = ""
 
     @property
     def is_real(self) -> bool:
@@ -172,21 +185,36 @@ class Disagreement:
 
     def __str__(self) -> str:
         """Say so, with the remedy."""
+        most = f", most of all {self.between}" if self.between else ""
         return (
-            f"released tables disagree on {self.label} by more than their noise (tail probability {self.tail:.1g}, "
-            f"smallest of {self.tests}): they are not of the same records, or their noise is of another law; fit the "
-            "releases apart, or ask who made them"
+            f"released tables disagree on {self.label} by more than their noise{most} (tail probability "
+            f"{self.tail:.1g}, smallest of {self.tests}): they are not of the same records, or their noise is of "
+            "another law; fit the releases apart, or ask who made them"
         )
 
 
 def disagreement(evidence: Evidence) -> Disagreement | None:
     """What agrees least of all that was released; None where no number was told twice."""
-    found = [(margin.label, float(margin.tail())) for margin in shared_margins(evidence)]
+    margins = shared_margins(evidence)
+    found = [(margin.label, float(margin.tail())) for margin in margins]
     found += _residual(evidence)
     if not found:
         return None
-    label, tail = min(found, key=lambda each: each[1])
-    return Disagreement(label=label, tail=tail, tests=len(found))
+    worst = min(range(len(found)), key=lambda place: found[place][1])
+    label, tail = found[worst]
+    least = Disagreement(label=label, tail=tail, tests=len(found))
+    if worst >= len(margins) or not least.is_real:
+        return least
+    return replace(least, between=_between(evidence, margins[worst]))
+
+
+def _between(evidence: Evidence, margin: SharedMargin) -> str:
+    """Name the two tables of a margin that are farthest apart, by their place among all that is given."""
+    names, said = evidence.specification.domain.variables, []
+    for place in margin.farthest():
+        scope = ", ".join(str(names[v]) for v in margin.scopes[place])
+        said.append(f"measurement {margin.positions[place] + 1}, of ({scope})")
+    return " and ".join(said)
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:

@@ -117,6 +117,21 @@ def test_quick_intervals_about_contradicted_tables_are_not_trusted():
     assert "not trusted" in str(wrong.interval(["a"]))
 
 
+@of_estimators
+@pytest.mark.parametrize("apart", [False, True], ids=["one release", "two releases"])
+def test_the_warning_names_the_two_measurements_that_contradict_each_other(apart, estimator):
+    values = [[500.0, 500, 5, 5], [260.0, 240, 255, 255], [5.0, 5, 500, 500]]
+    scopes = [("a", "b"), ("b", "c"), ("b", "a")]
+    given = [
+        Measurement(table(*scope), np.array(v), Laplace(1.0)) for scope, v in zip(scopes, values, strict=True)
+    ]
+    parts = [given[:2], given[2:]] if apart else [given]
+    releases = [NoisyStatistics.from_measurements(CHAIN, part) for part in parts]
+    _, said = fitted(estimator, releases)
+    (text,) = [text for text, _ in said if "disagree" in text]
+    assert "most of all measurement 1, of (a, b) and measurement 3, of (b, a) (tail probability" in text
+
+
 def test_one_table_alone_contradicts_nothing():
     found, said = fitted(NaiveMLE(), tables(PAIR, {("a", "b"): LONG}))
     assert "margin_tail" not in found.stats
