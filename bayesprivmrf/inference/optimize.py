@@ -12,9 +12,10 @@ import numpy as np
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Optimum", "minimize"]
+__all__ = ["MEMORY", "Optimum", "minimize"]
 
-_MEMORY = 40
+MEMORY = 40
+"""Steps, and gradients, that are kept outside a box."""
 _MEMORY_IN_BOX = 10  # each box iteration costs the square of it
 _LINE_SEARCH = 40
 
@@ -64,7 +65,7 @@ def minimize(
     from scipy.optimize import minimize as scipy_minimize
 
     if memory is None:
-        memory = _MEMORY if bounds is None else _MEMORY_IN_BOX
+        memory = MEMORY if bounds is None else _MEMORY_IN_BOX
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     end = None if seconds is None else time.monotonic() + seconds
 

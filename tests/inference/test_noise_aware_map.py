@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -70,8 +71,32 @@ def test_the_forecast_counts_what_a_search_with_sampled_curvature_does(monkeypat
     products, times = [], SampledCurvature.times
     monkeypatch.setattr(SampledCurvature, "times", lambda *given: products.append(1) or times(*given))
     solution = NoiseAwareMAP().fit(release)
-    assert forecast.EVALUATIONS / 5 < solution.stats["evaluations"] < 5 * forecast.EVALUATIONS
-    assert forecast.PRODUCTS / 5 < len(products) < 5 * forecast.PRODUCTS
+    rounds = solution.stats["rounds"]
+    evaluations = solution.stats["evaluations"]
+    assert forecast.EVALUATIONS / 5 < evaluations < rounds * forecast.EVALUATIONS_OF_A_ROUND
+    assert forecast.PRODUCTS / 5 < len(products) < rounds * forecast.PRODUCTS_OF_A_ROUND
+
+
+def test_a_search_whose_rounds_go_to_their_limits_takes_about_what_is_forecast_at_most(monkeypatch):
+    states, rng = range(12), np.random.default_rng(1)
+    columns = [rng.integers(0, 12, 10_000)]
+    for _ in range(3):
+        columns.append(np.where(rng.random(10_000) < 0.5, columns[-1], rng.integers(0, 12, 10_000)))
+    chain = specification(dict.fromkeys("abcd", states), [("a", "b", "c"), ("b", "c", "d")])
+    counts = np.zeros((2, 12, 12, 12))
+    for place in range(2):
+        np.add.at(counts[place], tuple(columns[place : place + 3]), 1)
+    release = noisy_release(chain, counts.ravel(), Gaussian(5.0), rng)
+    products, times = [], SampledCurvature.times
+    monkeypatch.setattr(SampledCurvature, "times", lambda *of: products.append(1) or times(*of))
+    monkeypatch.setattr(forecast, "PATIENCE", 0.0)
+    monkeypatch.setattr(forecast, "_seconds", lambda call: call() is None or 1.0)  # each takes a second
+    with pytest.warns(ForecastWarning, match="the more if all of at most 6 rounds are needed") as said:
+        solution = NoiseAwareMAP(rounds=6).fit(release)
+    few, many = map(int, re.findall(r"from (\d+) to (\d+) minutes", str(said[0].message))[0])
+    minutes = ((1 + forecast.PASSES) * solution.stats["evaluations"] + len(products)) / 60
+    assert few < minutes / 1.5
+    assert minutes / 1.3 < many < 1.5 * minutes
 
 
 # likelihood
