@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["Card"]
+__all__ = ["Card", "stated"]
 
 
 class Card:
@@ -34,3 +36,11 @@ class Card:
         )
         mark = self._mark and f" <strong>({html.escape(self._mark)})</strong>"
         return f"<div><strong>{type(self).__name__}</strong>{mark}<table>{rows}</table></div>"
+
+
+def stated(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the numbers of a fit as facts."""
+    return [
+        (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        for name, value in stats.items()
+    ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import Card
+from bayesprivmrf.cards import Card, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.marginals import (
@@ -289,10 +289,7 @@ class Solution(Card):
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
-        for name, value in self.stats.items():
-            text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            facts.append((name.replace("_", " "), text))
-        return facts
+        return facts + stated(self.stats)
 
     @property
     def _mark(self) -> str:

@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning
+from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.reading.coding import codings_of
+from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes
 from bayesprivmrf.mechanisms.reading.eager import in_memory_codes
 from bayesprivmrf.mechanisms.reading.frame import (
     column_names,
@@ -142,7 +142,7 @@ def record_codes(
         `domain` is no `Domain`; `missing` or `other` maps something else than its variables to codes of theirs.
     """
     checked_domain(domain)
-    missing, other = _to_codes("missing", domain, missing), _to_codes("other", domain, other)
+    missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
     frame: Any = frame_of(data)
     codings = codings_of(domain, missing, other, data)
 
@@ -156,18 +156,6 @@ def record_codes(
         return codes
 
     return guarded("reading", read)
-
-
-def _to_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
-    """Return codes by variable, where these are declared."""
-    if codes is not None and not isinstance(codes, Mapping):
-        raise ArgumentError(
-            f"`{name}` must map variables to codes of their states, or be None, got a {type(codes).__name__}."
-        )
-    return {
-        variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
-        for variable, code in (codes or {}).items()
-    }
 
 
 def _merged(codes: np.ndarray, domain: Domain) -> CodedRecords:

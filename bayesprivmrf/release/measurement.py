@@ -11,7 +11,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import Query
 
-__all__ = ["Measurement"]
+__all__ = ["Measurement", "check_answers"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=False)
@@ -52,15 +52,17 @@ class Measurement:
                 f"the values of {self.query!r} must be numbers in one row, got shape {values.shape} of "
                 f"{values.dtype}; give a table as `table.ravel()`, axes as the query writes them."
             )
-        if not np.isfinite(values).all():
-            raise ModelError(
-                f"the values of {self.query!r} must be finite, got NaN or infinity; leave out a query "
-                "that was not answered."
-            )
-        if self.noise.is_discrete and not np.array_equal(values, np.rint(values)):
-            raise ModelError(
-                f"the values of {self.query!r} must be whole numbers under {self.noise.name} noise; "
-                "state the continuous law if that is what was added."
-            )
+        check_answers(f"the values of {self.query!r}", values, self.noise)
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
+
+
+def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
+    """Raise a `ModelError` where noisy numbers are not finite, or not whole under a law of whole numbers."""
+    if not np.isfinite(values).all():
+        raise ModelError(f"{name} must be finite, got NaN or infinity; leave out what was not answered.")
+    if noise.is_discrete and not np.array_equal(values, np.rint(values)):
+        raise ModelError(
+            f"{name} must be whole numbers under {noise.name} noise; state the continuous law if that is what "
+            "was added."
+        )

@@ -26,9 +26,10 @@ from bayesprivmrf.release.codec import (
     restored_model,
 )
 from bayesprivmrf.release.file import TIED_VERSION
-from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.measurement import Measurement, check_answers
 from bayesprivmrf.release.promises import check_promise, whole_total
 from bayesprivmrf.release.total import pooled_total, sums_of_tables
+from bayesprivmrf.release.words import told_noise, told_promise, told_records
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -89,24 +90,16 @@ class NoisyStatistics(Released):
                 f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
             )
         self._check_promises([f"table of {clique!r}" for clique in model.cliques])
-        if not np.isfinite(self.tables.flat).all():
-            raise ModelError("`tables` must be finite, got NaN or infinity in some cell.")
         for position, (clique, law) in enumerate(zip(model.cliques, self.noise, strict=True)):
-            values = self.tables.table(position)
-            if law.is_discrete and not np.array_equal(values, np.rint(values)):
-                raise ModelError(
-                    f"the table of {clique!r} must be of whole numbers under {law.name} noise; "
-                    "state the continuous law if that is what was added."
-                )
+            check_answers(f"the numbers of the table of {clique!r}", self.tables.table(position), law)
         if model.possible is not None and self.tables.flat[~model.possible].any():
             flat = np.where(model.possible, self.tables.flat, 0)
             object.__setattr__(self, "tables", model.tables(flat))
 
     @property
     def _version(self) -> int:
-        return (
-            max(self.format_version, TIED_VERSION) if any(self.specification.sharing) else self.format_version
-        )
+        least = TIED_VERSION if any(self.specification.sharing) else 0
+        return max(self.format_version, least)
 
     def _check_promises(self, names: Sequence[str]) -> None:
         if self.total is not None:
@@ -191,10 +184,8 @@ class NoisyStatistics(Released):
             The declared model; each query reads scopes inside its cliques.
         measurements
             The measurements, in any order and number; the same query may be there several times.
-        guarantee
-            The publisher's promise, if there is one.
-        total
-            The number of records, where it is public.
+        guarantee, total
+            The publisher's promise, and the number of records, as for `from_tables`.
 
         Returns
         -------
@@ -310,16 +301,7 @@ class NoisyStatistics(Released):
         return super().privacy_statement()
 
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
-        if guarantee is None:
-            return "No privacy guarantee is stated for these tables."
-        most = self.provenance.settings.get("at_most")
-        weighed = ", each of K rows with the weight 1/K" if "grid" in self.provenance.settings else ""
-        bound = (
-            f" Of one person's rows at most {most} were counted{weighed}."
-            if guarantee.unit == "person" and most
-            else ""
-        )
-        return guarantee.sentence() + bound
+        return told_promise(guarantee, self.provenance.settings)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
@@ -330,13 +312,11 @@ class NoisyStatistics(Released):
 
         Parameters
         ----------
-        path
-            The path; an existing file is replaced in one step, so that none is ever half written. Another
-            release is not replaced: making it again would spend budget.
+        path, overwrite
+            The path, and whether another release may be replaced. An existing file is replaced in one step, so that
+            none is ever half written; a release is kept by default, as making it again would spend budget.
         allow_unprotected
             Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
-        overwrite
-            Replaces another release, too.
 
         Raises
         ------
@@ -376,22 +356,12 @@ class NoisyStatistics(Released):
         return (self.tables,)
 
     def _facts(self) -> list[tuple[str, str]]:
-        deviations = [law.standard_deviation for law in self.noise]
-        spread = _range(deviations) if deviations else "none"
-        if self.total is not None:
-            records = f"{self.total:,} (public)"
-        elif not math.isfinite(self.total_standard_error):
-            records = "not told by the release"
-        else:
-            records = (
-                f"about {self.estimated_total:,.0f} ± {self.total_standard_error:,.0f}, from the release"
-            )
         return [
             ("mechanism", self.provenance.mechanism),
             ("variables", f"{len(self.specification.domain.variables)}"),
             self._measured_fact(),
-            ("noise", f"{', '.join(sorted({law.name for law in self.noise}))}; sd {spread} records a cell"),
-            ("records", records),
+            ("noise", told_noise(self.noise)),
+            ("records", told_records(self.total, self.estimated_total, self.total_standard_error)),
             ("privacy", self.privacy_statement()),
         ]
 
@@ -427,8 +397,3 @@ class NoisyStatistics(Released):
             total=content["total"],
             **stamp,
         )
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import Card
-from bayesprivmrf.checks import file_path, generator, one_of, probability, whole_number
+from bayesprivmrf.cards import Card, stated
+from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
 from bayesprivmrf.inference.evidence import Evidence
@@ -25,12 +25,9 @@ from bayesprivmrf.inference.posterior.intervals import (
     interval_of_variables,
     refuse_sums_alone,
 )
-from bayesprivmrf.inference.posterior.quantities import (
-    Quantity,
-    quantity_from,
-    quantity_of,
-)
+from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
+from bayesprivmrf.inference.posterior.tree import write_tree
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
@@ -354,8 +351,7 @@ class Posterior(Card):
             `number` is outside its range; or no `size` is given, and the release does not tell its number of
             records from none.
         """
-        chains, draws = self._draws.shape
-        number = whole_number("number", number, 1, chains * draws)
+        number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
         records = self._records() if size is None else size
         return list(self._draws.synthetic(number, records, generator(rng)))
 
@@ -380,13 +376,7 @@ class Posterior(Card):
         ArgumentError
             The file cannot be written.
         """
-        target = file_path("path", path)
-        try:
-            self.tree.to_netcdf(target, engine="h5netcdf")
-        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
-            raise ArgumentError(
-                f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
-            ) from error
+        write_tree(self.tree, path)
 
     def _records(self) -> int:
         """Posterior median of N, of which a long upper tail makes no more than it is."""
@@ -400,13 +390,9 @@ class Posterior(Card):
         return round(float(np.median(self._draws.finished.total)))
 
     def _facts(self) -> list[tuple[str, str]]:
+        told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}
         facts = [("status", self.status.value), ("model", repr(self.specification))]
-        for name, value in self.stats.items():
-            if name == "problems":
-                value = "; ".join(value) or "none"
-            text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            facts.append((name.replace("_", " "), text))
-        return facts
+        return facts + stated({**self.stats, **told})
 
     @property
     def _mark(self) -> str:

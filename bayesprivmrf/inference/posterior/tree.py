@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import file_path
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.checks import effect_cells
@@ -210,3 +213,14 @@ def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
         else:
             dataset.attrs[name] = value if isinstance(value, str) else json.dumps(value)
     return dataset
+
+
+def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write a tree as a netCDF file; an `ArgumentError` says that it cannot be written."""
+    target = file_path("path", path)
+    try:
+        tree.to_netcdf(target, engine="h5netcdf")
+    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+        raise ArgumentError(
+            f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
+        ) from error

@@ -58,6 +58,7 @@ product with those on the path around it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -180,8 +181,7 @@ class CouplingsByMeasurement(SavedMap):
         centre, covariance, free = model.kept_law()
         W = _left_out(model, (1 - prob) / 2)
         theta = np.zeros(model.width), np.zeros(model.width)
-        offsets = model.effects.offsets
-        for subset, start, stop in zip(model.effects.subsets, offsets, offsets[1:], strict=False):
+        for subset, start, stop in model.blocks():
             basis = contrasts(model.cards[subset[0]])
             if len(subset) == 2:
                 basis = np.kron(basis, contrasts(model.cards[subset[1]]))
@@ -234,6 +234,10 @@ class _Model:
                 self.covariance = moments.covariance(self.beta)
         self.single_noise, self.pair_noise = self._noise()
 
+    def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
+        """Yield each effect's variables, and from where to where its coordinates stand."""
+        return zip(self.effects.subsets, self.effects.offsets, self.effects.offsets[1:], strict=False)
+
     def _moments(self) -> tuple[FloatArray, FloatArray]:
         phi, size = features_of(self.effects), self.effects.size
         sums, squares = np.zeros(size), np.zeros((size, size))
@@ -259,14 +263,9 @@ class _Model:
     def kept_law(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean and covariance of the fitted coordinates' normal law, and a root of it without a prior."""
         spread = self.covariance.diagonal()
-        places = self.effects.offsets
         noise, expected = np.empty(spread.size), np.empty(spread.size)
-        single = {
-            subset[0]: spread[start:stop]
-            for subset, start, stop in zip(self.effects.subsets, places, places[1:], strict=False)
-            if len(subset) == 1
-        }
-        for subset, start, stop in zip(self.effects.subsets, places, places[1:], strict=False):
+        single = {subset[0]: spread[start:stop] for subset, start, stop in self.blocks() if len(subset) == 1}
+        for subset, start, stop in self.blocks():
             is_pair = len(subset) == 2
             noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
             own = single[subset[0]]
@@ -306,10 +305,9 @@ def _left_out(model: _Model, tail: float) -> Limits:
     noise = noise + model.total_variance * (mean[rows] * mean[columns] / total) ** 2
     both = variance[rows] * variance[columns]
     sampling = both / total
-    freedom = (states[i] - 1) * (states[j] - 1)
     least = least_statistic(
         sampling / (noise + sampling),
-        freedom,
+        (states[i] - 1) * (states[j] - 1),  # degrees of freedom
         kept=len(model.kept),
         measured=model.plan.count,
         candidates=len(model.plan.candidates),
@@ -375,10 +373,8 @@ def _covariances(model: _Model, rows: IntArray, columns: IntArray) -> FloatArray
     """Return the covariances of indicators of states in the records that were drawn."""
     joint = np.zeros((model.width, model.width))
     later = np.delete(np.arange(model.width), model.first[:-1])
-    centred = model.sums.joint / len(model.codes) - np.multiply.outer(
-        model.shares[later], model.shares[later]
-    )
-    joint[np.ix_(later, later)] = centred
+    shares = model.shares[later]
+    joint[np.ix_(later, later)] = model.sums.joint / len(model.codes) - np.multiply.outer(shares, shares)
     # covariances with the indicators of a variable's states add up to nothing
     joint[model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=0)
     joint[:, model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=1)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import UndeclaredStateError
+from bayesprivmrf.checks import whole_number
+from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
@@ -19,6 +20,7 @@ __all__ = [
     "CHUNK",
     "Coding",
     "codings_of",
+    "declared_codes",
     "distinct_values",
     "is_missing",
     "label_fits",
@@ -164,6 +166,18 @@ def codings_of(
         )
         for v, states in zip(domain.variables, domain.states, strict=True)
     ]
+
+
+def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
+    """Return codes by variable, where these are declared."""
+    if codes is not None and not isinstance(codes, Mapping):
+        raise ArgumentError(
+            f"`{name}` must map variables to codes of their states, or be None, got a {type(codes).__name__}."
+        )
+    return {
+        variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
+        for variable, code in (codes or {}).items()
+    }
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
