@@ -148,10 +148,12 @@ def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -
 
 def times(query: BoundQuery, units: int) -> Query:
     """Return a query on one scope, times a whole number."""
-    if query.is_pooled:
+    several = len(query.scopes)
+    if several > 1:
         raise ArgumentError(
-            f"`queries` must be on one scope each where `grid` is given, got {query.query!r}: each row is one "
-            "transition, say, and its table holds them all; leave `grid` out, and use `at_most`."
+            f"`queries` must be on one scope each where `grid` is given, got {query.query!r}, which reads "
+            f"{several} scopes; ask for each scope by a query of its own, queries.table or "
+            "queries.weighted, or leave `grid` out."
         )
     return weighted(*query.scopes[0], matrix=query.matrix * units, labels=query.labels)
 

@@ -394,8 +394,13 @@ def test_weights_off_the_grid_are_refused(settings, match):
 
 def test_weights_are_of_queries_on_one_scope_and_of_noise_that_follows_them():
     settings = {"person": "id", "at_most": 3, "grid": 6}
-    with pytest.raises(ArgumentError, match="on one scope each"):
-        LaplaceStatistics(epsilon=1.0, queries=STACKS["pooled"][1], **settings).promise(CHAIN)
+    for several in (STACKS["pooled"][1], [q.parities(2)]):  # sums over scopes, and numbers of one scope each
+        mechanism = LaplaceStatistics(epsilon=1.0, queries=several, **settings)
+        for call in (mechanism.promise, mechanism.preview):
+            with pytest.raises(
+                ArgumentError, match=r"reads \d scopes; ask for each scope by a query of its own"
+            ):
+                call(CHAIN)
     with pytest.raises(ArgumentError, match="does not follow it"):
         OfRecords(queries=[q.table("m1")], **settings)
 

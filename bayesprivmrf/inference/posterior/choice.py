@@ -79,17 +79,18 @@ class Choice:
         if name == "auto":
             name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
             name = "exact" if self.is_held else name
-        if model.levels and name != "log-linear":
+        if model.levels and name == "hyper-dirichlet":
             raise ModelError(
-                f"the {name} formulation has no effects that levels of areas could scale; use "
-                "formulation='log-linear' or 'auto', or declare the network without `levels`."
+                "the hyper-dirichlet formulation has no effects that levels of areas could scale; use "
+                "formulation='log-linear', 'exact' or 'auto', or declare the network without `levels`."
             )
         if name == "hyper-dirichlet" and not is_decomposable:
             raise ModelError(
                 f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
                 "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
             )
-        is_effects = name == "log-linear" or not is_decomposable  # normal effects, or Dirichlet rows
+        # normal effects, or Dirichlet rows, which have no parts that levels could scale
+        is_effects = name == "log-linear" or not is_decomposable or bool(model.levels)
         if not is_effects and self.asked.scale is not None:
             raise ArgumentError(
                 "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "

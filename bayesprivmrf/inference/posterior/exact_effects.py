@@ -3,6 +3,10 @@ r"""The exact posterior of any log-linear model: whole records, potentials, scal
 The law is that of `log_linear`, without its relaxation: the chain moves the N records themselves given the potentials
 and the noisy tables (`record_moves`), the number of records by births and deaths, and the potentials and their scales
 given the records (`effect_moves`).
+
+An effect of areas with levels is a sum of one normal part for each level; in the coordinates of
+`bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with a scale of its own, and
+`EffectsPrior.levels` says which. The moves read nothing else of it.
 """
 
 from __future__ import annotations

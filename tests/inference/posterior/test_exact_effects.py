@@ -163,6 +163,31 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
     chain.is_tuning = False
 
 
+def six_sweeps(formulation, law, size, *, is_followed):
+    """States from their joint law, and six sweeps later: N, log scales, potentials and tables in a row."""
+    assert (formulation._effects.basis.size > 0) == is_followed
+    model, rng, tape = formulation.evidence.specification, np.random.default_rng(4), formulation._tape
+    free, effects = Effects.of(model.cardinalities, model.scopes), formulation.latent.effects
+    supported = formulation.evidence.supported_cells
+    unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
+    possible = unit[:, ~supported].sum(axis=1) == 0
+    first, last = [], []
+    for seed in range(size):
+        prior = formulation.prior_draws(1, rng)
+        potentials = free.potentials(prior.effects[0, 0])
+        beta, log_p = effects.coordinates(potentials), np.where(possible, unit @ potentials, -np.inf)
+        share = np.exp(log_p - log_p.max())
+        states = rng.multinomial(int(prior.total[0, 0]), share / share.sum())
+        chain = formulation.chain(np.random.default_rng(seed))
+        placed(chain, formulation, states, beta, np.log(prior.scales[0, 0]))
+        tape.noisy[:] = chain.state.sums + law.draw(tape.noisy.shape, rng)
+        first.append([prior.total[0, 0], *np.log(prior.scales[0, 0]), *beta, *(states @ unit)])
+        after = {name: values[0] for name, values in chain.run(1, 6).items()}
+        last.append([after["total"], *after["log_scale"], *after["coordinates"], *after["counts"]])
+    assert np.mean(np.array(first)[:, 1] != np.array(last)[:, 1]) > 0.5  # they have moved
+    return zip(np.transpose(first), np.transpose(last), strict=True)
+
+
 @pytest.mark.parametrize(
     ("law", "is_followed", "reach"), [(DiscreteLaplace(1.0), False, 0), (Gaussian(6.0), True, 40)]
 )
@@ -172,26 +197,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed, reach, mon
     Two-sample tests at 1e-4 on 500 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     formulation = ExactEffects(evidence=gather(release_of(ODD, 40, law, 2, total=False)), total_range=(5, 80))
-    assert (formulation._effects.basis.size > 0) == is_followed
     monkeypatch.setattr(ExactEffects, "_reach", property(lambda _: reach))  # so few records would do without
-    model, rng, tape = ODD, np.random.default_rng(4), formulation._tape
-    unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
-    possible = unit[:, ~formulation.evidence.supported].sum(axis=1) == 0
-    first, last = [], []
-    for seed in range(500):
-        prior = formulation.prior_draws(1, rng)
-        log_p = np.where(possible, unit @ formulation.latent.effects.potentials(prior.effects[0, 0]), -np.inf)
-        share = np.exp(log_p - log_p.max())
-        states = rng.multinomial(int(prior.total[0, 0]), share / share.sum())
-        chain = formulation.chain(np.random.default_rng(seed))
-        placed(chain, formulation, states, prior.effects[0, 0], np.log(prior.scales[0, 0]))
-        tape.noisy[:] = chain.state.sums + law.draw(tape.noisy.shape, rng)
-        first.append([prior.total[0, 0], *np.log(prior.scales[0, 0]), *prior.effects[0, 0], *(states @ unit)])
-        after = {name: values[0] for name, values in chain.run(1, 6).items()}
-        last.append([after["total"], *after["log_scale"], *after["coordinates"], *after["counts"]])
-    for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
+    for before, after in six_sweeps(formulation, law, 500, is_followed=is_followed):
         assert ks_2samp(before, after).pvalue > 1e-4
-    assert np.mean(np.array(first)[:, 1] != np.array(last)[:, 1]) > 0.5  # they have moved
 
 
 def test_the_number_of_records_drawn_from_its_prior_is_in_proportion_to_one_over_it():
