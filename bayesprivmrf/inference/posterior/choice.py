@@ -75,22 +75,23 @@ class Choice:
         is_decomposable = (
             junction_forest(model.cardinalities, model.scopes, self.evidence.supported) is not None
         )
-        name = self.asked.formulation
+        name, has_parts = self.asked.formulation, bool(model.levels or model.ordinal)
         if name == "auto":
-            name = "hyper-dirichlet" if is_decomposable and not model.levels else "log-linear"
+            name = "hyper-dirichlet" if is_decomposable and not has_parts else "log-linear"
             name = "exact" if self.is_held else name
-        if model.levels and name == "hyper-dirichlet":
+        if has_parts and name == "hyper-dirichlet":
+            own = "levels" if model.levels else "ordinal"
             raise ModelError(
-                "the hyper-dirichlet formulation has no effects that levels of areas could scale; use "
-                "formulation='log-linear', 'exact' or 'auto', or declare the network without `levels`."
+                "the hyper-dirichlet formulation has no effects that levels of areas or scores of states could scale; "
+                f"use formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`."
             )
         if name == "hyper-dirichlet" and not is_decomposable:
             raise ModelError(
                 f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
                 "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
             )
-        # normal effects, or Dirichlet rows, which have no parts that levels could scale
-        is_effects = name == "log-linear" or not is_decomposable or bool(model.levels)
+        # normal effects, or Dirichlet rows, which have no parts that levels or scores could scale
+        is_effects = name == "log-linear" or not is_decomposable or has_parts
         if not is_effects and self.asked.scale is not None:
             raise ArgumentError(
                 "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "

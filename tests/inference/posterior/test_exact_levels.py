@@ -1,6 +1,7 @@
 """Whole records of models with levels of areas: against sums over all tables, relaxed counts, and their own prior."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from inference.conftest import tables_of
 from inference.posterior.drawn import finished_of, formulation_on
@@ -9,6 +10,7 @@ from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import chisquare, ks_2samp, norm
 
 import bayesprivmrf as bpm
+from bayesprivmrf import mechanisms
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import LatentCounts, gather
@@ -306,7 +308,9 @@ def test_draws_give_exact_totals_of_larger_areas_back_and_keep_bounds():
 
 def test_what_remains_refused_says_what_to_do():
     plain = released(TINY, PEOPLE, [TABLE], Laplace(1.0))
-    with pytest.raises(ModelError, match=r"no effects that levels of areas could scale; use .*'exact'"):
+    with pytest.raises(
+        ModelError, match=r"no effects that levels of areas or scores .* could scale; use .*'exact'"
+    ):
         LatentCounts(formulation="hyper-dirichlet").fit(plain)
     with pytest.raises(ArgumentError, match="`concentration` is of the hyper-Dirichlet prior"):
         LatentCounts(formulation="exact", concentration=1.0).fit(plain)
@@ -327,3 +331,18 @@ def test_without_a_wish_whole_records_are_taken_only_where_relaxed_counts_cannot
     assert type(formulation_on(plain, formulation="exact")).__name__ == "ExactEffects"
     held = gather(released(TINY, PEOPLE, [TABLE], Laplace(1.0), within=[IN_REGIONS]), takes_bounds=True)
     assert type(formulation_on(held)).__name__ == "HeldEffects"
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_smooth_scores_take_normal_effects_too_whole_records_or_relaxed():
+    """A scale for the line and one for the rest: Dirichlet rows would leave the declared scores out unsaid."""
+    network = bpm.declare(
+        states={"a": range(3), "b": range(3)}, cliques=[("a", "b")], ordinal={"a": "smooth", "b": "smooth"}
+    )
+    data = pd.DataFrame(np.random.default_rng(1).integers(0, 3, (60, 2)), columns=["a", "b"])
+    release = mechanisms.LaplaceStatistics(epsilon=2.0).release(network, data, rng=1)
+    for asked, taken in (("auto", "log-linear"), ("exact", "exact")):
+        found = LatentCounts(formulation=asked).fit(release, rng=1, draws=50, tune=50, chains=2)
+        assert found.stats["formulation"] == taken
+    with pytest.raises(ModelError, match="without `ordinal`"):
+        LatentCounts(formulation="hyper-dirichlet").fit(release)
