@@ -22,7 +22,8 @@ once, the error passes into the records' answer as it is. In an interval for the
 
 Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
 normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
-record's answer is negative, and on that of the answers else.
+record's answer is negative, and on that of the answers else. Bounds are rounded to whole numbers, as the answers are:
+on the first two scales none reaches 0, which many cells have.
 """
 
 from __future__ import annotations
@@ -121,8 +122,13 @@ def interval_of_records(
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
     if mode.means.evidence.total_standard_error == 0:
-        return total * interval_of_log_odds(answers.values, errors, prob, index, ends), errors
-    return _of_a_private_number(total * answers.values, deviations, prob, index, least), errors
+        frame = total * interval_of_log_odds(answers.values, errors, prob, index, ends)
+    else:
+        frame = _of_a_private_number(total * answers.values, deviations, prob, index, least)
+    bounds = ["lower", "upper"]
+    frame[bounds] = frame[bounds].round()
+    frame.attrs["status"] = "approximate"
+    return frame, errors
 
 
 def _of_a_private_number(
@@ -139,6 +145,4 @@ def _of_a_private_number(
         factor = np.exp(reach / base)
     lower = np.where(is_positive, base / factor, estimates - reach)
     upper = np.where(is_positive, base * factor, estimates + reach)
-    frame = pd.DataFrame({"estimate": estimates, "lower": lower, "upper": upper}, index=index)
-    frame.attrs["status"] = "approximate"
-    return frame
+    return pd.DataFrame({"estimate": estimates, "lower": lower, "upper": upper}, index=index)
