@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import Status, gather, mean_counts
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
 from bayesprivmrf.model import ModelSpecification, ties
@@ -351,8 +351,8 @@ def test_tables_that_contradict_scores_are_said_and_others_are_not():
 
 
 def test_intervals_without_draws_name_who_has_those_of_the_records():
-    fit = bpm.NoiseAwareMAP().fit(tables_of(pair(), np.full(12, 9.0), Laplace(1.0)))
-    with pytest.raises(ArgumentError, match="LatentCounts"):
+    fit = bpm.NoiseAwareMAP().fit(tables_of(pair(ordinal=["b"]), np.full(12, 9.0), Laplace(1.0)))
+    with pytest.raises(ModelError, match="LatentCounts"):
         fit.interval(["b"], of="records")
     assert fit.interval(["b"], of="population").equals(fit.interval(["b"]))
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, probability, whole_number
+from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given, rests_on_of
 from bayesprivmrf.inference.disagreement import Disagreement
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.judgement import (
     final_status,
-    require_population,
     told_disagreement,
     totals,
 )
@@ -25,12 +24,15 @@ from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
+    answers_of_cells,
+    answers_of_query,
     errors_of_answers,
     interval_of_log_odds,
     standard_errors,
 )
 from bayesprivmrf.inference.noise_aware.misfit import MISFIT, misfit_of
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import transition_mode
@@ -42,7 +44,7 @@ from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.independences import assumptions, mark_rests_on
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
@@ -73,7 +75,7 @@ class NoiseAwareSolution(Solution):
         variables: Variable | Sequence[Variable] | Query,
         prob: float = 0.9,
         *,
-        of: Literal["population"] = "population",
+        of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
@@ -86,7 +88,10 @@ class NoiseAwareSolution(Solution):
         prob
             Probability that each interval should hold, between 0 and 1.
         of
-            ``"population"``; the tables of the people themselves are of a `LatentCounts` alone.
+            ``"population"``: probabilities. ``"records"``: how many of the records are in each joint state, or the
+            query's answers on them, in records; the bounds are whole numbers
+            (`bayesprivmrf.inference.noise_aware.records`). Not given states of other variables, nor of a model with
+            ties, scores, levels or waves.
         given
             States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
             loopy inference, which has no such derivative, nor for a query.
@@ -110,8 +115,10 @@ class NoiseAwareSolution(Solution):
         """
         import pandas as pd
 
-        require_population(of)
+        one_of("of", of, ("population", "records"))
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        if of == "records":
+            return self._interval_of_records(variables, prob, given)
         model = self.specification
         if isinstance(variables, Query):
             refuse_given(given)
@@ -132,6 +139,39 @@ class NoiseAwareSolution(Solution):
         states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
         frame = interval_of_log_odds(probabilities, errors, prob, states)
         return self._marked(frame, errors, assumptions(model, [*query, *condition]))
+
+    def _interval_of_records(
+        self,
+        variables: Variable | Sequence[Variable] | Query,
+        prob: float,
+        given: Mapping[Variable, Label] | None,
+    ) -> pd.DataFrame:
+        import pandas as pd
+
+        model, mode = self.specification, self.mode
+        refuse_other_records(mode)
+        if isinstance(variables, Query):
+            refuse_given(given)
+            bound = bound_for_interval(variables, model)
+            frame, errors = interval_of_records(
+                mode, answers_of_query(mode, bound), prob, answer_index(bound), is_told=True, ends=bound.ends
+            )
+            return self._marked(frame, errors, rests_on_of(bound))
+        if given:
+            raise ArgumentError(
+                "`given` must be left out with of='records': intervals here are of joint numbers of records; for "
+                "shares among the records with some states ask LatentCounts().fit(release)."
+            )
+        names, query = model.positions_of(variables)
+        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
+        frame, errors = interval_of_records(
+            mode,
+            answers_of_cells(mode, query, {}),
+            prob,
+            states,
+            is_told=parent(model.scopes, query) is not None,
+        )
+        return self._marked(frame, errors, assumptions(model, query))
 
     def _marked(self, frame: pd.DataFrame, errors: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
         marked = mark_rows(

@@ -20,6 +20,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,10 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_ERROR",
+    "AnswersPerRecord",
+    "answers_of_cells",
+    "answers_of_query",
     "coordinate_covariance",
     "errors_of_answers",
     "interval_of_log_odds",
+    "noise_variances",
+    "on_log_odds",
     "standard_errors",
+    "statistics_covariance",
+    "weights_of_laws",
 ]
 
 LARGEST_ERROR = 0.15
@@ -75,11 +83,44 @@ def standard_errors(
     probabilities, errors
         Shape (cells,), in C order; a probability of 0 or 1 has the error 0.
     """
+    cells = answers_of_cells(mode, query, given)
+    means = mode.means
+    share = 1.0
+    if given:
+        whole = means.engine.log_partition(means.potentials(mode.coordinates))
+        share = float(np.exp(cells.log_partition - whole))
+    variances = noise_variances(mode, cells.rows) + sampling_variances(mode, cells.rows, cells.single / share)
+    return cells.values, on_log_odds(np.sqrt(variances), cells.single)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AnswersPerRecord:
+    """Answers per record at the estimate, and how they move.
+
+    Parameters
+    ----------
+    values
+        Probabilities of cells, or what a record adds to a query's answers on average, shape (rows,).
+    rows
+        Their derivatives by the coordinates, shape (rows, d).
+    single
+        Variance of one record's, shape (rows,).
+    log_partition
+        Of the distribution that they are of, clamped to what is given.
+    """
+
+    values: FloatArray
+    rows: FloatArray
+    single: FloatArray
+    log_partition: float = 0.0
+
+
+def answers_of_cells(mode: Mode, query: Sequence[int], given: Mapping[int, int]) -> AnswersPerRecord:
+    """Probabilities of the joint states of some variables, given states of others, in C order."""
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
     start = engine.offsets[-2]
-    free = means.potentials(mode.coordinates)
-    held = clamped(model.cardinalities, model.scopes, free, given)
+    held = clamped(model.cardinalities, model.scopes, means.potentials(mode.coordinates), given)
     log_partition, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
     probabilities = marginals[start:]
     rows = np.empty((len(probabilities), means.effects.size))
@@ -88,10 +129,8 @@ def standard_errors(
         basis[start + position] = 1.0
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
-    share = float(np.exp(log_partition - means.engine.log_partition(free))) if given else 1.0
-    odds = probabilities * (1 - probabilities)
-    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, odds / share)
-    return probabilities, _on_log_odds(np.sqrt(variances), odds)
+    single = probabilities * (1 - probabilities)
+    return AnswersPerRecord(values=probabilities, rows=rows, single=single, log_partition=log_partition)
 
 
 def errors_of_answers(
@@ -112,6 +151,14 @@ def errors_of_answers(
         Shape (rows,), the last a pair of such: the least and the greatest answer that one record can give, scope by
         scope. An answer at one of them has the error 0.
     """
+    answers, (least, most) = answers_of_query(mode, bound), bound.ends
+    spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
+    variances = noise_variances(mode, answers.rows) + sampling_variances(mode, answers.rows, answers.single)
+    return answers.values, on_log_odds(np.sqrt(variances) * (most - least), spread), (least, most)
+
+
+def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
+    """Answers of a query per record."""
     means = mode.means
     _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
     require_memory(
@@ -125,14 +172,11 @@ def errors_of_answers(
         weights = bound.in_cliques[[position]].toarray()[0]
         change = product(weights)
         rows[position], single[position] = means.effects.pull_back(change), weights @ change
-    answers = bound.in_cliques @ marginals
-    least, most = bound.ends
-    spread = np.maximum(answers - least, 0.0) * np.maximum(most - answers, 0.0)
-    variances = noise_variances(mode, rows) + sampling_variances(mode, rows, np.maximum(single, 0.0))
-    return answers, _on_log_odds(np.sqrt(variances) * (most - least), spread), (least, most)
+    return AnswersPerRecord(values=bound.in_cliques @ marginals, rows=rows, single=np.maximum(single, 0.0))
 
 
-def _on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
+def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
+    """Deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
@@ -161,16 +205,29 @@ def interval_of_log_odds(
     return frame
 
 
-def noise_variances(mode: Mode, rows: FloatArray) -> FloatArray:
-    """Variance of each probability from what the noise leaves unknown of β and N."""
-    is_free = mode.means.evidence.total_standard_error > 0
-    prior = np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
+def noise_variances(
+    mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None, weights: FloatArray | None = None
+) -> FloatArray:
+    """Variance of each probability from what the noise leaves unknown of β and N.
+
+    Parameters
+    ----------
+    mode
+        Where `noise_aware_mode` ended.
+    rows
+        Derivatives by the coordinates, shape (rows, d).
+    by_total
+        Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
+    weights
+        Information of each noisy count about its mean, if not `_noise_weights`.
+    """
+    is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
     linearized = mode.means.at(mode.point)
     if linearized.unexplained is not None:
         covariance = _with_correlated_counts(mode, linearized)
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
-    weights = _noise_weights(mode)
-    padded = np.column_stack([rows, np.zeros(len(rows))])
+    weights = _noise_weights(mode) if weights is None else weights
+    padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
     is_small = isinstance(mode.curvature, DenseCurvature)
     size = mode.means.effects.size
     is_formed = is_small or (size <= _FORMED and size < _PRODUCTS * len(rows))
@@ -241,8 +298,11 @@ def _noise_weights(mode: Mode) -> FloatArray:
     Statistics of a tied model are hardly more than its parameters, so that each error passes into one of them as it
     is: with the variance of its law, 2b² for Laplace noise. Fisher's 1/b² is of many counts to a parameter.
     """
-    if isinstance(mode.means.effects, Effects):
-        return mode.noise_weights()
+    return mode.noise_weights() if isinstance(mode.means.effects, Effects) else weights_of_laws(mode)
+
+
+def weights_of_laws(mode: Mode) -> FloatArray:
+    """1 over the variance of each noisy count's law, per records squared, at most 12 as `Mode.noise_weights`."""
     likelihood = mode.likelihood
     return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
 
@@ -292,11 +352,16 @@ def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> Floa
 
 def _sampling_curvature(mode: Mode) -> DenseCurvature:
     """NΣ + T⁻¹."""
-    means, total = mode.means, float(np.exp(mode.log_total))
+    information = float(np.exp(mode.log_total)) * statistics_covariance(mode)
+    return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
+
+
+def statistics_covariance(mode: Mode) -> FloatArray:
+    """Σ, the covariance of one record's statistics, shape (d, d)."""
+    means = mode.means
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))
     columns = effects.potentials(np.eye(effects.size))
     covariance = np.array([effects.pull_back(product(column)) for column in columns])
     covariance = covariance.reshape(effects.size, effects.size)
-    information = 0.5 * total * (covariance + covariance.T)
-    return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
+    return 0.5 * (covariance + covariance.T)

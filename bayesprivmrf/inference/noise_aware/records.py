@@ -1,0 +1,148 @@
+r"""Approximate intervals for the answers of the N records themselves, from the noise-aware estimate.
+
+The estimate β is that of the parameters θ' whose mean counts are the records' own (`noise_aware.mode`), so that the
+records' number in a cell is :math:`n = N p(θ')` where a clique holds the cell's variables: what is unknown of it is
+what the noise leaves unknown of θ' and N. With the derivative r of p by the coordinates and C the covariance of
+(β, log N) given the noisy counts,
+
+.. math:: \operatorname{Var} n = N^2 \, (r, p) \, C \, (r, p)' .
+
+A cell whose variables no clique holds together varies around :math:`N p(θ')` besides, for the tables of the cliques
+do not tell it. Under the model the records given those tables have the law of N draws conditional on their statistics
+t, normal where N is large, and of the variance
+
+.. math:: N \bigl( p (1 - p) - r' Σ^{-1} r \bigr), \qquad Σ = \operatorname{Cov} t, \quad
+          r = \operatorname{Cov}(1_{cell}, t) .
+
+Where Σ is not formed, for more coordinates than `DENSE_LIMIT`, it is N p (1 - p), which is never too small.
+
+C counts each noisy number with the variance of its law, 2b² for Laplace noise. The estimate's curvature has 1/b²,
+which holds where many numbers tell one parameter; with one number to a parameter, as where each table is measured
+once, the error passes into the records' answer as it is. In an interval for the population sampling hides that.
+
+Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
+normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
+record's answer is negative, and on that of the answers else. Bounds are rounded to whole numbers, as the answers are:
+on the first two scales none reaches 0, which many cells have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
+from bayesprivmrf.inference.noise_aware.interval import (
+    AnswersPerRecord,
+    interval_of_log_odds,
+    noise_variances,
+    on_log_odds,
+    statistics_covariance,
+    weights_of_laws,
+)
+from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["interval_of_records", "records_deviations", "refuse_other_records"]
+
+_LEAST_VARIANCE = 1e-9
+"""Added to Σ, a share of its largest diagonal entry: cells that hardly occur leave it singular but for rounding."""
+
+
+def refuse_other_records(mode: Mode) -> None:
+    """Raise where the tables of the records are not those of free potentials of one group of records."""
+    evidence = mode.means.evidence
+    if evidence.specification.is_restricted or evidence.wave_totals or evidence.is_weighed:
+        raise ModelError(
+            "`of='records'` needs a model without ties, scores, levels or waves, and rows that weigh 1: otherwise "
+            "the records' tables are not those of the fit; ask of='population', or fit LatentCounts()."
+        )
+
+
+def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) -> FloatArray:
+    """Standard deviation of the records' answers, in records, shape (rows,).
+
+    Parameters
+    ----------
+    mode
+        Where `noise_aware_mode` ended.
+    answers
+        Answers per record, with their derivatives.
+    is_told
+        Whether the tables of the cliques tell the answers.
+    """
+    total = float(np.exp(mode.log_total))
+    variances = total**2 * noise_variances(
+        mode, answers.rows, by_total=answers.values, weights=weights_of_laws(mode)
+    )
+    if not is_told:
+        variances = variances + total * _untold(mode, answers)
+    return np.sqrt(variances)
+
+
+def _untold(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
+    """Variance of one record's answer that the statistics of the model leave, shape (rows,)."""
+    if not isinstance(mode.curvature, DenseCurvature):
+        return answers.single
+    covariance = statistics_covariance(mode)
+    floor = _LEAST_VARIANCE * float(np.diag(covariance).max(initial=1e-300))
+    inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
+    return np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+
+
+def interval_of_records(
+    mode: Mode,
+    answers: AnswersPerRecord,
+    prob: float,
+    index: pd.Index,
+    *,
+    is_told: bool,
+    ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
+) -> tuple[pd.DataFrame, FloatArray]:
+    """Table of the records' answers and bounds, one row each; and their standard errors on the scale of log-odds.
+
+    Parameters
+    ----------
+    mode, answers, is_told
+        As `records_deviations` has them.
+    prob
+        Probability that each interval should hold.
+    index
+        Of the rows.
+    ends
+        The least and the greatest answer of one record.
+    """
+    total, (least, most) = float(np.exp(mode.log_total)), ends
+    deviations = records_deviations(mode, answers, is_told=is_told)
+    spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
+    errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
+    if mode.means.evidence.total_standard_error == 0:
+        frame = total * interval_of_log_odds(answers.values, errors, prob, index, ends)
+    else:
+        frame = _of_a_private_number(total * answers.values, deviations, prob, index, least)
+    bounds = ["lower", "upper"]
+    frame[bounds] = frame[bounds].round()
+    frame.attrs["status"] = "approximate"
+    return frame, errors
+
+
+def _of_a_private_number(
+    estimates: FloatArray, deviations: FloatArray, prob: float, index: pd.Index, least: FloatArray | float
+) -> pd.DataFrame:
+    """Bounds that are normal on the scale of logarithms, or of the answers where these may be negative."""
+    import pandas as pd
+    from scipy.special import ndtri
+
+    reach = float(ndtri(0.5 + prob / 2)) * deviations
+    is_positive = (np.asarray(least) >= 0) & (estimates > 0)
+    base = np.where(is_positive, estimates, 1.0)
+    with np.errstate(over="ignore"):
+        factor = np.exp(reach / base)
+    lower = np.where(is_positive, base / factor, estimates - reach)
+    upper = np.where(is_positive, base * factor, estimates + reach)
+    return pd.DataFrame({"estimate": estimates, "lower": lower, "upper": upper}, index=index)
