@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.checks import at_least, generator, number_array, one_of, truth, whole_number
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout, whole_numbers
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
@@ -159,13 +159,41 @@ def marginal_of(
     (3, 2)
     """
     layout, wanted = Layout.build(cardinalities, scopes), whole_numbers("`query`", query)
-    theta, start = _flat(layout, potentials), layout.size
-    scopes = (*layout.scopes, wanted)
-    engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
+    theta = _flat(layout, potentials)
     if given is not None:
         theta = clamped(layout.cardinalities, layout.scopes, theta, given)
-    _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - start)]))
-    return mu[start:].reshape([engine.cardinalities[v] for v in wanted])
+    try:
+        return _joint(layout, theta, wanted, kind, memory_limit)
+    except ModelTooLargeError:
+        if len(wanted) < 2 or kind == "loopy":
+            raise
+        return _joint_by_states(layout, theta, wanted, kind, memory_limit)
+
+
+def _joint(
+    layout: Layout, theta: FloatArray, query: tuple[int, ...], kind: Kind, memory_limit: int
+) -> FloatArray:
+    """Return a joint marginal, of a model in which its variables are a clique."""
+    scopes = (*layout.scopes, query)
+    engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
+    _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - layout.size)]))
+    return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])
+
+
+def _joint_by_states(
+    layout: Layout, theta: FloatArray, query: tuple[int, ...], kind: Kind, memory_limit: int
+) -> FloatArray:
+    """Return the same, one state of a variable after another: p(x_v) p(rest | x_v), whose cliques are without v."""
+    cards = layout.cardinalities
+    axis = min(range(len(query)), key=lambda a: cards[query[a]])
+    rest, found = query[:axis] + query[axis + 1 :], np.zeros([cards[v] for v in query])
+    for state, share in enumerate(_joint(layout, theta, query[axis : axis + 1], kind, memory_limit)):
+        if share > 0:
+            held = clamped(cards, layout.scopes, theta, {query[axis]: state})
+            found[(slice(None),) * axis + (state,)] = share * marginal_of(
+                cards, layout.scopes, held, rest, kind=kind, memory_limit=memory_limit
+            )
+    return found
 
 
 def clamped(

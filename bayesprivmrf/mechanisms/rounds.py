@@ -17,13 +17,17 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
    :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
    with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
-   So the order statistics of :math:`u_c` less a public allowance, at several k, are released with discrete Gaussian
-   noise of that sensitivity. The allowance is for the noise that measuring k tables would have, and for what the
-   noise on single variables, which is public, makes of the misfit (`bayesprivmrf.learning.rounds.single_noise`).
+   Of a heaviest basis of the candidates, which leaves out pairs that a chain of others says already, it moves by no
+   more either (`bayesprivmrf.mechanisms.rounds_basis`). So these order statistics of :math:`u_c` less a public
+   allowance, at several k, are released with discrete Gaussian noise of that sensitivity. The allowance is for the
+   noise that measuring k tables would have, and for what the noise on single variables, which is public, makes of
+   the misfit (`bayesprivmrf.learning.rounds.single_noise`).
    Unless one of these numbers is three deviations of its noise above zero, or one where tables were measured before,
    nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
-   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M.
+   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
+   across parts that those chosen before it join is no candidate any more. A table that is chosen, but for which the
+   model has no room in this round, is dropped and paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
    the same sensitivity and noise. The model is fitted to all that was measured so far
@@ -42,9 +46,8 @@ noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
 
 **More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
-part), counts the order statistics of a heaviest basis of them, and makes some choices at once.
-`bayesprivmrf.mechanisms.wide_rounds` proves that these move by no more than those here. Filter, noise, measurements,
-fit and release are this file's.
+part), and makes some choices at once (`bayesprivmrf.mechanisms.wide_rounds`). Filter, noise, measurements, fit and
+release are this file's.
 """
 
 from __future__ import annotations
@@ -66,8 +69,10 @@ from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
+    ROOM_SHARES,
     ROUND_SHARES,
     SINGLES_SHARE,
     STEPS,
@@ -118,6 +123,7 @@ class Rounds:
     tables_by_round: list[int] = field(init=False, default_factory=list)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
+    _round_number: int = field(init=False, default=0)
     _clock: float | None = field(init=False, default=None)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
 
@@ -130,9 +136,8 @@ class Rounds:
         self.filter = PrivacyFilter(plan.rho)
         self._measure_singles(SINGLES_SHARE * plan.rho)
         whole, has_measured = self.filter.left, False
-        for number, share in enumerate(ROUND_SHARES, start=1):
-            is_last = number == len(ROUND_SHARES)
-            has_measured = self._round(min(share * whole, self.filter.left), is_last=is_last)
+        for self._round_number, share in enumerate(ROUND_SHARES, start=1):
+            has_measured = self._round(min(share * whole, self.filter.left))
         if not has_measured:
             self._measure_again(self.filter.left)
         self._refit(_LAST_ITERATIONS, 1.0)
@@ -174,7 +179,7 @@ class Rounds:
 
     # one round
 
-    def _round(self, rho: float, *, is_last: bool) -> bool:
+    def _round(self, rho: float) -> bool:
         """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
         if not rho > 0:
             return False
@@ -188,6 +193,7 @@ class Rounds:
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
             return False
+        is_last = self._round_number == len(ROUND_SHARES)
         self._measure(chosen, self.filter.left if is_last else spent.measuring)
         self._refit()
         self.tables_by_round.append(len(chosen))
@@ -202,8 +208,20 @@ class Rounds:
     def _eligible(self) -> list[Scope]:
         model = self._scopes()
         found = self.plan.candidates(self.merging.cardinalities, model)
+        if self.plan.workload is None and self._round_number == 1:
+            found = [c for c in found if len(c) == 2]
         inside = [set(scope) for scope in self.fit.effects.scopes]
-        return [c for c in found if any(set(c) <= scope for scope in inside) or self.size.bears([*model, c])]
+        return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
+
+    def _bears(self, scopes: Sequence[Scope]) -> bool:
+        """Whether the model has room for these scopes in this round."""
+        return self.size.bears(scopes, ROOM_SHARES[self._round_number - 1])
+
+    def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
+        """Return the parts of the model that pairs join; of a workload every table counts by itself."""
+        if self.plan.workload is not None:
+            return np.full((len(scopes), 2), -1, dtype=np.int64)
+        return ends_across(scopes, parts_of(len(self.plan.declared), [*self._scopes(), *chosen]))
 
     def _scopes(self) -> list[Scope]:
         """Return the scopes of all that was measured."""
@@ -227,11 +245,11 @@ class Rounds:
         return self._kept[scope]
 
     def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
-        """Return how many tables stand out, by noisy order statistics."""
-        numbers = numbers_of_tables(len(scopes))
-        beyond = misfits - self._of_noise(scopes)
+        """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
+        ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
+        numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
         allowances = [allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5) for k in numbers]
-        exact = [int(np.sort(beyond - a)[-k]) for k, a in zip(numbers, allowances, strict=True)]
+        exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
         return self._standing(numbers, exact, spent)
 
     def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
@@ -258,20 +276,21 @@ class Rounds:
         chosen: list[Scope] = []
         model = self._scopes()
         everything = _without_subsets(scopes)
-        if number >= len(everything) and self.size.bears([*model, *everything]):
+        if number >= len(everything) and self._bears([*model, *everything]):
             return everything
         scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
         scale = choice_scale(self.plan, spent.choosing / number)
-        eligible = np.ones(len(scopes), dtype=bool)
+        eligible, is_across = np.ones(len(scopes), dtype=bool), self._ends(scopes)[:, 0] >= 0
         for _ in range(number):
             if not eligible.any():
                 break
             self.filter.charge(spent.choosing / number)
             place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
-            if self.size.bears([*model, *chosen, scopes[place]]):
+            if self._bears([*model, *chosen, scopes[place]]):
                 chosen.append(scopes[place])
                 inside = set(scopes[place])
                 eligible &= np.array([not set(c) <= inside for c in scopes])
+                eligible &= ~is_across | (self._ends(scopes, chosen)[:, 0] >= 0)
             eligible[place] = False
         return chosen
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAXIMUM_CELLS",
     "MOST_VARIABLES",
+    "ROOM_SHARES",
     "ROUND_SHARES",
     "SINGLES_SHARE",
     "STEPS",
@@ -69,6 +70,12 @@ SINGLES_SHARE = 0.08
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 """Share of each round in what the budget has after the single variables; the last spends what is left."""
 
+ROOM_SHARES = (0.05, 0.2, 0.5, 1.0)
+"""Share of the model's size, cells and memory, that it may have after each round: what is chosen late is chosen best.
+
+Rounds of many variables, whose models are nearly forests, have all of it.
+"""
+
 COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 """Shares of a round for how many tables stand out, and which; the rest is for measuring them."""
 
@@ -78,11 +85,11 @@ NOISE_WEIGHT = 0.5
 MOST_VARIABLES = 100
 """Variables of which all pairs are asked about in every round; of more, those near each other in the model."""
 
-MAXIMUM_CELLS = 1 << 17
+MAXIMUM_CELLS = 1 << 18
 """Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
 
 MOST_TRIPLES = 1_000
-"""Triples up to which all are candidates; else those alone of which two pairs are in the model already."""
+"""Triples up to which all are candidates after the first round; else those of which two pairs are in the model."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 

@@ -45,25 +45,28 @@ class Size:
     ) -> None:
         self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
         self._cells, self._memory = cells, memory
-        self._known: dict[frozenset[Scope], bool] = {}
-        self._is_small = 2 * math.prod(cardinalities) <= cells and 64 * math.prod(declared) <= memory
+        self._known: dict[frozenset[Scope], float] = {}
+        self._most = max(2 * math.prod(cardinalities) / cells, 64 * math.prod(declared) / memory)
 
-    def bears(self, scopes: Sequence[Scope]) -> bool:
-        """Whether a model of these scopes is within the size."""
-        if self._is_small:
+    def bears(self, scopes: Sequence[Scope], share: float = 1.0) -> bool:
+        """Whether a model of these scopes is within a share of the size."""
+        if self._most <= share:
             return True
         edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
         if edges not in self._known:
-            self._known[edges] = self._fits(sorted(edges))
-        return self._known[edges]
+            self._known[edges] = self._share(sorted(edges))
+        return self._known[edges] <= share
 
-    def _fits(self, edges: Sequence[Scope]) -> bool:
+    def _share(self, edges: Sequence[Scope]) -> float:
+        """Return what share of the size a model takes; of one beyond it, a share above one."""
         layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
-        if array_forecast(layout, order).total_cells > self._cells:
-            return False
+        cells = array_forecast(layout, order).total_cells / self._cells
+        if cells > 1:
+            return cells
         # an order for the merged states is near the best for the declared ones
-        return array_forecast(Layout.build(self._declared, edges), order).memory_bytes <= self._memory
+        declared = array_forecast(Layout.build(self._declared, edges), order)
+        return max(cells, declared.memory_bytes / self._memory)
 
 
 def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:

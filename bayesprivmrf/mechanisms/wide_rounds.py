@@ -7,16 +7,6 @@ r"""Rounds of many variables: all pairs are asked about once, and later those ne
   functions of the records and of answers given before, which is all that a score must be.
 - **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
   (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
-- Pairs across parts are of use as a forest alone: a second pair between the same two parts is near once the first is
-  in. So what is counted are the scores of a *basis*: those within parts, and those of a heaviest spanning forest of
-  the parts.
-
-**The k-th largest score of a heaviest basis moves by at most D** if each score does. Let r(S) be the most candidates
-of a set S that a basis can hold. A heaviest basis, taken greedily, has exactly :math:`r(\{c : u_c \ge t\})` scores of
-at least t, and r grows with its set. If no score falls by more than D, then
-:math:`\{c : u'_c \ge t - D\} \supseteq \{c : u_c \ge t\}`, so that k scores of at least t leave k of at least t - D;
-and the other way round. Forests of the parts, beside any of the other candidates, are the independent sets of a
-matroid, of which this holds; with no pair across parts it is the statement for order statistics.
 
 Choices are made some at once (`NoiseSource.choose_several`), each by the exponential mechanism among those left, and
 cost what as many in turn do, but for rounding. One that closes a ring with those before it, or does not fit, is
@@ -29,10 +19,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
@@ -40,11 +28,11 @@ from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
 from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
-from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, numbers_of_tables, tables_law
+from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, tables_law
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
-__all__ = ["WideRounds", "basis_scores"]
+__all__ = ["WideRounds"]
 
 NEAR = 64
 """A pair within a part may add this share of the most cells, one in so many."""
@@ -107,17 +95,6 @@ class WideRounds(Rounds):
         then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
         return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
-    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
-        """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
-        ends = self._ends(scopes)
-        most = len(basis_scores(misfits, ends))
-        numbers = numbers_of_tables(most)
-        exact, beyond = [], misfits - self._of_noise(scopes)
-        for k in numbers:
-            law = tables_law(self.plan, spent.measuring, k)
-            exact.append(int(basis_scores(beyond - allowance(cells, law, 1.5), ends)[-k]))
-        return self._standing(numbers, exact, spent)
-
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
@@ -148,14 +125,6 @@ class WideRounds(Rounds):
             number -= batch
         return self._bearable(chosen)
 
-    def _ends(self, scopes: list[Scope]) -> IntArray:
-        """Return the parts that each pair across them joins, shape (candidates, 2); -1 within a part."""
-        parts = self.forest.parts
-        across = len(scopes) - len(self._expected)
-        found = np.full((len(scopes), 2), -1, dtype=np.int64)
-        found[:across] = parts[np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)]
-        return found
-
     def _takes(self, scope: Scope) -> bool:
         """Whether a table fits next to those before it; the forest then holds it."""
         if self.forest.holds(scope):
@@ -174,40 +143,3 @@ class WideRounds(Rounds):
         while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
             kept = kept * 15 // 16
         return chosen[:kept]
-
-
-def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
-    """Return the scores of a heaviest basis, ascending.
-
-    Parameters
-    ----------
-    scores
-        The scores of all candidates.
-    ends
-        The two parts that a candidate joins, shape (candidates, 2); -1 for one that is always independent.
-    """
-    across = np.flatnonzero(ends[:, 0] >= 0)
-    order = across[np.argsort(-scores[across], kind="stable")]
-    forest = order[_forest(ends[order], int(ends.max(initial=0)) + 1)]
-    return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[forest]]))
-
-
-@njit(nogil=True, cache=True)
-def _forest(ends: Any, parts: Any) -> Any:
-    """Return which edges, taken in turn, close no ring."""
-    above, found, left = np.arange(parts), np.zeros(len(ends), dtype=np.bool_), parts - 1
-    for place in range(len(ends)):
-        u, v = ends[place]
-        while above[u] != u:
-            above[u] = above[above[u]]
-            u = above[u]
-        while above[v] != v:
-            above[v] = above[above[v]]
-            v = above[v]
-        if u != v:
-            above[u] = v
-            found[place] = True
-            left -= 1
-            if left == 0:
-                break
-    return found

@@ -112,6 +112,23 @@ def test_marginals_of_any_set_agree_with_the_joint(kind, query):
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
+@pytest.mark.parametrize("query", [(0, 3), (3, 1, 5), (5, 3, 0, 2)])
+def test_a_query_whose_clique_is_beyond_memory_is_answered_state_by_state(query):
+    """A ring with a state that cannot occur."""
+    cards, scopes = [3, 4, 2, 5, 3, 4], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)]
+    theta = np.random.default_rng(0).normal(size=sum(cards[a] * cards[b] for a, b in scopes))
+    theta[:4] = -np.inf  # variable 0 is never in its first state
+    limit = forecast(cards, [*scopes, query]).memory_bytes - 1
+    with pytest.raises(ModelTooLargeError):
+        marginal_engine(cards, [*scopes, query], memory_limit=limit)
+    for given in (None, {4: 1}):
+        expected = marginal_of(cards, scopes, theta, query, given=given)
+        found = marginal_of(cards, scopes, theta, query, given=given, memory_limit=limit)
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+    with pytest.raises(ModelTooLargeError):
+        marginal_of(cards, scopes, theta, query, memory_limit=1_000)  # not even the ring
+
+
 def test_a_query_may_name_variables_in_no_scope():
     found = marginal_of((2, 4), [(0,)], np.log([0.3, 0.7]), (1, 0))
     np.testing.assert_allclose(found, np.tile([0.075, 0.175], (4, 1)), atol=1e-15)

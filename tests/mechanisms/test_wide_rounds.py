@@ -15,7 +15,14 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
-from bayesprivmrf.mechanisms import SelectMeasure, pair_misfits, rounds, rounds_plan, wide_rounds
+from bayesprivmrf.mechanisms import (
+    SelectMeasure,
+    pair_misfits,
+    rounds,
+    rounds_basis,
+    rounds_plan,
+    wide_rounds,
+)
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed
@@ -142,7 +149,7 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
         for other in neighbours(here, cells, adjacency):
             theirs = scores(other)
             assert np.abs(ours - theirs).max() <= moved
-            change = wide_rounds.basis_scores(ours, ends) - wide_rounds.basis_scores(theirs, ends)
+            change = rounds_basis.basis_scores(ours, ends) - rounds_basis.basis_scores(theirs, ends)
             largest = max(largest, int(np.abs(change).max()))
             assert np.abs(change).max() <= moved
     assert largest == moved  # attained, and never exceeded
@@ -158,7 +165,7 @@ def test_the_basis_is_the_heaviest_one():
             (u, v, s) for (u, v), s in zip(pairs.tolist(), scores.tolist(), strict=True)
         )
         best = sorted(edge["weight"] for *_, edge in nx.maximum_spanning_edges(graph))
-        assert wide_rounds.basis_scores(scores, pairs).tolist() == best
+        assert rounds_basis.basis_scores(scores, pairs).tolist() == best
 
 
 def test_weighted_records_count_as_often_as_they_occur():

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
 
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.model import Domain
@@ -38,7 +39,10 @@ from bayesprivmrf.release import Measurement
 __all__ = ["MeasuredTable", "Merging", "NoisyTable", "single_counts"]
 
 RARE = 3.0
-"""Deviations of the noise on its count below which a state is rare."""
+"""Deviations of the noise on its count below which a state is rare; more of a variable of 400 states and more.
+
+Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
+"""
 
 MOST_GROUPS = 512
 """Groups of a variable: beyond them the rarest states are one, however many records they have."""
@@ -72,7 +76,10 @@ class Merging:
         deviations
             Standard deviation of the noise on each of them, by variable.
         """
-        groups = [_merged_states(y, RARE * sd) for y, sd in zip(noisy, deviations, strict=True)]
+        groups = [
+            _merged_states(y, max(RARE, ndtri(1 - 0.5 / y.size)) * sd)
+            for y, sd in zip(noisy, deviations, strict=True)
+        ]
         return cls(groups=tuple(groups), shares=()).shared(noisy)
 
     @classmethod
