@@ -1329,7 +1329,7 @@ def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, capsys):
     ]
     code, out, _ = run(capsys, *release, "--out", "roles.release")
     assert code == 0
-    assert "has no size in nats, for some states hardly ever meet" in out
+    assert "is known to no nat, as where some states hardly ever meet" in out
     assert "graph(weight='dependence')" in out
     graph = bpm.load_release("roles.release").graph(weight="dependence")
     assert graph.edges["sex", "role"]["weight"] > 0.5

@@ -17,8 +17,8 @@ __all__ = ["told", "trusted_tables"]
 _SHOWN = 10
 _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
-_SIZELESS = 10.0
-"""Nats of error from which on an effect has no size: some of its states hardly ever meet, and any size would do."""
+_SIZELESS = 1.0
+"""Nats of error from which on an effect has no size, as where some states hardly ever meet: any size would do."""
 
 
 def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
@@ -69,8 +69,8 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
         )
     if sizeless := len(couplings) - len(sized):
         lines.append(
-            f"The effect of {_number(sizeless, 'pair')} has no size in nats, for some states hardly ever meet; "
-            f"in Python it is told by bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
+            f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
+            f"whether they depend is told in Python by bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
         )
     return "\n".join(lines)
 

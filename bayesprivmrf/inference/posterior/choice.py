@@ -82,8 +82,8 @@ class Choice:
         if has_parts and name == "hyper-dirichlet":
             own = "levels" if model.levels else "ordinal"
             raise ModelError(
-                "the hyper-dirichlet formulation has no effects that levels of areas or scores of states could scale; "
-                f"use formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`."
+                "the hyper-dirichlet formulation has no effects that levels of areas or scores of states could "
+                f"scale; use formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`."
             )
         if name == "hyper-dirichlet" and not is_decomposable:
             raise ModelError(
