@@ -70,7 +70,8 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     if sizeless := len(couplings) - len(sized):
         lines.append(
             f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
-            f"whether they depend is told in Python by bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
+            "whether they depend is told in Python by "
+            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
         )
     return "\n".join(lines)
 
