@@ -33,6 +33,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
+    FALLEN_BACK,
     STEPS,
     CouplingsByMeasurement,
     FittedCouplings,
@@ -303,6 +304,8 @@ class SelectMeasure(
         also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
         if hides := fitted.told.details.get(NOISE_HIDES):
             also += f"; it hides {hides}, so that no number of the model is to be trusted"
+        if stands_in := fitted.fit.details.get(FALLEN_BACK):
+            also += f"; the fit of all pairs failed, and the model is a smaller one: {stands_in}"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(

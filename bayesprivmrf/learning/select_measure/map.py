@@ -66,6 +66,7 @@ import numpy as np
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
+from bayesprivmrf.learning.select_measure.fall_back import FALLEN_BACK
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
@@ -93,6 +94,7 @@ _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling
 _HALVINGS = 30
+_SECOND = 1.0
 _LEAST_VARIANCE = 1e-9  # records squared
 _ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
 
@@ -155,10 +157,17 @@ class CouplingsByMeasurement(SavedMap):
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
         return fit_couplings(measured, self.plan, total, self._total_variance)
 
+    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float] | None:
+        """Return that `linearised` simulates no release and takes about a second; ``None`` where it has no limits."""
+        return None if FALLEN_BACK in learned.details else (0, _SECOND)
+
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> Limits:
+    ) -> Limits | None:
         """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
+
+        ``None`` where the fit failed and a smaller model stands in for it: its errors are others than those derived
+        here.
 
         Parameters
         ----------
@@ -173,6 +182,8 @@ class CouplingsByMeasurement(SavedMap):
         """
         from scipy.stats import norm
 
+        if FALLEN_BACK in learned.details:
+            return None
         model = _Model(learned, self.plan, self._total_variance, total, generator)
         if not model.has_mixed:
             warn_of_chains()
