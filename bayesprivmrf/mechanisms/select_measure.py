@@ -102,8 +102,8 @@ class SelectMeasure(
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
     `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
     likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
-    allows. Where measuring all pairs would have no more noise, because no budget goes to a choice, the mechanism
-    measures all.
+    allows; a smaller model stands in for a fit that fails, and the release says which. Where measuring all pairs
+    would have no more noise, because no budget goes to a choice, the mechanism measures all.
 
     Parameters
     ----------

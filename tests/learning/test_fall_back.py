@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, NoiseWarning
+from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.learning.select_measure import (
     FALLEN_BACK,
     MergedTargets,
@@ -78,11 +78,13 @@ def test_a_fit_of_noise_alone_is_no_other_than_before():
     assert FALLEN_BACK not in learned.details
 
 
-def test_intervals_of_a_model_that_stands_in_are_not_to_first_order(tmp_path):
+def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
     learned = released()
-    with pytest.raises(ArgumentError, match="'linearised' for this release"):
-        learned.interval(rng=1, method="linearised")
-    assert learned.interval_forecast(replicates=2)["method"] == "calibrated"
+    for ask in (learned.interval, learned.interval_forecast):
+        with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take NoiseAwareMAP"):
+            ask()
+    tables = bpm.NoiseAwareMAP().fit(learned.statistics).interval(["a", "d"])
+    assert (tables["lower"] <= tables["upper"]).to_numpy().all()
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
     assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]

@@ -56,8 +56,7 @@ _NOT_VARIABLES = (
 )
 _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
-    "neither SelectMeasure without a fit that fell back, nor Frank-Wolfe with two states, single variables measured "
-    "and enough steps; leave it out."
+    "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
 
 

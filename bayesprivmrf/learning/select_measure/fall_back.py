@@ -27,8 +27,10 @@ look at noisy numbers alone.
 3. **Single variables alone.**
 
 The status is then ``"stopped early"``, as where rounds fall back, and the details say which model it is. If none may
-be trusted the first fit stays, and so does its status. No limit of a coupling is known to first order then: its
-interval is the calibrated one, by releases that fall back as this one did.
+be trusted the first fit stays, and so does its status. What was derived of the errors of couplings is of the fit of
+all pairs that stand out, so that a model that stands in for it has no intervals of couplings. The calibrated ones, if
+asked for, are of no use where states were merged: couplings on which hardly a record depends do not answer to steps.
+Intervals of tables are had from the measurements.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds import Merging
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, fit_means
@@ -48,9 +51,10 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.couplings import PairTargets
 
-__all__ = ["FALLEN_BACK", "MergedTargets", "fall_back"]
+__all__ = ["FALLEN_BACK", "MergedTargets", "fall_back", "require_own_fit"]
 
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
@@ -104,6 +108,21 @@ def _smaller(
         yield "single variables alone", fit_of(np.zeros(standing.size, dtype=bool))
     if merged.is_smaller:
         yield f"single variables alone, {merged.fewer} rare states merged", merged.fit([], generator)
+
+
+def require_own_fit(learned: LearnedPairs) -> None:
+    """Refuse limits of couplings where a smaller model stands in for a fit that failed.
+
+    Raises
+    ------
+    ModelError
+        It does; the remedy is in the message.
+    """
+    if (said := learned.details.get(FALLEN_BACK)) is not None:
+        raise ModelError(
+            f"`interval` must be asked of a model of all pairs that stand out, got one that fell back ({said}); take "
+            "NoiseAwareMAP().fit(learned.statistics).interval(variables) for tables, or learn by SelectMeasure(rho)."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

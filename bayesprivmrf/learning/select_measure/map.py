@@ -66,7 +66,7 @@ import numpy as np
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
-from bayesprivmrf.learning.select_measure.fall_back import FALLEN_BACK
+from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
@@ -157,17 +157,15 @@ class CouplingsByMeasurement(SavedMap):
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
         return fit_couplings(measured, self.plan, total, self._total_variance)
 
-    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float] | None:
-        """Return that `linearised` simulates no release and takes about a second; ``None`` where it has no limits."""
-        return None if FALLEN_BACK in learned.details else (0, _SECOND)
+    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float]:
+        """Return that `linearised` simulates no release and takes about a second."""
+        require_own_fit(learned)
+        return 0, _SECOND
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> Limits | None:
+    ) -> Limits:
         """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
-
-        ``None`` where the fit failed and a smaller model stands in for it: its errors are others than those derived
-        here.
 
         Parameters
         ----------
@@ -179,11 +177,15 @@ class CouplingsByMeasurement(SavedMap):
             N, records.
         generator
             Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+
+        Raises
+        ------
+        ModelError
+            A smaller model stands in for a fit that failed: its errors are others than those derived here.
         """
         from scipy.stats import norm
 
-        if FALLEN_BACK in learned.details:
-            return None
+        require_own_fit(learned)
         model = _Model(learned, self.plan, self._total_variance, total, generator)
         if not model.has_mixed:
             warn_of_chains()
