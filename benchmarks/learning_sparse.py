@@ -213,14 +213,15 @@ def main() -> None:
     """Run the parts and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--part", choices=("margins", "width", "intervals", "bootstrap"))
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of intervals")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of intervals: how many")
+    parser.add_argument("--first", type=int, default=0, help="of them")
     parser.add_argument("--data", type=Path, default=SHARED)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     parts = {
         "margins": lambda: margins(options.data),
         "width": width,
-        "intervals": lambda: intervals(options.data, range(options.seeds)),
+        "intervals": lambda: intervals(options.data, range(options.first, options.first + options.seeds)),
         "bootstrap": lambda: bootstrap(options.data),
     }
     for name, run in parts.items():

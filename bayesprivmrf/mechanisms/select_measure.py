@@ -33,6 +33,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
+    FALLEN_BACK,
     STEPS,
     CouplingsByMeasurement,
     FittedCouplings,
@@ -101,8 +102,8 @@ class SelectMeasure(
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
     `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
     likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
-    allows. Where measuring all pairs would have no more noise, because no budget goes to a choice, the mechanism
-    measures all.
+    allows; a smaller model stands in for a fit that fails, and the release says which. Where measuring all pairs
+    would have no more noise, because no budget goes to a choice, the mechanism measures all.
 
     Parameters
     ----------
@@ -303,6 +304,8 @@ class SelectMeasure(
         also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
         if hides := fitted.told.details.get(NOISE_HIDES):
             also += f"; it hides {hides}, so that no number of the model is to be trusted"
+        if stands_in := fitted.fit.details.get(FALLEN_BACK):
+            also += f"; the fit of all pairs failed, and the model is a smaller one: {stands_in}"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(

@@ -6,6 +6,7 @@ from .monomials import MonomialsByRegressions, Target
 from .node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
 from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax
 from .paper import PaperIsing, PaperPairs, PaperRegressions
+from .rare_states import curved_limits, share_of_both
 from .search import LARGEST_STEPS, frank_wolfe
 from .settings import default_steps
 from .softmax import SoftmaxRegressions
@@ -30,7 +31,9 @@ __all__ = [
     "SparseLogistic",
     "Target",
     "choose_atoms",
+    "curved_limits",
     "default_steps",
     "frank_wolfe",
+    "share_of_both",
     "singles_plan",
 ]

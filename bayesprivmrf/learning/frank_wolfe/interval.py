@@ -10,9 +10,12 @@ whose margins are the measured ones, and how its errors arise. Both nodes of a p
 2. Near it :math:`\hat A - \bar A(A_0) = \mathcal{D} (A - A_0) + \text{error}`, where :math:`\mathcal{D}` is the
    response to the couplings, the fields moving with them so that margins stay. The error is that of choices, of
    sampling, and of the measured margins' noise and sampling, all as linear maps of the same records.
-3. Intervals are normal, of covariance :math:`(\mathcal{D}^\top \Sigma^{-1} \mathcal{D} + \tau^{-2})^{-1}` with
-   :math:`\tau` 1 nat, the deviation of a normal prior of mean 0, as wide as that of `SelectMeasure`: what the
-   records hardly tell, as of two states that nobody has together, has a wide interval and no endless one.
+3. Errors are normal, of covariance :math:`(\mathcal{D}^\top \Sigma^{-1} \mathcal{D} + \tau^{-2})^{-1}` with
+   :math:`\tau` half a nat, the deviation of a normal prior of mean 0: an odds ratio, :math:`e^{4A}`, between 1/27
+   and 27 with a probability of .9. What the records hardly tell, as of two states that nobody has together, has a
+   wide interval and no endless one; a larger coupling there is not held. Limits of fields are those of the normal
+   law, limits of couplings bend with the number of people who have both states
+   (`bayesprivmrf.learning.frank_wolfe.rare_states`).
 
 4. The mean of a chosen atom is not the atom of the mean score, so that where scores vary much the path is a little
    off: where most pairs have no coupling, those that have one are found sooner than it says. A few releases are
@@ -39,6 +42,7 @@ import numpy as np
 
 from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, expected_path
 from bayesprivmrf.learning.frank_wolfe.fields import fit_fields, singles_plan
+from bayesprivmrf.learning.frank_wolfe.rare_states import curved_limits
 from bayesprivmrf.learning.intervals.replicates import replicates_of
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
@@ -55,11 +59,12 @@ FEWEST_STEPS, MOST_VARIABLES = 50, 50
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; different ones up to which all of them are used
 _ROUNDS = 6
 _REPLICATES = 8  # releases that tell what the path leaves out of the mean
-_PRIOR = 1.0  # nats
+_PRIOR = 0.5  # nats
 _LARGEST_STEP = 0.5  # nats, of a coupling in one round
 _CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the couplings' deviations
 _FARTHEST = 5.0  # of a released coupling from its mean, in its deviations
 _JITTER = 1e-12
+_HALF = 0.5  # records
 
 
 def limits(
@@ -82,8 +87,6 @@ def limits(
     generator
         Generator of the records drawn from the model.
     """
-    from scipy.stats import norm
-
     if not settles(learned, fitted, total):
         return None
     whole = _Linearised(learned, fitted, total, generator)
@@ -91,9 +94,7 @@ def limits(
     if whole.apart > _UNSETTLED or whole.missed > _FARTHEST:
         return None
     whole.simulate()
-    z = float(norm.isf((1 - prob) / 2))
-    centre, deviation = whole.law()
-    return centre - z * deviation, centre + z * deviation
+    return whole.limits(prob)
 
 
 def cost(
@@ -259,15 +260,28 @@ class _Linearised:
         mean = np.mean([self._pairs(draw.coupling_matrix) for draw in draws], axis=0)
         self.missing = mean - self._pairs(self._both(self.path.mean[:, :-1]))
 
-    def law(self) -> tuple[FloatArray, FloatArray]:
-        """Return centre and deviation of all couplings and fields."""
+    def limits(self, prob: float) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper limits of all couplings and fields, each in the order of the release's vector."""
+        from scipy.stats import norm
+
+        A, covariance, h, spread = self.law()
+        margins = self.sums / (self.learned.total or self.total)
+        q = np.clip((1 + margins) / 2, _HALF / self.total, 1 - _HALF / self.total)
+        by_choices = np.clip(self.by_choices.diagonal() / self.error.diagonal(), 0.0, 1.0)
+        shares = q[self.rows], q[self.columns]
+        pairs = curved_limits(A, np.sqrt(covariance.diagonal()), _PRIOR, shares, by_choices, prob)
+        half = float(norm.isf((1 - prob) / 2)) * np.sqrt(spread)
+        low, high = (
+            self.learned.flat(self._matrix(end), field)
+            for end, field in zip(pairs, (h - half, h + half), strict=True)
+        )
+        return low, high
+
+    def law(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return mean and covariance of the pairs' couplings, and mean and variance of the fields."""
         gain = self.covariance @ self.weighed  # from the answers' error to the couplings'
         shift = gain @ self.missing
-        A = self._pairs(self.A) - shift
         noisier = gain @ (self.error / _REPLICATES) @ gain.T  # of the mean of so many releases
-        centre, deviation = np.zeros_like(self.A), np.zeros_like(self.A)
-        centre[self.rows, self.columns] = A
-        deviation[self.rows, self.columns] = np.sqrt((self.covariance + noisier).diagonal())
         # fields: the margins' error, and what follows from the couplings' error, by the same records and noise
         onwards = self.follows @ gain
         by_record = self.margin + self.influence @ onwards.T
@@ -277,9 +291,17 @@ class _Linearised:
         pulled = self.follows @ self.covariance / _PRIOR
         field += pulled @ pulled.T + self.follows @ noisier @ self.follows.T
         return (
-            self.learned.flat(centre + centre.T, self.h - self.follows @ shift),
-            self.learned.flat(deviation + deviation.T, np.sqrt(field.diagonal())),
+            self._pairs(self.A) - shift,
+            self.covariance + noisier,
+            self.h - self.follows @ shift,
+            field.diagonal(),
         )
+
+    def _matrix(self, values: FloatArray) -> FloatArray:
+        """Return the pairs' values as a symmetric matrix, 0 elsewhere."""
+        found = np.zeros_like(self.A)
+        found[self.rows, self.columns] = found[self.columns, self.rows] = values
+        return found
 
 
 def _different(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:

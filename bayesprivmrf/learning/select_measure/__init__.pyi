@@ -1,5 +1,6 @@
 from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
-from .fit import Fixed, closed_form, fit_means, is_narrow
+from .fall_back import FALLEN_BACK, MergedTargets, fall_back
+from .fit import Fixed, PairFit, closed_form, fit_means, is_narrow
 from .forecast import noise_share, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
 from .measurement import (
@@ -18,17 +19,21 @@ from .measurement import (
 from .statistics import pair_statistics
 
 __all__ = [
+    "FALLEN_BACK",
     "STEPS",
     "CouplingsByMeasurement",
     "FittedCouplings",
     "Fixed",
     "Measured",
     "MeasurementPlan",
+    "MergedTargets",
+    "PairFit",
     "PairTargets",
     "all_pairs",
     "closed_form",
     "dependence_scores",
     "details_of",
+    "fall_back",
     "fit_means",
     "is_narrow",
     "least_statistic",

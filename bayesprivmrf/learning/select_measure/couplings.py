@@ -34,7 +34,8 @@ it is asked whether the ridge is far from that by the curvature at the estimate.
 `bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
 same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
-where its search did not end. It sees no more than the fit does. Nor is a fit trusted where all numbers are of noise
+where its search did not end. It sees no more than the fit does. Where the fit failed, a smaller model stands in for
+it (`bayesprivmrf.learning.select_measure.fall_back`). Nor is a fit trusted where all numbers are of noise
 alone (`bayesprivmrf.learning.models.noise_alone`). The coordinates of either are written as A and h of
 an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
@@ -47,8 +48,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
+from bayesprivmrf.learning.select_measure.fall_back import fall_back
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.learning.select_measure.reweighted_fit import needs_reweighting, reweighted_fit
@@ -98,7 +101,11 @@ def fit_couplings(
         See `PairTargets.of`.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
-    fit = fit_targets(targets, np.random.default_rng(_seed(measured)))
+    generator, told = np.random.default_rng(_seed(measured)), targets.told()
+    fit = fit_targets(targets, generator)
+    # of noise alone no model is to be trusted
+    if fit.status == Status.NOT_TRUSTED and not told.is_noise_alone:
+        fit = fall_back(targets, fit, lambda part: fit_targets(targets, generator, part), generator)
     coupling, fields = pair_arrays(fit.effects, fit.coordinates)
     return FittedCouplings(
         coupling_matrix=coupling,
@@ -106,13 +113,16 @@ def fit_couplings(
         total=targets.total,
         measured=measured,
         fit=fit,
-        told=targets.told(),
+        told=told,
     )
 
 
-def fit_targets(targets: PairTargets, generator: np.random.Generator) -> PairFit:
-    """Fit the pairs that stand out, and all variables, to noisy means."""
-    cards, kept = targets.cardinalities, np.flatnonzero(targets.standing_out())
+def fit_targets(
+    targets: PairTargets, generator: np.random.Generator, part: np.ndarray | None = None
+) -> PairFit:
+    """Fit some pairs, by default those that stand out, and all variables, to noisy means."""
+    cards = targets.cardinalities
+    kept = np.flatnonzero(targets.standing_out() if part is None else part)
     pairs = [(int(i), int(j)) for i, j in targets.pairs[kept]]
     free = [v for v, k in enumerate(cards) if k > 1]
     effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
@@ -256,12 +266,16 @@ class PairTargets:
 
     def told(self) -> Told:
         """Return what the noisy numbers tell of records: by counts of states, each variable's by itself."""
+        return Told.by(self.total, float(np.sqrt(self.total_variance)), *self.counts())
+
+    def counts(self) -> tuple[list[FloatArray], list[float]]:
+        """Return noisy counts of each variable's states, records, and the deviation of their noise, by variable."""
         counts, deviations = [], []
         for states, t, noise in zip(self.cardinalities, self.single, self.single_noise.tolist(), strict=True):
             counts.append(self.total * (1 / states + contrasts(states) @ t))
             of_mean = self.total**2 * noise * (1 - 1 / states)
             deviations.append(float(np.sqrt(of_mean + self.total_variance / states**2)))
-        return Told.by(self.total, float(np.sqrt(self.total_variance)), counts, deviations)
+        return counts, deviations
 
     def shares(self) -> list[FloatArray]:
         """Return each variable's shares of states, none below half a record's."""
@@ -302,6 +316,19 @@ class PairTargets:
         """
         from scipy.stats import chi2
 
+        statistics, shares = self._covariances()
+        # the t at which each pair is just beyond its tail t^(1 - share) s^share, as a logarithm (s: sampling)
+        log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
+        rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
+        log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
+        return _discoveries(log_levels)
+
+    def statistics(self) -> FloatArray:
+        """Return each pair's mean squared covariance in units of noise and sampling, shape (m,)."""
+        return self._covariances()[0] / np.array([t.size for t in self.pair])
+
+    def _covariances(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pair's sum of squared covariances by noise and sampling, and sampling's share of these."""
         variances, relative = self.single_variances(), self.total_variance / self.total**2
         statistics, shares = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for place, ((i, j), t) in enumerate(zip(self.pairs.tolist(), self.pair, strict=True)):
@@ -312,11 +339,7 @@ class PairTargets:
             sampling = np.multiply.outer(variances[i], variances[j]) / self.total
             statistics[place] = (covariance**2 / (noise + sampling)).sum()
             shares[place] = float(np.mean(sampling / (noise + sampling)))
-        # the t at which each pair is just beyond its tail t^(1 - share) s^share, as a logarithm (s: sampling)
-        log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
-        rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
-        log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
-        return _discoveries(log_levels)
+        return statistics, shares
 
 
 def least_statistic(

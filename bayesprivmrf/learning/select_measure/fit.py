@@ -48,7 +48,7 @@ PRIOR_DEVIATION = 2.0
 LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
 
-_ITERATIONS = 500
+ITERATIONS = 500
 _TOLERANCE = 1e-6
 _MEMORY = 30  # gradients
 _LARGEST_STEP = 0.5  # nats, of a coordinate in one Newton step
@@ -119,6 +119,7 @@ def fit_means(
     start: FloatArray | None = None,
     inference: Inference | None = None,
     fixed: Fixed = NOTHING_FIXED,
+    iterations: int = ITERATIONS,
 ) -> PairFit:
     """Return the estimate from noisy means.
 
@@ -138,13 +139,15 @@ def fit_means(
         How means and covariances are found; `is_narrow` decides unless it is given.
     fixed
         Further potentials, which are known.
+    iterations
+        The most of a search by exact inference.
     """
     scopes = (*fixed.scopes, *effects.scopes)
     if inference is None:
         inference = "exact" if is_narrow(effects.cardinalities, scopes) else "gibbs"
     begin = np.zeros(effects.size) if start is None else start
     if inference == "exact":
-        return _exactly(effects, means, ridges, begin, fixed)
+        return _exactly(effects, means, ridges, begin, fixed, iterations)
     return _by_sampling(effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed)
 
 
@@ -172,7 +175,12 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
 
 @one_blas_thread()
 def _exactly(
-    effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray, fixed: Fixed
+    effects: Effects,
+    means: FloatArray,
+    ridges: FloatArray,
+    start: FloatArray,
+    fixed: Fixed,
+    iterations: int,
 ) -> PairFit:
     engine = marginal_engine(effects.cardinalities, (*fixed.scopes, *effects.scopes))
 
@@ -184,7 +192,7 @@ def _exactly(
         value = log_partition - means @ beta + 0.5 * pull @ beta
         return float(value), effects.pull_back(marginals[fixed.potentials.size :]) - means + pull
 
-    found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS, memory=_MEMORY)
+    found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=iterations, memory=_MEMORY)
     point = np.nan_to_num(found.point)
     return PairFit(
         effects=effects,

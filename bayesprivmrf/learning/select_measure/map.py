@@ -67,6 +67,7 @@ import numpy as np
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
+from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
@@ -94,6 +95,7 @@ _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling
 _HALVINGS = 30
+_SECOND = 1.0
 _LEAST_VARIANCE = 1e-9  # records squared
 _ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
 
@@ -156,6 +158,11 @@ class CouplingsByMeasurement(SavedMap):
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
         return fit_couplings(measured, self.plan, total, self._total_variance)
 
+    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float]:
+        """Return that `linearised` simulates no release and takes about a second."""
+        require_own_fit(learned)
+        return 0, _SECOND
+
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
     ) -> Limits:
@@ -171,9 +178,15 @@ class CouplingsByMeasurement(SavedMap):
             N, records.
         generator
             Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+
+        Raises
+        ------
+        ModelError
+            A smaller model stands in for a fit that failed: its errors are others than those derived here.
         """
         from scipy.stats import norm
 
+        require_own_fit(learned)
         model = _Model(learned, self.plan, self._total_variance, total, generator)
         if not model.has_mixed:
             warn_of_chains()

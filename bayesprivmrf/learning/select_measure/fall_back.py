@@ -1,0 +1,231 @@
+r"""What stands in for a fit of chosen pairs that failed: a smaller model of the same noisy numbers, and what is said.
+
+A search that does not end leaves numbers that are no estimate, and may be further from the records than independent
+columns are. So three smaller models are tried in turn, and the first one whose fit may be trusted is released. All
+look at noisy numbers alone.
+
+1. **Rare states merged**, where tables are measured. Most of the cells of a large table are next to empty: noise
+   makes them negative, no model has such means, and along these directions the likelihood is flat. The states of a
+   variable whose noisy counts are below three deviations become one, as in rounds
+   (`bayesprivmrf.learning.rounds.tables`).
+   With :math:`M_i` the map from states to groups, :math:`g_i = M_i 1` the groups' sizes and :math:`\tilde Q_i` the
+   contrasts of groups, a pair's table :math:`y_{ij}`, rebuilt from its means, has the mean effect :math:`\tilde
+   t_{ij} = \tilde Q_i^\top M_i y_{ij} M_j^\top \tilde Q_j / N`. A pair's own means have noise of one variance v on
+   all coordinates, hence :math:`v\, (I - 1 1^\top / K_i) \otimes (I - 1 1^\top / K_j)` on its table, so that entry
+   (s, u) of :math:`\tilde t_{ij}` has the variance
+
+   .. math:: v\, a_{is}\, a_{ju}, \qquad a_{is} = \tilde q_{is}^\top \bigl(\operatorname{diag} g_i - g_i g_i^\top /
+       K_i\bigr) \tilde q_{is} .
+
+   The mean of a single variable has :math:`v_i a_{is}`. What the margins' noise adds to a pair is left out: it is
+   small, for a margin is shared out over the states of the other variable. The fit is that of
+   `bayesprivmrf.learning.select_measure.fit`, with half its prior deviation: noise makes some cells of groups
+   negative as well, and the search ends sooner, with couplings a third as large and tables as good
+   (docs/select_measure.md). The potentials of a group are those of its states, which share it by their noisy counts.
+2. **Fewer pairs**: the half of those that stood out which stand out most, then half of these, and so on. A pair's
+   rank is its covariances' mean square in units of noise and sampling: 1 where there is nothing but these.
+3. **Single variables alone.**
+
+The status is then ``"stopped early"``, as where rounds fall back, and the details say which model it is. If none may
+be trusted the first fit stays, and so does its status. What was derived of the errors of couplings is of the fit of
+all pairs that stand out, so that a model that stands in for it has no intervals of couplings. The calibrated ones, if
+asked for, are of no use where states were merged: couplings on which hardly a record depends do not answer to steps.
+Intervals of tables are had from the measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.rounds import Merging
+from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, fit_means
+from bayesprivmrf.model.consistency import split_tables
+from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.pairs import LearnedPairs
+    from bayesprivmrf.learning.select_measure.couplings import PairTargets
+
+__all__ = ["FALLEN_BACK", "MergedTargets", "fall_back", "require_own_fit"]
+
+FALLEN_BACK = "fallen_back"
+"""The detail of a release whose fit failed, with the model that stands in for it."""
+
+_ITERATIONS = 3000
+_PRIOR = PRIOR_DEVIATION / 2
+_LEAST_SPREAD = 1e-9
+
+type Fit = Callable[[np.ndarray], PairFit]
+
+
+def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator) -> PairFit:
+    """Return the first smaller model whose fit may be trusted, else the fit that failed.
+
+    Parameters
+    ----------
+    targets
+        The noisy means.
+    failed
+        The fit of all pairs that stand out.
+    fit_of
+        Fits a part of the pairs, bool of shape (m,).
+    generator
+        Generator of the Gibbs sampler.
+    """
+    for said, fit in _smaller(targets, failed, fit_of, generator):
+        if fit.status != Status.NOT_TRUSTED:
+            told = {**fit.details, FALLEN_BACK: said}
+            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=told)
+    return failed
+
+
+def _smaller(
+    targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator
+) -> Iterator[tuple[str, PairFit]]:
+    """Fit one smaller model after the other."""
+    standing = targets.standing_out()
+    merged = MergedTargets.of(targets)
+    if merged.is_smaller and standing.any():
+        kept = [tuple(pair) for pair in targets.pairs[standing].tolist()]
+        yield f"{merged.fewer} rare states merged", merged.fit(kept, generator)
+    ranked = np.flatnonzero(standing)
+    ranked = ranked[np.argsort(-targets.statistics()[ranked], kind="stable")]
+    count = ranked.size // 2
+    while count:
+        part = np.zeros(standing.size, dtype=bool)
+        part[ranked[:count]] = True
+        yield f"{count} of {ranked.size} pairs", fit_of(part)
+        count //= 2
+    if ranked.size:
+        yield "single variables alone", fit_of(np.zeros(standing.size, dtype=bool))
+    if merged.is_smaller:
+        yield f"single variables alone, {merged.fewer} rare states merged", merged.fit([], generator)
+
+
+def require_own_fit(learned: LearnedPairs) -> None:
+    """Refuse limits of couplings where a smaller model stands in for a fit that failed.
+
+    Raises
+    ------
+    ModelError
+        It does; the remedy is in the message.
+    """
+    if (said := learned.details.get(FALLEN_BACK)) is not None:
+        raise ModelError(
+            f"`interval` must be asked of a model of all pairs that stand out, got one that fell back ({said}); take "
+            "NoiseAwareMAP().fit(learned.statistics).interval(variables) for tables, or learn by SelectMeasure(rho)."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedTargets:
+    """The noisy means of a model of merged states; see the module.
+
+    Parameters
+    ----------
+    targets
+        Those of declared states.
+    merging
+        Which of these are one.
+    """
+
+    targets: PairTargets
+    merging: Merging
+
+    @classmethod
+    def of(cls, targets: PairTargets) -> MergedTargets:
+        """Return the means with rare states merged."""
+        return cls(targets=targets, merging=Merging.of(*targets.counts()))
+
+    @property
+    def cards(self) -> tuple[int, ...]:
+        """Number of groups of each variable."""
+        return self.merging.cardinalities
+
+    @property
+    def fewer(self) -> int:
+        """How many states fewer the model has."""
+        return sum(self.targets.cardinalities) - sum(self.cards)
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether merging leaves fewer coordinates: of two rare states there is no table left to fit."""
+        return self.fewer > 0 and max(self.targets.cardinalities) > 2
+
+    @cached_property
+    def noise(self) -> list[FloatArray]:
+        """The a of each variable's contrasts."""
+        found = []
+        for states, group, groups in zip(
+            self.targets.cardinalities, self.merging.groups, self.cards, strict=True
+        ):
+            sizes, basis = np.bincount(group).astype(float), contrasts(groups)
+            found.append(sizes @ basis**2 - (sizes @ basis) ** 2 / states)
+        return found
+
+    @cached_property
+    def _spreads(self) -> list[FloatArray]:
+        """The variance of each variable's contrasts in one record."""
+        found = []
+        for share, group, groups in zip(self.targets.shares(), self.merging.groups, self.cards, strict=True):
+            merged, basis = np.bincount(group, weights=share), contrasts(groups)
+            found.append(np.maximum(merged @ basis**2 - (merged @ basis) ** 2, _LEAST_SPREAD))
+        return found
+
+    def fit(self, pairs: list[tuple[int, ...]], generator: np.random.Generator) -> PairFit:
+        """Fit some pairs, and all variables; the result is of the declared states."""
+        targets, cards = self.targets, self.cards
+        kept = [pair for pair in pairs if min(cards[v] for v in pair) > 1]
+        alone = [(v,) for v in range(len(cards))]
+        effects = Effects.of(cards, (*kept, *alone))
+        place = {tuple(pair): k for k, pair in enumerate(targets.pairs.tolist())}
+        means, ridges = [np.zeros(0)], [np.zeros(0)]
+        for subset in effects.subsets:
+            if len(subset) == 1:
+                (i,) = subset
+                mean, spread = self._single(i), self._spreads[i]
+                noise = targets.single_noise[i] * self.noise[i]
+            else:
+                i, j = subset
+                mean = self.pair_mean(i, j, targets.pair[place[subset]])
+                spread = np.multiply.outer(self._spreads[i], self._spreads[j])
+                noise = targets.pair_noise * np.multiply.outer(self.noise[i], self.noise[j])
+            means.append(mean.ravel())
+            ridges.append((noise / spread + 1 / targets.total).ravel() / _PRIOR**2)
+        found = fit_means(
+            effects,
+            np.concatenate(means),
+            np.concatenate(ridges),
+            targets.total,
+            generator,
+            iterations=_ITERATIONS,
+        )
+        tables = split_tables(cards, effects.scopes, effects.potentials(found.coordinates))
+        flat = np.concatenate([table.ravel() for table in self.merging.expanded(effects.scopes, tables)])
+        declared = Effects.of(targets.cardinalities, effects.scopes)
+        return replace(found, effects=declared, coordinates=declared.coordinates(flat), means=None)
+
+    def _single(self, i: int) -> FloatArray:
+        return contrasts(self.cards[i]).T @ np.bincount(self.merging.groups[i], weights=self._margin(i))
+
+    def _margin(self, i: int) -> FloatArray:
+        """A variable's noisy table, of sum one."""
+        states = self.targets.cardinalities[i]
+        return 1 / states + contrasts(states) @ self.targets.single[i]
+
+    def pair_mean(self, i: int, j: int, t: FloatArray) -> FloatArray:
+        """Return a pair's mean effect in groups, from its mean effect t in states."""
+        (k, m), groups = (self.targets.cardinalities[v] for v in (i, j)), self.merging.groups
+        inner = contrasts(k) @ t @ contrasts(m).T
+        table = inner + self._margin(i)[:, None] / m + self._margin(j) / k - 1 / (k * m)
+        merged = np.zeros((self.cards[i], self.cards[j]))
+        np.add.at(merged, (groups[i][:, None], groups[j]), table)
+        return contrasts(self.cards[i]).T @ merged @ contrasts(self.cards[j])

@@ -1,0 +1,196 @@
+"""What `SelectMeasure` with a degree releases where its fit fails: a smaller model, which says what it is."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.learning.select_measure import (
+    FALLEN_BACK,
+    MergedTargets,
+    PairFit,
+    PairTargets,
+    fall_back,
+)
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.model import Effects, contrasts
+
+STATES = 30
+
+
+def frame(records: int, seed: int) -> pd.DataFrame:
+    """A chain of three variables of thirty states, of which a dozen are held, and one of two."""
+    rng = np.random.default_rng(seed)
+    columns = [np.minimum(rng.geometric(0.5, records) - 1, STATES - 1)]
+    for share in (0.7, 0.6):
+        others = np.minimum(rng.geometric(0.4, records) - 1, STATES - 1)
+        columns.append(np.where(rng.random(records) < share, columns[-1], others))
+    columns.append((columns[0] + (rng.random(records) < 0.2)) % 2)
+    return pd.DataFrame(dict(zip("abcd", columns, strict=True)))
+
+
+@cache
+def released(records: int = 5_000, rho: float = 0.05, seed: int = 1) -> Any:
+    network = bpm.declare(states={name: range(2 if name == "d" else STATES) for name in "abcd"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        return SelectMeasure(rho=rho, degree=2).release(network, frame(records, seed), rng=seed)
+
+
+def off(learned, data: pd.DataFrame) -> tuple[float, float]:
+    """Mean total variation of the pairs' tables from the records', of the model and of independent columns."""
+    found = []
+    for a, b in ("ab", "bc", "ac", "ad"):
+        true = pd.crosstab(data[a], data[b], normalize=True)
+        true = true.reindex(index=range(STATES), columns=range(2 if b == "d" else STATES), fill_value=0)
+        alone = np.multiply.outer(true.sum(axis=1).to_numpy(), true.sum(axis=0).to_numpy())
+        model = learned.solution.marginal([a, b]).to_numpy()
+        found.append([np.abs(true.to_numpy() - other).sum() / 2 for other in (model, alone)])
+    return tuple(np.mean(found, axis=0))
+
+
+def test_a_fit_that_fails_falls_back_on_merged_states_and_is_nearer_than_independent_columns():
+    learned = released()
+    assert learned.status == "stopped early"
+    assert learned.details[FALLEN_BACK] == "65 rare states merged"
+    assert np.abs(learned.coupling_matrix).max() < 10  # nats; the search that failed had no such bound
+    model, alone = off(learned, frame(5_000, 1))
+    assert model < 0.5 * alone
+
+
+def test_a_warning_names_the_model_that_stands_in():
+    network = bpm.declare(states={name: range(2 if name == "d" else STATES) for name in "abcd"})
+    with pytest.warns(NoiseWarning, match="the model is a smaller one: 65 rare states merged"):
+        SelectMeasure(rho=0.05, degree=2).release(network, frame(5_000, 1), rng=1)
+
+
+def test_a_fit_of_noise_alone_is_no_other_than_before():
+    learned = released(records=10)
+    assert learned.status == "not trusted"
+    assert FALLEN_BACK not in learned.details
+
+
+def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
+    learned = released()
+    for ask in (learned.interval, learned.interval_forecast):
+        with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take NoiseAwareMAP"):
+            ask()
+    tables = bpm.NoiseAwareMAP().fit(learned.statistics).interval(["a", "d"])
+    assert (tables["lower"] <= tables["upper"]).to_numpy().all()
+    learned.save(tmp_path / "one.release")
+    again = bpm.load_release(tmp_path / "one.release")
+    assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]
+
+
+def targets_of(seed: int = 1, noise: float = 0.0, total: float = 1_000.0) -> PairTargets:
+    """Means of three variables, of six states with a rare end, of five, and of two; all three pairs."""
+    rng, cards = np.random.default_rng(seed), (6, 5, 2)
+    shares = np.array([0.5, 0.3, 0.197, 0.001, 0.001, 0.001])
+    table = shares[:, None, None] * rng.dirichlet(np.ones(10), size=6).reshape(6, 5, 2)
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    joint = [table.sum(axis=({0, 1, 2} - set(pair)).pop()) for pair in pairs]
+    alone = [table.sum(axis=tuple({0, 1, 2} - {v})) for v in range(3)]
+    return PairTargets(
+        cardinalities=cards,
+        total=total,
+        total_variance=0.0,
+        pairs=np.array(pairs),
+        candidates=3,
+        single=[contrasts(k).T @ one for k, one in zip(cards, alone, strict=True)],
+        single_noise=np.full(3, 25.0 / total**2),
+        pair=[
+            contrasts(cards[i]).T @ both @ contrasts(cards[j])
+            + rng.normal(0, noise, (cards[i] - 1, cards[j] - 1))
+            for (i, j), both in zip(pairs, joint, strict=True)
+        ],
+        pair_noise=max(noise, 1e-3) ** 2,
+    )
+
+
+def test_means_of_merged_states_are_those_of_the_merged_table():
+    targets = targets_of()
+    merged = MergedTargets.of(targets)
+    assert merged.cards == (4, 5, 2)
+    assert merged.fewer == 2
+    fit = merged.fit([(0, 1), (0, 2), (1, 2)], np.random.default_rng(1))
+    assert fit.status == "converged"
+    assert fit.effects.cardinalities == targets.cardinalities
+    rare = fit.effects.potentials(fit.coordinates)[:30].reshape(6, 5)[3:]
+    np.testing.assert_allclose(rare, np.tile(rare[:1], (3, 1)), atol=1e-9)  # one potential for the group
+    # the mean of a pair, from the table itself
+    basis = contrasts(6), contrasts(5)
+    table = (
+        basis[0] @ targets.pair[0] @ basis[1].T
+        + (1 / 6 + basis[0] @ targets.single[0])[:, None] / 5
+        + (1 / 5 + basis[1] @ targets.single[1]) / 6
+        - 1 / 30
+    )
+    group = np.vstack([table[:3], table[3:].sum(axis=0)])
+    np.testing.assert_allclose(
+        merged.pair_mean(0, 1, targets.pair[0]), contrasts(4).T @ group @ contrasts(5), atol=1e-12
+    )
+
+
+def test_the_noise_of_merged_means_is_that_of_the_sums():
+    """The variance of every mean, by the covariance of the noise on the table's own means."""
+    merged = MergedTargets.of(targets_of())
+    into = np.zeros((4, 6))
+    into[merged.merging.groups[0], np.arange(6)] = 1
+    left = contrasts(4).T @ into @ contrasts(6)
+    right = contrasts(5).T @ contrasts(5)
+    expected = np.kron(left @ left.T, right @ right.T).diagonal().reshape(3, 4)
+    np.testing.assert_allclose(np.multiply.outer(*merged.noise[:2]), expected)
+
+
+def made(status: str, pairs: int = 0) -> PairFit:
+    effects = Effects.of((6, 5, 2), ((0,), (1,), (2,)))
+    return PairFit(
+        effects=effects,
+        coordinates=np.zeros(effects.size),
+        inference="exact",
+        status=status,
+        details={"pairs": pairs},
+    )
+
+
+@pytest.mark.parametrize(("largest", "said"), [(1, "1 of 3 pairs"), (0, "single variables alone")])
+def test_the_pairs_that_stand_out_most_are_kept_if_merging_does_not_do(largest, said, monkeypatch):
+    targets = targets_of(noise=1e-3)
+    assert targets.standing_out().all()
+    monkeypatch.setattr(MergedTargets, "fit", lambda *_: made("not trusted"))
+    asked = []
+
+    def fit_of(part: np.ndarray) -> PairFit:
+        asked.append(part)
+        return made("converged" if part.sum() <= largest else "not trusted", int(part.sum()))
+
+    found = fall_back(targets, made("not trusted"), fit_of, np.random.default_rng(1))
+    assert (found.status, found.details[FALLEN_BACK]) == ("stopped early", said)
+    assert found.details["pairs"] == asked[-1].sum() == largest
+    assert asked[0].argmax() == targets.statistics().argmax()
+
+
+def test_the_first_fit_stays_if_no_smaller_one_is_trusted(monkeypatch):
+    failed = made("not trusted")
+    monkeypatch.setattr(MergedTargets, "fit", lambda *_: made("not trusted"))
+    found = fall_back(targets_of(), failed, lambda _: made("not trusted"), np.random.default_rng(1))
+    assert found is failed
+
+
+def test_two_states_are_not_merged():
+    targets = targets_of()
+    two = replace(
+        targets,
+        cardinalities=(2, 2, 2),
+        single=[np.array([0.7])] * 3,
+        pair=[np.zeros((1, 1))] * 3,
+    )
+    assert not MergedTargets.of(two).is_smaller
