@@ -1,4 +1,4 @@
-"""Misfits of many tables of two variables: compiled passes over the records, in whole numbers.
+"""Misfits of tables, in whole numbers; of many tables of two variables by compiled passes over the records.
 
 Each pass counts one table and compares it with a model's mean counts, so that no table of counts is kept: memory is
 that of the records and of one number a pair. `bayesprivmrf.mechanisms.rounds` says what a neighbour can change.
@@ -13,10 +13,21 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.mechanisms.rounds_plan import STEPS
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["independent_misfits", "pair_misfits"]
+__all__ = ["expected_counts", "independent_misfits", "misfit", "pair_misfits"]
+
+
+def expected_counts(table: FloatArray, total: float) -> IntArray:
+    """Return a model's mean counts in whole steps of 1/M record, flat."""
+    return np.rint(STEPS * total * table.ravel()).astype(np.int64)
+
+
+def misfit(counts: IntArray, expected: IntArray) -> int:
+    """Return the L1 distance between counts and a model's mean counts, steps of 1/M record."""
+    return int(np.abs(STEPS * counts - expected).sum())
 
 
 @njit(nogil=True, cache=True)
@@ -100,7 +111,7 @@ def independent_misfits(
 
     Notes
     -----
-    Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as `bayesprivmrf.mechanisms.rounds.expected_counts`.
+    Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as `expected_counts`.
     """
     columns, weights = _prepared(codes, counts)
     states = np.array([len(each) for each in shares], dtype=np.int64)

@@ -69,6 +69,7 @@ from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -86,12 +87,12 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 )
 from bayesprivmrf.mechanisms.rounds_size import Size
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy.filter import PrivacyFilter
 from bayesprivmrf.release.measured import of_measurements
 
-__all__ = ["Rounds", "expected_counts", "misfit"]
+__all__ = ["Rounds"]
 
 
 STANDS_OUT = (3.0, 1.0)
@@ -392,16 +393,6 @@ class Rounds:
             "rho_spent": float(self.filter.spent),
             **(self.told().details if status is not Status.DIVERGED else {}),
         }
-
-
-def expected_counts(table: FloatArray, total: float) -> IntArray:
-    """Return a model's mean counts in whole steps of 1/M record, flat."""
-    return np.rint(STEPS * total * table.ravel()).astype(np.int64)
-
-
-def misfit(counts: IntArray, expected: IntArray) -> int:
-    """Return the L1 distance between counts and a model's mean counts, steps of 1/M record; see the module."""
-    return int(np.abs(STEPS * counts - expected).sum())
 
 
 def _without_subsets(scopes: Sequence[Scope]) -> list[Scope]:

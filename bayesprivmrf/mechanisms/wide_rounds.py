@@ -26,8 +26,8 @@ from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
-from bayesprivmrf.mechanisms.pair_misfits import independent_misfits, pair_misfits
-from bayesprivmrf.mechanisms.rounds import Rounds, expected_counts, misfit
+from bayesprivmrf.mechanisms.pair_misfits import expected_counts, independent_misfits, misfit, pair_misfits
+from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, tables_law
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale

@@ -16,7 +16,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, N
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds import Merging
-from bayesprivmrf.mechanisms import SelectMeasure, rounds, rounds_plan
+from bayesprivmrf.mechanisms import SelectMeasure, pair_misfits, rounds, rounds_plan
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed
@@ -65,13 +65,13 @@ def test_no_neighbour_moves_a_misfit_or_an_order_statistic_by_more_than_is_paid_
     largest = 0
     for _ in range(6):
         models = [rng.dirichlet(np.full(k, 0.5)) for k in (6, 4, 6, 12)]
-        expected = [rounds.expected_counts(model, 7.3) for model in models]
+        expected = [pair_misfits.expected_counts(model, 7.3) for model in models]
         allowance = rng.integers(0, 900, 4)
         data = [cells[k] for k in rng.integers(0, 12, 6)]
 
         def scores(records, expected=expected, allowance=allowance):
             found = zip(tables(records, scopes, shape), expected, strict=True)
-            return np.array([rounds.misfit(table, e) for table, e in found]) - allowance
+            return np.array([pair_misfits.misfit(table, e) for table, e in found]) - allowance
 
         if adjacency == "replace-one":
             others = [[*data[:i], cell, *data[i + 1 :]] for i in range(6) for cell in cells]

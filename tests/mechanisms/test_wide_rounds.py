@@ -128,7 +128,7 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
     for _ in range(8):
         shares = [rng.dirichlet(np.ones(k)) for k in shape]
         allowance = rng.integers(0, 200, len(pairs))
-        expected = [rounds.expected_counts(np.outer(shares[u], shares[v]), 5.5) for u, v in pairs]
+        expected = [pair_misfits.expected_counts(np.outer(shares[u], shares[v]), 5.5) for u, v in pairs]
 
         def scores(records, shares=shares, allowance=allowance, expected=expected):
             codes, ones = np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
@@ -141,7 +141,9 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
                 np.bincount(codes[:, u] * shape[v] + codes[:, v], minlength=shape[u] * shape[v])
                 for u, v in pairs
             ]
-            assert found.tolist() == [rounds.misfit(t, e) for t, e in zip(tables, expected, strict=True)]
+            assert found.tolist() == [
+                pair_misfits.misfit(t, e) for t, e in zip(tables, expected, strict=True)
+            ]
             return found - allowance
 
         here = [cells[k] for k in rng.integers(0, len(cells), 5)]
