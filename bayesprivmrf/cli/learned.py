@@ -87,7 +87,8 @@ def trusted_tables(solution: RoundsSolution) -> str:
     if status != "approximate":
         return f"Tables: all are {status}, for the model is."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
-    merging, names = Merging.by(domain.cardinalities, tables), list(map(str, domain.variables))
+    merging = Merging.released(domain, solution.statistics.measurements)
+    names = list(map(str, domain.variables))
     together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
     several = [v for v, states in enumerate(merging.cardinalities) if states > 1]
     apart = [pair for pair in combinations(several, 2) if pair not in together]

@@ -7,6 +7,7 @@ vector, the tables one after the other in C order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +38,9 @@ __all__ = [
 
 DEFAULT_MEMORY_LIMIT = 4 * 2**30
 """Bytes that inference may take unless another limit is given."""
+
+MOST_PASSES = 1 << 12
+"""Joint states of some variables at each of which inference is run, where a clique with them is beyond memory."""
 
 Kind = Literal["exact", "loopy", "brute-force"]
 
@@ -145,6 +149,9 @@ def marginal_of(
     ------
     ImpossibleError
         The states given have probability zero.
+    ModelTooLargeError
+        The model, or the joint table, is beyond the limit; or a clique with the query is, and would be even if some
+        variables of at most 4,096 joint states were held one joint state after another.
     ModelError, ArgumentError
         An argument does not fit the model, or is of another type.
 
@@ -165,9 +172,9 @@ def marginal_of(
     try:
         return _joint(layout, theta, wanted, kind, memory_limit)
     except ModelTooLargeError:
-        if len(wanted) < 2 or kind == "loopy":
+        if kind != "exact" or not (held := _held_to_fit(layout, wanted, memory_limit)):
             raise
-        return _joint_by_states(layout, theta, wanted, kind, memory_limit)
+        return _joint_by_states(layout, theta, wanted, held, memory_limit)
 
 
 def _joint(
@@ -180,19 +187,40 @@ def _joint(
     return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])
 
 
+def _held_to_fit(layout: Layout, query: tuple[int, ...], memory_limit: int) -> list[int]:
+    """Return variables of a query without which its clique fits; none where that is of no use.
+
+    It is not where the joint table is itself beyond the limit, or the variables have more than `MOST_PASSES` states
+    together. A variable in no factor cannot be held.
+    """
+    cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
+    held: list[int] = []
+    if 8 * math.prod(cards[v] for v in query) > memory_limit:
+        return held
+    for v in sorted(factors.intersection(query), key=lambda v: cards[v]):
+        held.append(v)
+        rest = tuple(w for w in query if w not in held)
+        if not rest or math.prod(cards[w] for w in held) > MOST_PASSES:
+            break
+        if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
+            return held
+    return []
+
+
 def _joint_by_states(
-    layout: Layout, theta: FloatArray, query: tuple[int, ...], kind: Kind, memory_limit: int
+    layout: Layout, theta: FloatArray, query: tuple[int, ...], held: Sequence[int], memory_limit: int
 ) -> FloatArray:
     """Return the same, one state of a variable after another: p(x_v) p(rest | x_v), whose cliques are without v."""
-    cards = layout.cardinalities
-    axis = min(range(len(query)), key=lambda a: cards[query[a]])
-    rest, found = query[:axis] + query[axis + 1 :], np.zeros([cards[v] for v in query])
-    for state, share in enumerate(_joint(layout, theta, query[axis : axis + 1], kind, memory_limit)):
+    if not held:
+        return _joint(layout, theta, query, "exact", memory_limit)
+    cards, (v, *later) = layout.cardinalities, held
+    axis = query.index(v)
+    rest, found = query[:axis] + query[axis + 1 :], np.zeros([cards[w] for w in query])
+    for state, share in enumerate(_joint(layout, theta, (v,), "exact", memory_limit)):
         if share > 0:
-            held = clamped(cards, layout.scopes, theta, {query[axis]: state})
-            found[(slice(None),) * axis + (state,)] = share * marginal_of(
-                cards, layout.scopes, held, rest, kind=kind, memory_limit=memory_limit
-            )
+            given = clamped(cards, layout.scopes, theta, {v: state})
+            part = _joint_by_states(layout, given, rest, later, memory_limit)
+            found[(slice(None),) * axis + (state,)] = share * part
     return found
 
 

@@ -108,6 +108,17 @@ def test_the_number_of_records_is_as_uncertain_as_the_tables_leave_it_and_known_
     )
 
 
+def test_no_cell_that_noise_hides_is_said_to_hold_more_than_all_records():
+    """Its logarithm has a deviation of several, so that its own bound is beyond a hundred thousand records."""
+    model = specification({"a": [0, 1, 2], "b": [0, 1, 2]}, [("a", "b")])
+    counts = {("a", "b"): np.diag([600.0, 300.0, 100.0])}
+    release = NoisyStatistics.from_tables(model, counts, noise=Gaussian(60.0))
+    frame = NoiseAwareMAP(scale=5.0).fit(release).interval(["a", "b"], of="records")
+    assert frame["estimate"].min() < 10
+    assert frame["upper"].max() < 1_000 + 4 * release.total_standard_error
+    assert (frame["lower"] <= frame["upper"]).all()
+
+
 def test_answers_that_may_be_negative_have_intervals_on_their_own_scale():
     frame = fitted().interval(q.weighted("b", 0, matrix=[[3, -1, 0, 2, 0, -2]]), of="records")
     assert (frame["upper"] - frame["estimate"]).to_numpy() == pytest.approx(

@@ -19,6 +19,19 @@ def test_the_share_of_both_has_the_odds_ratio_and_the_slope_of_the_module():
     np.testing.assert_allclose(slope, 4 * h, rtol=1e-6)
 
 
+def test_a_coupling_of_frequent_states_is_that_of_their_complements():
+    """Of states that nearly all have, however strong the coupling: digits that cancel would leave 0 / 0."""
+    a, q, r = np.array([-12.0, -3.0, 0.4, 12.0]), np.full(4, 0.97), np.full(4, 0.9)
+    c, h = share_of_both(a, q, r)
+    neither, same = share_of_both(a, 1 - q, 1 - r)
+    np.testing.assert_allclose(c, q + r - 1 + neither, rtol=1e-12)
+    np.testing.assert_allclose(h, same, rtol=1e-9)
+    assert (np.diff(c) > 0).all()
+    limits = curved_limits(a, np.full(4, 0.3), 0.5, (q, r), np.full(4, 0.3), 0.9)
+    assert np.isfinite(limits).all()
+    assert (limits[0] < limits[1]).all()
+
+
 def test_limits_are_the_linear_ones_where_the_share_of_both_is_straight():
     mean, deviation = np.array([0.3, -0.2]), np.array([0.001, 0.002])
     shares = np.array([0.4, 0.5]), np.array([0.5, 0.3])

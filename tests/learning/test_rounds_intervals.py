@@ -11,8 +11,10 @@ from repeats import few
 from scipy.stats import chi2
 
 import bayesprivmrf as bpm
+from bayesprivmrf.cli.learned import trusted_tables
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import Status
+from bayesprivmrf.learning.rounds import tables
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
 
 STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
@@ -100,6 +102,25 @@ def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
     learned.save(tmp_path / "learned.release")
     again = bpm.load_release(tmp_path / "learned.release").solution.interval([0, "a"])
     pd.testing.assert_frame_equal(again, learned.solution.interval([0, "a"]))
+
+
+@pytest.mark.parametrize("rare", [2.0, 6.0])
+def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkeypatch):
+    """A file may be older than the rule by which states are rare."""
+    rng = np.random.default_rng(0)
+    many = rng.geometric(0.25, 4_000).clip(max=60)
+    data = pd.DataFrame({"many": many, "few": np.where(rng.random(4_000) < 0.7, many % 3, 0)})
+    network = bpm.declare(states={"many": range(1, 61), "few": range(3)})
+    made = SelectMeasure(rho=0.1).release(network, data, rng=1)
+    before, told = made.solution.interval(["few", "many"]), trusted_tables(made.solution)
+    made.save(tmp_path / "made.release")
+    monkeypatch.setattr(tables, "RARE", rare)
+    again = bpm.load_release(tmp_path / "made.release")
+    own = tables.Merging.released(again.domain, again.statistics.measurements)
+    measured = [tables.MeasuredTable.of(each, again.domain) for each in again.statistics.measurements]
+    assert own.cardinalities != tables.Merging.by(again.domain.cardinalities, measured).cardinalities
+    pd.testing.assert_frame_equal(again.solution.interval(["few", "many"]), before)
+    assert trusted_tables(again.solution) == told
 
 
 @pytest.mark.parametrize("asked", ["interval", "interval_forecast"])

@@ -129,6 +129,35 @@ def test_a_query_whose_clique_is_beyond_memory_is_answered_state_by_state(query)
         marginal_of(cards, scopes, theta, query, memory_limit=1_000)  # not even the ring
 
 
+@pytest.mark.parametrize("kind", ["exact", "brute-force"])
+@pytest.mark.parametrize("variables", [20, 24, 60])
+def test_a_joint_table_beyond_memory_is_refused_before_it_is_allocated(kind, variables):
+    chain = [(v, v + 1) for v in range(variables - 1)]
+    with pytest.raises(ModelTooLargeError, match="memory_limit"):
+        marginal_of([3] * variables, chain, np.zeros(9 * len(chain)), range(variables), kind=kind)
+
+
+def test_a_query_that_would_take_inference_at_each_of_very_many_states_is_refused():
+    scopes = [*itertools.combinations(range(8), 2), *((v % 8, v) for v in range(8, 20))]
+    query = tuple(range(8, 17))  # leaves of variables that all hang together
+    limit = forecast([3] * 20, [*scopes, query[:1]]).memory_bytes  # so that all but one must be held
+    assert 8 * 3 ** len(query) < limit
+    start = time.perf_counter()
+    with pytest.raises(ModelTooLargeError, match="memory_limit"):
+        marginal_of([3] * 20, scopes, np.zeros(9 * len(scopes)), query, memory_limit=limit)
+    assert time.perf_counter() - start < 20
+
+
+def test_a_variable_in_no_scope_is_not_held_where_others_are():
+    cards, scopes = [3, 4, 2, 5, 3, 4, 2], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)]
+    theta = np.random.default_rng(0).normal(size=sum(cards[a] * cards[b] for a, b in scopes))
+    query = (3, 6, 0)
+    limit = forecast(cards, [*scopes, query]).memory_bytes - 1
+    expected = marginal_of(cards, scopes, theta, query)
+    found = marginal_of(cards, scopes, theta, query, memory_limit=limit)
+    np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
 def test_a_query_may_name_variables_in_no_scope():
     found = marginal_of((2, 4), [(0,)], np.log([0.3, 0.7]), (1, 0))
     np.testing.assert_allclose(found, np.tile([0.075, 0.175], (4, 1)), atol=1e-15)

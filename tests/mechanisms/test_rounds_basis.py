@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.mechanisms import SelectMeasure, rounds_basis, rounds_plan, rounds_size
+from bayesprivmrf.mechanisms import (
+    SelectMeasure,
+    rounds,
+    rounds_basis,
+    rounds_plan,
+    rounds_size,
+    wide_rounds,
+)
+from bayesprivmrf.privacy import Adjacency
+
+from .contract import Recorder
 
 
 def chain(records: int, variables: int, seed: int) -> pd.DataFrame:
@@ -65,3 +77,75 @@ def test_a_round_has_its_share_of_the_room(share):
     borne = [n for n in range(2, 7) if size.bears([c for c in pairs if max(c) < n], share)]
     assert borne
     assert 4 ** max(borne) <= share * 4**6 < 2 * 4 ** (max(borne) + 1)
+
+
+def random_run(seed: int):
+    """A function of records that runs rounds over a small model with random settings; and records, and neighbours."""
+    rng = np.random.default_rng(seed)
+    relation = Adjacency(rng.choice(["add-or-remove-one", "replace-one"]))
+    cards = (2, *rng.choice([1, 2, 3], 4).tolist(), 2)
+    codes = rng.integers(0, cards, (60, 6))
+    takes = rng.random(codes.shape) < 0.7
+    codes = np.where(takes, codes[:, :1] % cards, codes)  # all depend on the first
+    scopes = [c for size in (2, 3, 4) for c in itertools.combinations(range(6), size)]
+    some = (*(scopes[k] for k in rng.integers(0, len(scopes), 3)), (0, 5))
+    inside, workload = [(None, None), (some, None), (None, some), (some, some)][seed % 4]
+    plan = rounds_plan.RoundsPlan(
+        declared=cards, rho=10 ** rng.uniform(-1, 1), adjacency=relation, inside=inside, workload=workload,
+        maximum_cells=int(rng.choice([20, 40, 200, 1 << 18])), memory=1 << 29,
+    )  # fmt: skip
+    kind = wide_rounds.WideRounds if seed % 8 == 0 else rounds.Rounds
+    source = Recorder(seed)
+
+    def run(records):
+        total = len(records) if relation is Adjacency.REPLACE_ONE else None
+        found = kind(
+            plan=plan,
+            source=source,
+            codes=np.asfortranarray(records.astype(np.uint8)),
+            counts=np.ones(len(records), dtype=np.int64),
+            total=total,
+        )
+        found.run()
+        assert found.filter.spent <= plan.rho
+        released = [(each.scope, each.values.tolist(), each.law) for each in found.tables]
+        return (released, found.tables_by_round, found.fit.coordinates.tolist()), source.rewind()
+
+    others = rng.integers(0, cards, (4, 6))
+    if relation is Adjacency.REPLACE_ONE:
+        return plan.rho, run, codes, [np.vstack([codes[1:], one]) for one in others]
+    return plan.rho, run, codes, [codes[1:], *(np.vstack([codes, one]) for one in others)]
+
+
+def costs_by_promise(seeds) -> list[float]:
+    """What the worst neighbour of each random run costs, as a share of the promise; all release the same."""
+    found = []
+    for seed in seeds:
+        rho, run, codes, neighbours = random_run(seed)
+        released, here = run(codes)
+        worst = 0.0
+        for other in neighbours:
+            same, there = run(other)
+            assert same == released
+            assert [step.public for step in there] == [step.public for step in here]
+            worst = max(worst, float(sum(a.rho(b) for a, b in zip(here, there, strict=True))))
+        found.append(worst / rho)
+    return found
+
+
+def test_no_neighbour_of_random_models_workloads_and_declared_cliques_costs_more_than_is_promised():
+    assert 0.99 < max(costs_by_promise(range(40))) <= 1 + 1e-12
+
+
+def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(monkeypatch):
+    """A forest by another order of the scores jumps where two of them change places."""
+
+    def by_distance(scores, ends):
+        across = np.flatnonzero(ends[:, 0] >= 0)
+        middle = np.median(scores[across]) if across.size else 0
+        order = across[np.argsort(np.abs(scores[across] - middle), kind="stable")]
+        kept = order[rounds_basis._forest(ends[order], int(ends.max(initial=0)) + 1)]
+        return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[kept]]))
+
+    monkeypatch.setattr(rounds, "basis_scores", by_distance)
+    assert max(costs_by_promise(range(0, 160, 4))) > 1.01

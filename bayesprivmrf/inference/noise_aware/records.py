@@ -22,7 +22,9 @@ once, the error passes into the records' answer as it is. In an interval for the
 
 Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
 normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
-record's answer is negative, and on that of the answers else. Bounds are rounded to whole numbers, as the answers are:
+record's answer is negative, and on that of the answers else. In a cell that noise hides the upper bound of logarithms
+is beyond all records: it is at most the greatest answer of one record times the upper bound of N, normal on the same
+scale with the standard error of the releases. Bounds are rounded to whole numbers, as the answers are:
 on the first two scales none reaches 0, which many cells have.
 """
 
@@ -121,10 +123,13 @@ def interval_of_records(
     deviations = records_deviations(mode, answers, is_told=is_told)
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
-    if mode.means.evidence.total_standard_error == 0:
+    relative = mode.means.evidence.total_standard_error / total
+    if relative == 0:
         frame = total * interval_of_log_odds(answers.values, errors, prob, index, ends)
     else:
-        frame = _of_a_private_number(total * answers.values, deviations, prob, index, least)
+        frame = _of_a_private_number(
+            total * answers.values, deviations, prob, index, (least, most), mode.log_total, relative
+        )
     bounds = ["lower", "upper"]
     frame[bounds] = frame[bounds].round()
     frame.attrs["status"] = "approximate"
@@ -132,17 +137,28 @@ def interval_of_records(
 
 
 def _of_a_private_number(
-    estimates: FloatArray, deviations: FloatArray, prob: float, index: pd.Index, least: FloatArray | float
+    estimates: FloatArray,
+    deviations: FloatArray,
+    prob: float,
+    index: pd.Index,
+    ends: tuple[FloatArray | float, FloatArray | float],
+    log_total: float,
+    error: float,
 ) -> pd.DataFrame:
-    """Bounds that are normal on the scale of logarithms, or of the answers where these may be negative."""
+    """Bounds that are normal on the scale of logarithms, or of the answers where these may be negative.
+
+    `error` is the standard error of log N.
+    """
     import pandas as pd
     from scipy.special import ndtri
 
-    reach = float(ndtri(0.5 + prob / 2)) * deviations
+    z, (least, most) = float(ndtri(0.5 + prob / 2)), ends
+    reach = z * deviations
     is_positive = (np.asarray(least) >= 0) & (estimates > 0)
     base = np.where(is_positive, estimates, 1.0)
     with np.errstate(over="ignore"):
         factor = np.exp(reach / base)
+        upper = np.minimum(base * factor, most * np.exp(log_total + z * error))
     lower = np.where(is_positive, base / factor, estimates - reach)
-    upper = np.where(is_positive, base * factor, estimates + reach)
+    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + reach)
     return pd.DataFrame({"estimate": estimates, "lower": lower, "upper": upper}, index=index)

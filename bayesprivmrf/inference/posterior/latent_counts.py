@@ -59,10 +59,10 @@ class LatentCounts:
         ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
         learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
-        log-linear's prior where the model is not decomposable or has `levels`, else with the hyper-Dirichlet's.
-        ``"auto"`` takes, for decomposable models, the exact one where a sweep is cheap; else the first that fits;
-        with `levels`, the log-linear one. A chain of one transition matrix, and counts without noise or within
-        bounds, have the exact one alone.
+        log-linear's prior where the model is not decomposable, or has `levels` or smooth scores, else with the
+        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where a sweep is cheap; else the
+        first that fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
+        counts without noise or within bounds, have the exact one alone.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
         by table (`shape_prior`).

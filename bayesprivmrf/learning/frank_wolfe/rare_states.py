@@ -111,10 +111,17 @@ def _quantiles(
 
 
 def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return c, the share of records with both states, and h; see the module."""
+    """Return c, the share of records with both states, and h; see the module.
+
+    Where most records have one of them at least, the share with neither, whose equation is the same in 1 - q and
+    1 - r, is found instead: no digits cancel.
+    """
+    has_most = q + r > 1
+    more = np.where(has_most, q + r - 1, 0.0)
+    q, r = np.where(has_most, 1 - q, q), np.where(has_most, 1 - r, r)
     odds = np.exp(np.clip(4 * a, -60.0, 60.0))
     sums = 1 + (q + r) * (odds - 1)
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)
     cells = np.stack(np.broadcast_arrays(c, q - c, r - c, 1 - q - r + c))
-    return c, 1 / (1 / np.maximum(cells, _LEAST_SHARE)).sum(axis=0)
+    return c + more, 1 / (1 / np.maximum(cells, _LEAST_SHARE)).sum(axis=0)

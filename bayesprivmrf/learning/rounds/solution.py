@@ -343,8 +343,8 @@ class RoundsSolution(LearnedSolution):
 
     @cached_property
     def _merging(self) -> Merging:
-        """The merging that the rounds had, made again of the same noisy counts."""
-        return Merging.by(self.specification.cardinalities, self._measured)
+        """The merging that the rounds had."""
+        return Merging.released(self.specification.domain, self.statistics.measurements)
 
     @cached_property
     def _alone(self) -> tuple[list[FloatArray], list[float]]:

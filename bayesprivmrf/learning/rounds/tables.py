@@ -92,6 +92,26 @@ class Merging:
         first = next((place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables))
         return cls.of(*single_counts(declared, tables[:first])).shared(single_counts(declared, tables)[0])
 
+    @classmethod
+    def released(cls, domain: Domain, measurements: Sequence[Measurement]) -> Merging:
+        """Return the merging that a release has, whatever the rule was when it was made.
+
+        Each table of several variables says which states are one in it. The groups of a variable that is in none are
+        made again.
+        """
+        tables = [MeasuredTable.of(each, domain) for each in measurements]
+        found = cls.by(domain.cardinalities, tables)
+        groups = list(found.groups)
+        for query in (each.query for each in measurements):
+            assert isinstance(query, TableQuery)
+            merged = dict(query.groups)
+            for variable in query.scope if len(query.scope) > 1 else ():
+                own = np.arange(len(domain.states_of(variable)))
+                for number, (_, states) in enumerate(merged.get(variable, ())):
+                    own[[domain.code(variable, state) for state in states]] = number
+                groups[domain.index(variable)] = own
+        return cls(groups=tuple(groups), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
+
     def shared(self, noisy: Sequence[FloatArray]) -> Merging:
         """Return the same groups, with shares by noisy counts of each variable's states, records."""
         shares = []
