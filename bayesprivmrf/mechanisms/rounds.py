@@ -125,6 +125,7 @@ class Rounds:
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
     _round_number: int = field(init=False, default=0)
+    _room: float = field(init=False, default=1.0)
     _clock: float | None = field(init=False, default=None)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
 
@@ -211,12 +212,13 @@ class Rounds:
         found = self.plan.candidates(self.merging.cardinalities, model)
         if self.plan.workload is None and self._round_number == 1:
             found = [c for c in found if len(c) == 2]
-        inside = [set(scope) for scope in self.fit.effects.scopes]
+        inside, taken = [set(scope) for scope in self.fit.effects.scopes], self.size.share(model)
+        self._room = taken + ROOM_SHARES[self._round_number - 1] * max(1 - taken, 0.0)
         return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
 
     def _bears(self, scopes: Sequence[Scope]) -> bool:
         """Whether the model has room for these scopes in this round."""
-        return self.size.bears(scopes, ROOM_SHARES[self._round_number - 1])
+        return self.size.bears(scopes, self._room)
 
     def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
         """Return the parts of the model that pairs join; of a workload every table counts by itself."""

@@ -40,9 +40,9 @@ def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
 
 def ends_across(scopes: Sequence[Scope], parts: IntArray) -> IntArray:
     """Return the two parts that each pair joins, shape (candidates, 2); -1 for tables that count by themselves."""
-    ends = np.array([parts[list(c)] if len(c) == 2 else (0, 0) for c in scopes], dtype=np.int64).reshape(
-        -1, 2
-    )
+    ends = np.full((len(scopes), 2), -1, dtype=np.int64)
+    pairs = [place for place, scope in enumerate(scopes) if len(scope) == 2]
+    ends[pairs] = parts[np.array([scopes[place] for place in pairs], dtype=np.int64).reshape(-1, 2)]
     ends[ends[:, 0] == ends[:, 1]] = -1
     return ends
 

@@ -70,8 +70,9 @@ SINGLES_SHARE = 0.08
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 """Share of each round in what the budget has after the single variables; the last spends what is left."""
 
-ROOM_SHARES = (0.05, 0.2, 0.5, 1.0)
-"""Share of the model's size, cells and memory, that it may have after each round: what is chosen late is chosen best.
+ROOM_SHARES = (1.0, 0.2, 0.4, 1.0)
+"""Share of the room that the model has left, cells and memory, that each round may fill: what is chosen late is
+chosen best. The first measures a forest, which is small.
 
 Rounds of many variables, whose models are nearly forests, have all of it.
 """

@@ -50,15 +50,16 @@ class Size:
 
     def bears(self, scopes: Sequence[Scope], share: float = 1.0) -> bool:
         """Whether a model of these scopes is within a share of the size."""
-        if self._most <= share:
-            return True
+        return self._most <= share or self.share(scopes) <= share
+
+    def share(self, scopes: Sequence[Scope]) -> float:
+        """Return what share of the size a model of these scopes takes; of one beyond it, a share above one."""
         edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
         if edges not in self._known:
-            self._known[edges] = self._share(sorted(edges))
-        return self._known[edges] <= share
+            self._known[edges] = self._taken(sorted(edges))
+        return self._known[edges]
 
-    def _share(self, edges: Sequence[Scope]) -> float:
-        """Return what share of the size a model takes; of one beyond it, a share above one."""
+    def _taken(self, edges: Sequence[Scope]) -> float:
         layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
         cells = array_forecast(layout, order).total_cells / self._cells
