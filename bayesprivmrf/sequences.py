@@ -31,7 +31,7 @@ import numpy as np
 from bayesprivmrf.checks import whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
 from bayesprivmrf.inference.transitions.bounds import Bounds, bounded
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
@@ -63,7 +63,8 @@ def transition_matrix(
     -------
     pandas.DataFrame
         Columns ``estimate``, ``lower``, ``upper``; one row for each ``from`` and ``to``. A `NaiveMLE` or `CGM` has no
-        bounds: they are NaN. ``attrs["model"]`` says what the steps share. ``attrs["doubtful"]`` names the rows of a
+        bounds: they are NaN. ``attrs["model"]`` says what the steps share, and ``attrs["status"]``, printed first
+        unless it is ``converged``, how the fit ended. ``attrs["doubtful"]`` names the rows of a
         `NoiseAwareMAP` whose interval was cut off at 0 or 1: the normal approximation, and the noise, reach beyond
         what a probability may be, and such intervals hold the truth too seldom. A `LatentCounts` has intervals
         without that approximation, and ``attrs["prior_decides"]`` as `Posterior.interval` has it. With an end state
@@ -236,11 +237,10 @@ def _framed(fit: Solution | Posterior, bounds: Bounds, index: pd.Index, what: st
     values, lower, upper, is_marked = bounds
     columns = {"estimate": values.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
     frame = pd.DataFrame(columns, index=index)
-    frame.attrs["model"] = what
-    frame.attrs["status"] = "no intervals" if np.isnan(lower).any() else str(fit.status)
-    if isinstance(fit, Posterior):
-        return mark_rows(frame, is_marked, "prior_decides", "prior decides")
-    return mark_rows(frame, is_marked, "doubtful", "doubtful")
+    frame.attrs |= {"model": what, "status": "no intervals"}
+    marks = ("prior_decides", "prior decides") if isinstance(fit, Posterior) else ("doubtful", "doubtful")
+    frame = mark_rows(frame, is_marked, *marks)
+    return frame if np.isnan(lower).any() else mark_status(frame, fit.status)
 
 
 def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray], FloatArray]:

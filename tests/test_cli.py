@@ -1331,6 +1331,8 @@ def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, capsys):
     assert code == 0
     assert "is known to no nat, as where some states hardly ever meet" in out
     assert "graph(weight='dependence')" in out
+    strongest = out.partition("Strongest dependences")[2].splitlines()
+    assert strongest[3].split()[:2] == ["sex", "role"]
     graph = bpm.load_release("roles.release").graph(weight="dependence")
     assert graph.edges["sex", "role"]["weight"] > 0.5
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from bayesprivmrf.cli.output import aligned
 from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
@@ -19,23 +20,37 @@ _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
 _SIZELESS = 1.0
 """Nats of error from which on an effect has no size, as where some states hardly ever meet: any size would do."""
+_MOST_VARIABLES = 100
+"""Variables of which all dependences are computed, a second's work."""
 
 
-def told(summary: Mapping[str, Any], heading: str, path: Path) -> str:
+def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str:
     """Return status, what was measured, and couplings: the ten largest of those that stand clear of their noise.
 
     Parameters
     ----------
+    release
+        Learned couplings.
     summary
-        The summary of a release of learned couplings.
-    heading
-        The words for the couplings, above their list.
+        Their summary.
     path
         The release's file, which has what is not shown.
     """
     status = told_status(summary["status"], summary["details"])
     lines = [f"Status: {status}.", *_measured(summary["details"]), ""]
-    return "\n".join([*lines, _strongest(summary["couplings"], heading, path)])
+    couplings = summary["couplings"]
+    is_of_tables = bool(couplings) and all(each["error"] is not None for each in couplings)
+    if is_of_tables and len(release.domain.variables) <= _MOST_VARIABLES:
+        lines += _dependences(release)
+    return "\n".join([*lines, _strongest(couplings, release.graph_heading, path)])
+
+
+def _dependences(release: LearnedNetwork) -> list[str]:
+    """Return the ten strongest dependences of two variables given all others; no error of theirs is known."""
+    edges = sorted(release.graph(weight="dependence").edges(data="weight"), key=lambda edge: -edge[2])
+    rows = [[str(a), str(b), f"{size:.2f}"] for a, b, size in edges[:_SHOWN]]
+    table = aligned(["variable", "other", "dependence"], rows, left=2)
+    return [f"Strongest dependences given all other variables, from 0 to 1, noise included:\n{table}", ""]
 
 
 def _measured(details: Mapping[str, Any]) -> list[str]:
@@ -70,8 +85,7 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     if sizeless := len(couplings) - len(sized):
         lines.append(
             f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
-            "whether they depend is told in Python by "
-            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence')."
+            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') tells all dependences in Python."
         )
     return "\n".join(lines)
 

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
         return
     print(release)
     if "couplings" in summary:
-        print(f"\n{told(summary, release.graph_heading, target)}")
+        print(f"\n{told(release, summary, target)}")
 
 
 def _require_listed_laws(mechanism: Any, model: ModelSpecification) -> None:

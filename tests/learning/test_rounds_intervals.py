@@ -14,7 +14,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.cli.learned import trusted_tables
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.rounds import tables
+from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
 
 STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
@@ -114,11 +114,11 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
     made = SelectMeasure(rho=0.1).release(network, data, rng=1)
     before, told = made.solution.interval(["few", "many"]), trusted_tables(made.solution)
     made.save(tmp_path / "made.release")
-    monkeypatch.setattr(tables, "RARE", rare)
+    monkeypatch.setattr("bayesprivmrf.learning.rounds.tables.RARE", rare)
     again = bpm.load_release(tmp_path / "made.release")
-    own = tables.Merging.released(again.domain, again.statistics.measurements)
-    measured = [tables.MeasuredTable.of(each, again.domain) for each in again.statistics.measurements]
-    assert own.cardinalities != tables.Merging.by(again.domain.cardinalities, measured).cardinalities
+    own = Merging.released(again.domain, again.statistics.measurements)
+    measured = [MeasuredTable.of(each, again.domain) for each in again.statistics.measurements]
+    assert own.cardinalities != Merging.by(again.domain.cardinalities, measured).cardinalities
     pd.testing.assert_frame_equal(again.solution.interval(["few", "many"]), before)
     assert trusted_tables(again.solution) == told
 
