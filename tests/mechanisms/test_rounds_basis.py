@@ -145,8 +145,13 @@ def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(mo
         across = np.flatnonzero(ends[:, 0] >= 0)
         middle = np.median(scores[across]) if across.size else 0
         order = across[np.argsort(np.abs(scores[across] - middle), kind="stable")]
-        kept = order[rounds_basis._forest(ends[order], int(ends.max(initial=0)) + 1)]
-        return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[kept]]))
+        forest, kept = nx.Graph(), []
+        for place in order:
+            one, other = ends[place].tolist()
+            if not {one, other} <= forest.nodes or not nx.has_path(forest, one, other):
+                forest.add_edge(one, other)
+                kept.append(place)
+        return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[np.array(kept, dtype=int)]]))
 
     monkeypatch.setattr(rounds, "basis_scores", by_distance)
     assert max(costs_by_promise(range(0, 160, 4))) > 1.01
