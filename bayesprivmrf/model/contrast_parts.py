@@ -170,15 +170,20 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
     return tuple(found)
 
 
+_AREAS = "map each larger area to a list of its states, not a state to its area"
+
+
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
     """Area of each state."""
     if not isinstance(areas, Mapping) or not areas:
         raise ModelError(
-            f"the level {level!r} of {variable!r} must map each area to its states, got {type(areas).__name__}."
+            f"the level {level!r} of {variable!r} must map each larger area to its states, got "
+            f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, of which 'region' is the "
+            "level's name."
         )
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
-        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states)]
+        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, _AREAS)]
         if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
             raise ModelError(
                 f"the level {level!r} of {variable!r} must hold every state in one area, and none in two; area "

@@ -62,6 +62,10 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
     if not np.isfinite(values).all():
         raise ModelError(f"{name} must be finite, got NaN or infinity; leave out what was not answered.")
     if noise.is_discrete and not np.array_equal(values, np.rint(values)):
+        if noise.name == "none":
+            raise ModelError(
+                f"{name} must be whole numbers, being exact counts; state the noise if there is some."
+            )
         raise ModelError(
             f"{name} must be whole numbers under {noise.name} noise; state the continuous law if that is what "
             "was added."

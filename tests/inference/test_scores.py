@@ -262,7 +262,9 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
         ({"levels": {"b": {1: {0: STATES}, "1": {0: STATES}}}}, "printed differently"),
         ({"ordinal": {"b": [-1e308, 0, 1e308]}}, "finite"),
         ({"levels": {"b": ["l"]}}, "name of a level"),
-        ({"levels": {"b": {"l": ["low"]}}}, "each area"),
+        ({"levels": {"b": {"l": ["low"]}}}, "each larger area"),
+        ({"levels": {"b": {"R1": ["low"], "R2": ["high", "higher"]}}}, "'region' is the level's name"),
+        ({"levels": {"b": {"l": {"low": "R1", "high": "R1", "higher": "R2"}}}}, "not a state to its area"),
         ({"ordinal": ["b"], "levels": {"b": {"l": {0: ["low"], 1: ["high", "higher"]}}}}, "either scores or levels"),
     ],
 )  # fmt: skip

@@ -244,7 +244,9 @@ def test_a_learning_rate_that_diverges_says_so():
 
 def test_the_ledger_is_charged_once_and_nothing_is_drawn_when_it_refuses():
     account = Account()
-    release = DPSGD(**QUICK).release(network(), frame(500), ledger=account)  # not seeded: of 50 some runs warn
+    release = DPSGD(**QUICK).release(
+        network(), frame(500), ledger=account
+    )  # not seeded: of 50 some runs warn
     assert account.spent == [(release.guarantee, release.provenance)]
     with pytest.raises(PrivacyError, match="budget is spent"):
         released(DPSGD(**QUICK), network(), frame(50), Undrawn(), ledger=Account(refuse=True))

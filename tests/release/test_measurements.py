@@ -220,3 +220,8 @@ def test_releases_of_one_population_are_stacked_on_the_cells_of_both_models():
     assert evidence.specification == both
     assert np.array_equal(evidence.matrix @ counts, np.concatenate(answers))
     assert [query.labels for query in evidence.queries] == labels
+
+
+def test_exact_counts_that_are_not_whole_are_called_exact():
+    with pytest.raises(ModelError, match="being exact counts; state the noise"):
+        Measurement(q.table("a"), np.array([1.5, 2.0]), NoNoise())
