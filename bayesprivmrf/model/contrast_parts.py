@@ -178,8 +178,8 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
     if not isinstance(areas, Mapping) or not areas:
         raise ModelError(
             f"the level {level!r} of {variable!r} must map each larger area to its states, got "
-            f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, of which 'region' is the "
-            "level's name."
+            f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where "
+            "'region' is the level's name."
         )
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
