@@ -46,7 +46,9 @@ class Size:
         self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
         self._cells, self._memory = cells, memory
         self._known: dict[frozenset[Scope], float] = {}
-        self._most = max(2 * math.prod(cardinalities) / cells, 64 * math.prod(declared) / memory)
+        self._most = max(
+            _ratio(2 * math.prod(cardinalities), cells), _ratio(64 * math.prod(declared), memory)
+        )
 
     def bears(self, scopes: Sequence[Scope], share: float = 1.0) -> bool:
         """Whether a model of these scopes is within a share of the size."""
@@ -62,12 +64,17 @@ class Size:
     def _taken(self, edges: Sequence[Scope]) -> float:
         layout = Layout.build(self._cardinalities, edges)
         order = elimination_order(layout.cardinalities, layout.scopes)
-        cells = array_forecast(layout, order).total_cells / self._cells
+        cells = _ratio(array_forecast(layout, order).total_cells, self._cells)
         if cells > 1:
             return cells
         # an order for the merged states is near the best for the declared ones
         declared = array_forecast(Layout.build(self._declared, edges), order)
-        return max(cells, declared.memory_bytes / self._memory)
+        return max(cells, _ratio(declared.memory_bytes, self._memory))
+
+
+def _ratio(count: int, most: int) -> float:
+    """Return a share, or two of what is more: a thousand columns have more joint states than a float can tell."""
+    return min(count, 2 * most) / most
 
 
 def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:

@@ -157,6 +157,16 @@ def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(mo
     assert max(costs_by_promise(range(0, 160, 4))) > 1.01
 
 
+def test_a_thousand_columns_have_a_size():
+    """Their joint states, and those of a clique of all of them, are beyond what a float holds."""
+    states = (10,) * 1_000
+    size = rounds_size.Size(states, states, 1 << 20, 1 << 40)
+    assert size.bears([(i, i + 1) for i in range(999)], 0.5)
+    assert not size.bears([(i, j) for j in range(400) for i in range(j)])
+    plan = SelectMeasure(rho=1.0).preview(bpm.declare(states={f"v{i}": range(10) for i in range(1_000)}))
+    assert len(plan) == 1 + len(rounds_plan.ROUND_SHARES)
+
+
 def test_little_room_bears_the_forest_first_and_what_fits_later():
     """Fourteen pairs of a chain of 15 have 126 cells; 200 leave a few for the rounds after the first."""
     data = chain(4_000, 15, 3)
