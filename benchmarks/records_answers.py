@@ -7,6 +7,8 @@ Laplace noise of scale 8 or discrete Gaussian noise of that variance. A row a se
 variables inside a clique and for those of no clique; the median width, and that of the population's in records.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/records_answers.py --replications 25
+
+With --hard: 500 records, potentials of standard deviation 2, so that most cells are nearly empty, noise of scale 25.
 """
 
 import os
@@ -37,8 +39,8 @@ ASKED = {
         [("x0", "x3"), ("x0", "x2", "x4")],
     ),
 }
-LAWS = {"Laplace": Laplace(8.0), "Gaussian": DiscreteGaussian.of_variance(128.0)}
 SETTINGS = [(1_000, "public"), (1_000, "private"), (20_000, "private")]
+HARD = [(500, "public"), (500, "private")]
 
 
 def margin(counts, scope):
@@ -48,22 +50,22 @@ def margin(counts, scope):
     return kept.transpose(np.argsort(np.argsort(axes)))
 
 
-def simulated(rng, model, records):
+def simulated(rng, model, records, deviation):
     """Counts of records in all joint states, from random potentials."""
     states, cliques = MODELS[model]
     width = 1 + max(NAMES.index(v) for clique in cliques for v in clique)
     log = np.zeros((states,) * width)
     for clique in cliques:
         axes = sorted(NAMES.index(v) for v in clique)
-        log += rng.normal(0, 0.7, [states if k in axes else 1 for k in range(width)])
+        log += rng.normal(0, deviation, [states if k in axes else 1 for k in range(width)])
     share = np.exp(log - log.max())
     return rng.multinomial(records, (share / share.sum()).ravel()).reshape(log.shape).astype(float)
 
 
-def one(rng, model, law, records, known):
+def one(rng, model, law, records, known, deviation):
     """A row for each cell that is asked."""
     states, cliques = MODELS[model]
-    counts = simulated(rng, model, records)
+    counts = simulated(rng, model, records, deviation)
     network = bpm.declare({v: range(states) for v in NAMES[: counts.ndim]}, cliques)
     tables = {c: margin(counts, c) + law.draw((states,) * len(c), rng) for c in cliques}
     total = records if known == "public" else None
@@ -100,13 +102,18 @@ def main():
     )
     parser.add_argument("--replications", type=int, default=25)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hard", action="store_true")
     options = parser.parse_args()
+    scale, deviation, settings = (25.0, 2.0, HARD) if options.hard else (8.0, 0.7, SETTINGS)
+    laws = {"Laplace": Laplace(scale), "Gaussian": DiscreteGaussian.of_variance(2 * scale**2)}
     warnings.simplefilter("ignore")
     for model in MODELS:
-        for name, law in LAWS.items():
-            for records, known in SETTINGS:
+        for name, law in laws.items():
+            for records, known in settings:
                 rngs = np.random.default_rng(options.seed).spawn(options.replications)
-                frame = pd.DataFrame([row for rng in rngs for row in one(rng, model, law, records, known)])
+                frame = pd.DataFrame(
+                    [row for rng in rngs for row in one(rng, model, law, records, known, deviation)]
+                )
                 groups = frame.groupby(["inside", "rows"])
                 found = groups[["width", "population's"]].median().round(1)
                 found.insert(0, "held", groups["held"].mean().round(3))

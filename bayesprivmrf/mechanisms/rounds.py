@@ -70,7 +70,7 @@ from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
-from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of
+from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of, without_subsets
 from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROOM_SHARES,
@@ -278,7 +278,7 @@ class Rounds:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
         model = self._scopes()
-        everything = _without_subsets(scopes)
+        everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
             return everything
         scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
@@ -395,8 +395,3 @@ class Rounds:
             "rho_spent": float(self.filter.spent),
             **(self.told().details if status is not Status.DIVERGED else {}),
         }
-
-
-def _without_subsets(scopes: Sequence[Scope]) -> list[Scope]:
-    larger = [set(c) for c in scopes if len(c) > 2]
-    return [c for c in scopes if not any(set(c) < other for other in larger)]

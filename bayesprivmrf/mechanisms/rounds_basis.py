@@ -26,7 +26,7 @@ from numba import njit
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["basis_scores", "ends_across", "parts_of"]
+__all__ = ["basis_scores", "ends_across", "parts_of", "without_subsets"]
 
 
 def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
@@ -45,6 +45,12 @@ def ends_across(scopes: Sequence[Scope], parts: IntArray) -> IntArray:
     ends[pairs] = parts[np.array([scopes[place] for place in pairs], dtype=np.int64).reshape(-1, 2)]
     ends[ends[:, 0] == ends[:, 1]] = -1
     return ends
+
+
+def without_subsets(scopes: Sequence[Scope]) -> list[Scope]:
+    """Return the scopes that lie in no larger one of three variables or more."""
+    larger = [set(c) for c in scopes if len(c) > 2]
+    return [c for c in scopes if not any(set(c) < other for other in larger)]
 
 
 def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:

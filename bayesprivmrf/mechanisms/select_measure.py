@@ -31,9 +31,9 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
+from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
-    FALLEN_BACK,
     STEPS,
     CouplingsByMeasurement,
     FittedCouplings,

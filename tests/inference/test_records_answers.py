@@ -145,5 +145,16 @@ def test_what_cannot_be_asked_of_the_records_is_refused_with_the_remedy():
     network = bpm.markov_chain(range(2), 3)
     tables = {("x1", "x2"): np.full((2, 2), 50.0), ("x2", "x3"): np.full((2, 2), 50.0)}
     release = NoisyStatistics.from_tables(network, tables, noise=Laplace(2.0))
-    with pytest.raises(ModelError, match="without ties, scores, levels or waves"):
+    with pytest.raises(ModelError, match=r"without ties, linear scores or waves.*, got "):
         NoiseAwareMAP().fit(release).interval("x1", of="records")
+
+
+def test_levels_of_areas_restrict_nothing_and_are_taken():
+    """Counts of 40 a cell under noise of scale 2: all intervals lie within eight deviations of the noisy counts."""
+    areas, levels = list("abcd"), {"area": {"region": {"R": ["a", "b"], "S": ["c", "d"]}}}
+    network = bpm.declare({"area": areas, "sex": [0, 1]}, [("area", "sex")], levels=levels)
+    noisy = np.array([[40.0, 44], [37, 41], [39, 42], [43, 40]])
+    release = NoisyStatistics.from_tables(network, {("area", "sex"): noisy}, noise=Laplace(2.0))
+    frame = NoiseAwareMAP().fit(release).interval(["area", "sex"], of="records")
+    assert (frame["lower"] < frame["upper"]).all()
+    assert (np.abs(frame[["lower", "upper"]].to_numpy() - noisy.reshape(-1, 1)) < 8 * 2 * 2**0.5).all()

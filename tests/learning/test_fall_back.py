@@ -14,7 +14,6 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.learning.select_measure import (
-    FALLEN_BACK,
     MergedTargets,
     PairFit,
     PairTargets,
@@ -24,6 +23,8 @@ from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects, contrasts
 
 STATES = 30
+
+FALLEN_BACK = "fallen_back"
 
 
 def frame(records: int, seed: int) -> pd.DataFrame:
@@ -88,6 +89,7 @@ def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_tho
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
     assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]
+    assert "stopped early: the fit of all pairs failed, and the model is a smaller one (65 rare" in str(again)
 
 
 def targets_of(seed: int = 1, noise: float = 0.0, total: float = 1_000.0) -> PairTargets:

@@ -258,3 +258,12 @@ def test_errors_of_effects_are_their_spread_over_records_and_noise(records, rho,
         errors.append(pair["error"])
     low, high = np.sqrt(chi2.ppf([5e-5, 1 - 5e-5], 39) / 39)
     assert low / 1.1 < np.std(couplings, ddof=1) / np.median(errors) < high * 1.1
+
+
+def test_of_many_states_that_nobody_has_hardly_one_passes_for_one_that_somebody_has():
+    """Half a one of 10,000 is expected; three deviations would let 67 pass in five draws. Of 300 nothing changes."""
+    rng = np.random.default_rng(8)
+    alone = [Merging.of([rng.normal(0, 4.0, 10_000)], [4.0]).cardinalities[0] - 1 for _ in range(5)]
+    assert sum(alone) <= 15  # level 1e-8
+    few = np.append(np.zeros(298), [12.1, 11.9])  # a little above and below three deviations of 4
+    assert Merging.of([few], [4.0]).cardinalities == (2,)

@@ -91,7 +91,7 @@ class NoiseAwareSolution(Solution):
             ``"population"``: probabilities. ``"records"``: how many of the records are in each joint state, or the
             query's answers on them, in records; the bounds are whole numbers
             (`bayesprivmrf.inference.noise_aware.records`). Not given states of other variables, nor of a model with
-            ties, scores, levels or waves.
+            ties, linear scores or waves.
         given
             States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
             loopy inference, which has no such derivative, nor for a query.

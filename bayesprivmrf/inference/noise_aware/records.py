@@ -59,9 +59,11 @@ _LEAST_VARIANCE = 1e-9
 def refuse_other_records(mode: Mode) -> None:
     """Raise where the tables of the records are not those of free potentials of one group of records."""
     evidence = mode.means.evidence
-    if evidence.specification.is_restricted or evidence.wave_totals or evidence.is_weighed:
+    weighed, waves = evidence.is_weighed, bool(evidence.wave_totals)
+    if evidence.specification.is_restricted or waves or weighed:
+        seen = "rows of weight 1/K" if weighed else "several waves" if waves else "ties or linear scores"
         raise ModelError(
-            "`of='records'` needs a model without ties, scores, levels or waves, and rows that weigh 1: otherwise "
+            f"`of='records'` needs a model without ties, linear scores or waves, and rows that weigh 1, got {seen}: "
             "the records' tables are not those of the fit; ask of='population', or fit LatentCounts()."
         )
 

@@ -7,7 +7,10 @@ from typing import Any
 
 from bayesprivmrf.inference.solution import Status
 
-__all__ = ["told_status"]
+__all__ = ["FALLEN_BACK", "told_status"]
+
+FALLEN_BACK = "fallen_back"
+"""The detail of a release whose fit failed, with the model that stands in for it."""
 
 _ADVICE = {
     Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
@@ -25,9 +28,11 @@ def told_status(status: Status, details: Mapping[str, Any]) -> str:
     status
         How the fit ended.
     details
-        The details of the release. Where they count refits, as those of rounds do, a fit that stopped early failed;
-        elsewhere such a path ends on purpose.
+        The details of the release. Where they count refits, as those of rounds do, a fit that stopped early failed,
+        and where they name a model that stands in for it; elsewhere such a path ends on purpose.
     """
+    if (stands_in := details.get(FALLEN_BACK)) is not None:
+        return f"{status.value}: the fit of all pairs failed, and the model is a smaller one ({stands_in})"
     has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
     advice = _FAILED if has_failed else _ADVICE.get(status)
     return status.value if advice is None else f"{status.value}: {advice}"

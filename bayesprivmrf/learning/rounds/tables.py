@@ -39,7 +39,7 @@ from bayesprivmrf.release import Measurement
 __all__ = ["MeasuredTable", "Merging", "NoisyTable", "single_counts"]
 
 RARE = 3.0
-"""Deviations of the noise on its count below which a state is rare; more of a variable of 400 states and more.
+"""Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
 
 Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
 """

@@ -1,5 +1,5 @@
 from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
-from .fall_back import FALLEN_BACK, MergedTargets, fall_back
+from .fall_back import MergedTargets, fall_back
 from .fit import Fixed, PairFit, closed_form, fit_means, is_narrow
 from .forecast import noise_share, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
@@ -19,7 +19,6 @@ from .measurement import (
 from .statistics import pair_statistics
 
 __all__ = [
-    "FALLEN_BACK",
     "STEPS",
     "CouplingsByMeasurement",
     "FittedCouplings",

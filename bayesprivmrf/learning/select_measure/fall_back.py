@@ -44,6 +44,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.rounds import Merging
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, fit_means
 from bayesprivmrf.model.consistency import split_tables
@@ -54,10 +55,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.couplings import PairTargets
 
-__all__ = ["FALLEN_BACK", "MergedTargets", "fall_back", "require_own_fit"]
-
-FALLEN_BACK = "fallen_back"
-"""The detail of a release whose fit failed, with the model that stands in for it."""
+__all__ = ["MergedTargets", "fall_back", "require_own_fit"]
 
 _ITERATIONS = 3000
 _PRIOR = PRIOR_DEVIATION / 2
