@@ -28,9 +28,9 @@ of noise like the others, the smallest p-value times their number.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -39,10 +39,10 @@ from scipy.special import chdtrc
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.inference.waves import table_of_wave
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseLaw
 
-__all__ = ["Disagreement", "SharedMargin", "disagreement", "margin_of", "shared_margins"]
+__all__ = ["Disagreement", "SharedMargin", "disagreement", "shared_margins"]
 
 SMALLEST_TAIL = 1e-5
 """Tail probability, over the number of tests, below which noisy numbers are not of the same records."""
@@ -122,21 +122,28 @@ class SharedMargin:
             own, deviation = contrasts[place], deviations[place]
             if (np.abs(own) > _LOOKED_AT * deviation).any():
                 weights = (np.arange(tables) == place)[:, np.newaxis] - share
-                tails = _log_tails(own, deviation, partial(self._log_moments, weights, cells))
+                tails = _log_tails(own, deviation, self._log_moments(weights, cells))
                 smallest = np.minimum(smallest, _combined(tails))
         return np.minimum(1.0, len(judged) * smallest)
 
-    def _log_moments(
-        self, weights: FloatArray, cells: FloatArray, place: int, rates: FloatArray
-    ) -> FloatArray:
-        """Bounds of the log moments of a cell's contrast; tables alike in all are one."""
-        parts = Counter(zip(self.laws, weights[:, place].tolist(), cells[:, place].tolist(), strict=True))
-        moments = [
-            tables * count * law.log_moment(weight * rates)
-            for (law, weight, count), tables in parts.items()
-            if count > 0
-        ]
-        return np.sum(moments, axis=0)
+    def _log_moments(self, weights: FloatArray, cells: FloatArray) -> Callable[[int, FloatArray], FloatArray]:
+        """Bounds of the log moments of a cell's contrast, by its place and rates; cells alike have the same."""
+        known: dict[bytes, FloatArray] = {}
+
+        def bounds(place: int, rates: FloatArray) -> FloatArray:
+            key = weights[:, place].tobytes() + cells[:, place].tobytes()
+            if key not in known:
+                numbers = (weights[:, place].tolist(), cells[:, place].tolist())
+                parts = Counter(zip(self.laws, *numbers, strict=True))  # tables alike in all are one
+                moments = [
+                    tables * count * law.log_moment(weight * rates)
+                    for (law, weight, count), tables in parts.items()
+                    if count > 0
+                ]
+                known[key] = np.sum(moments, axis=0)
+            return known[key]
+
+        return bounds
 
     def farthest(self) -> tuple[int, int]:
         """Places of the two tables of which a number is farthest apart, in deviations of their noise."""
@@ -196,8 +203,7 @@ class Disagreement:
 def disagreement(evidence: Evidence) -> Disagreement | None:
     """What agrees least of all that was released; None where no number was told twice."""
     margins = shared_margins(evidence)
-    found = [(margin.label, float(margin.tail())) for margin in margins]
-    found += _residual(evidence)
+    found = [*zip((margin.label for margin in margins), _tails(margins), strict=True), *_residual(evidence)]
     if not found:
         return None
     worst = min(range(len(found)), key=lambda place: found[place][1])
@@ -206,6 +212,17 @@ def disagreement(evidence: Evidence) -> Disagreement | None:
     if worst >= len(margins) or not least.is_real:
         return least
     return replace(least, between=_between(evidence, margins[worst]))
+
+
+def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
+    """P-values of margins, those alike in shape and noise at once."""
+    alike: dict[tuple[tuple[int, ...], bytes, tuple[NoiseLaw, ...]], list[int]] = defaultdict(list)
+    for place, margin in enumerate(margins):
+        alike[margin.cells.shape, margin.cells.tobytes(), margin.laws].append(place)
+    result = np.empty(len(margins))
+    for places in alike.values():
+        result[places] = margins[places[0]].tail(np.stack([margins[place].noisy for place in places], axis=1))
+    return result
 
 
 def _between(evidence: Evidence, margin: SharedMargin) -> str:
@@ -249,9 +266,13 @@ def _margin(
     for position, scope in scopes.items():
         block = slice(*evidence.offsets[position : position + 2])
         shape = [cardinalities[v] for v in scope]
-        mask = evidence.possible[block].reshape(shape)
-        noisy.append(margin_of(evidence.noisy_counts[block].reshape(shape) * mask, scope, variables))
-        cells.append(margin_of(mask.astype(float), scope, variables))
+        table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
+        if mask.all():
+            noisy.append(project(table, scope, variables))
+            cells.append(np.full(noisy[-1].shape, table.size / max(noisy[-1].size, 1)))
+        else:
+            noisy.append(project(table * mask, scope, variables))
+            cells.append(project(mask.astype(float), scope, variables))
     names = ",".join(str(domain.variables[v]) for v in variables)
     return SharedMargin(
         label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
@@ -262,14 +283,6 @@ def _margin(
         cells=np.stack(cells),
         laws=tuple(evidence.noise[p] for p in scopes),
     )
-
-
-def margin_of(table: FloatArray, scope: tuple[int, ...], variables: tuple[int, ...]) -> FloatArray:
-    """Sum of tables, shape (..., K_v for v in scope), over all variables but these."""
-    dropped = tuple(k - len(scope) for k, v in enumerate(scope) if v not in variables)
-    kept = [v for v in scope if v in variables]
-    places = [kept.index(v) - len(kept) for v in variables]
-    return np.moveaxis(table.sum(axis=dropped), places, range(-len(kept), 0))
 
 
 def _residual(evidence: Evidence) -> list[tuple[str, float]]:

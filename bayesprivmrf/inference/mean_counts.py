@@ -21,6 +21,9 @@ __all__ = ["Linearized", "MeanCounts", "with_total_held"]
 _TOLD = 1e-9
 """Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding."""
 
+_TOGETHER = 64
+"""Coordinates whose potentials are formed at once, to spare a product of each and the memory of all."""
+
 _MOST_ROWS = 3000
 """Noisy numbers whose covariance is formed."""
 
@@ -35,6 +38,8 @@ class Linearized:
         N at the point, records.
     mean
         N μ of the possible cells of the noisy tables, shape (cells,), records.
+    along
+        Change of the mean with the potentials of all cliques, shape (size,), N held.
     forward, backward
         v → J v and u → J'u; the last coordinate is log N.
     unexplained
@@ -44,6 +49,7 @@ class Linearized:
 
     total: float
     mean: FloatArray
+    along: Callable[[FloatArray], FloatArray]
     forward: Callable[[FloatArray], FloatArray]
     backward: Callable[[FloatArray], FloatArray]
     unexplained: FloatArray | None = None
@@ -93,16 +99,20 @@ class MeanCounts:
         _, marginals, product = self.engine.linearize(self.potentials(point[:-1]))
         mean = total * self._gathered(marginals)
 
+        def along(change: FloatArray) -> FloatArray:
+            return total * self._gathered(product(change))
+
         def forward(direction: FloatArray) -> FloatArray:
-            change = product(self.effects.potentials(direction[:-1]))
-            return total * self._gathered(change) + direction[-1] * mean
+            return along(self.effects.potentials(direction[:-1])) + direction[-1] * mean
 
         def backward(cells: FloatArray) -> FloatArray:
             change = self.effects.pull_back(product(self._spread(cells)))
             return np.append(total * change, cells @ mean)
 
         unexplained = None if self.tells_all else total * self._unexplained(product)
-        return Linearized(total=total, mean=mean, forward=forward, backward=backward, unexplained=unexplained)
+        return Linearized(
+            total=total, mean=mean, along=along, forward=forward, backward=backward, unexplained=unexplained
+        )
 
     @cached_property
     def tells_all(self) -> bool:
@@ -141,13 +151,13 @@ class MeanCounts:
         return self.effects.potentials(np.eye(self.effects.size))
 
     def jacobian(self, linearized: Linearized) -> FloatArray:
-        """J', shape (d + 1, cells); one product with the derivative for each coordinate."""
+        """J', shape (d + 1, cells), N not held; one product with the derivative for each coordinate."""
         rows = np.empty((self.size, len(linearized.mean)))
-        basis = np.zeros(self.size)
-        for position in range(self.size):
-            basis[position] = 1.0
-            rows[position] = linearized.forward(basis)
-            basis[position] = 0.0
+        for first in range(0, self.effects.size, _TOGETHER):
+            some = np.eye(min(_TOGETHER, self.effects.size - first), self.effects.size, first)
+            for position, change in enumerate(self.effects.potentials(some), first):
+                rows[position] = linearized.along(change)
+        rows[-1] = linearized.mean
         return rows
 
     @cached_property

@@ -163,7 +163,7 @@ class NaiveMLE:
             iterations=self.iterations,
             tolerance=self.tolerance,
         )
-        if is_noisy:
+        if is_noisy and evidence.exact is not None:
             engine = evidence.engine(self.inference)
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED

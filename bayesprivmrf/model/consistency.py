@@ -143,5 +143,5 @@ def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) 
     margin = project(table, scope, subset)
     effect = margin / (table.size // margin.size)
     for axis in range(len(subset)):
-        effect = effect - effect.mean(axis=axis, keepdims=True)
+        effect = effect - effect.sum(axis=axis, keepdims=True) / effect.shape[axis]
     return effect

@@ -45,7 +45,7 @@ def released(
         Its measurements tell numbers of records that contradict each other.
     """
     release = NoisyStatistics.from_measurements(model, measurements, guarantee=guarantee, total=total)
-    sums, precisions = release._sums_and_precisions()
+    sums, precisions = release._sums_and_precisions
     if total is not None:
         sums, precisions = np.append(sums, total), np.append(precisions, math.inf)
     if len(sums) < 2:

@@ -102,6 +102,7 @@ class NoisyMeasurements(NoisyStatistics):
     def _offsets(self) -> list[int]:
         return np.cumsum([0, *map(len, self.bound)]).tolist()
 
+    @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each measurement's own estimate of the number of records, of those that tell it."""
         sums, precisions = [], []

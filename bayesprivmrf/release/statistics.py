@@ -255,16 +255,17 @@ class NoisyStatistics(Released):
         """
         if self.total is not None:
             return float(self.total)
-        return pooled_total(*self._sums_and_precisions())
+        return pooled_total(*self._sums_and_precisions)
 
     @property
     def total_standard_error(self) -> float:
         """Standard error of `estimated_total`, records; 0 where the number is public or exact."""
         if self.total is not None:
             return 0.0
-        precisions = self._sums_and_precisions()[1]
+        precisions = self._sums_and_precisions[1]
         return float(1 / math.sqrt(precisions.sum())) if len(precisions) else math.inf
 
+    @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
         return sums_of_tables(self.specification, self.tables.flat, self.noise)
 

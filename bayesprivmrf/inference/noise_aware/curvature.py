@@ -41,24 +41,27 @@ class DenseCurvature:
 
     @cached_property
     def _factor(self) -> FloatArray:
+        """L, in C order: its transpose lies as LAPACK wants it."""
+        from scipy.linalg import lapack
+
         precision = self.information.copy()
         precision[np.diag_indices_from(precision)] += self.prior
-        try:
-            return np.linalg.cholesky(precision)
-        except np.linalg.LinAlgError:  # rounding outweighs the prior where the tables say nothing
+        upper, failure = lapack.dpotrf(precision.T, overwrite_a=1)  # pyright: ignore[reportAttributeAccessIssue]
+        if failure:  # rounding outweighs the prior where the tables say nothing
             root = np.sqrt(self.prior)
             values, vectors = np.linalg.eigh(self.information / np.outer(root, root))
             half = np.sqrt(np.maximum(values, 0.0) + 1.0)[:, np.newaxis] * vectors.T * root
             upper = np.linalg.qr(half, mode="r")
-            return (upper * np.sign(np.diag(upper))[:, np.newaxis]).T
+            upper *= np.sign(np.diag(upper))[:, np.newaxis]
+        return upper.T
 
     @cached_property
     def _inverse(self) -> FloatArray:
         """L⁻¹: products with it are much faster than triangular systems one at a time."""
         from scipy.linalg import lapack
 
-        inverse, _ = lapack.dtrtri(self._factor, lower=1)  # pyright: ignore[reportAttributeAccessIssue]
-        return inverse
+        inverse, _ = lapack.dtrtri(self._factor.T)  # pyright: ignore[reportAttributeAccessIssue]
+        return inverse.T
 
     def step(self, whitened: FloatArray) -> FloatArray:
         """L⁻ᵀ z: a move of one posterior standard deviation for each unit of z, any direction."""
@@ -84,8 +87,11 @@ class DenseCurvature:
 
     def mean_variances(self, jacobian: FloatArray) -> FloatArray:
         """Diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
-        half = self._inverse @ jacobian
-        return np.einsum("dc,dc->c", half, half)
+        from scipy.linalg import blas
+
+        # X L' = J: of the transposes, which lie as BLAS wants them
+        half = blas.dtrsm(1.0, self._factor.T, jacobian.T, side=1)  # pyright: ignore[reportAttributeAccessIssue]
+        return np.einsum("cd,cd->c", half, half)
 
     @property
     def log_determinant(self) -> float:

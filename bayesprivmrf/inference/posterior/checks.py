@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.checks import at_least, probability
-from bayesprivmrf.inference.disagreement import margin_of, shared_margins
+from bayesprivmrf.inference.disagreement import shared_margins
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
@@ -22,7 +22,7 @@ from bayesprivmrf.inference.posterior.measured import (
 )
 from bayesprivmrf.inference.posterior.quantities import equal_tailed
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, project
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Gene
     margins = shared_margins(evidence)
     for margin in margins:
         noises = [
-            margin_of(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
+            project(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
             for position, scope in zip(margin.positions, margin.scopes, strict=True)
         ]
         realised, replicated = margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises))
