@@ -41,6 +41,7 @@ def minimize(
     iterations: int,
     memory: int | None = None,
     seconds: float | None = None,
+    is_enough: Callable[[FloatArray], bool] | None = None,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
 
@@ -60,6 +61,8 @@ def minimize(
         Gradients that are kept; by default fewer in a box than outside one.
     seconds
         After which the search ends with the iteration that it is in; ``None`` for no clock.
+    is_enough
+        Whether a gradient is small enough to end with, whatever the tolerance says.
     """
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
@@ -69,17 +72,26 @@ def minimize(
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     end = None if seconds is None else time.monotonic() + seconds
 
-    def stop(_: FloatArray) -> None:
-        if end is not None and time.monotonic() > end:
+    gradient = np.zeros(0)
+
+    def evaluated(point: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal gradient
+        value, gradient = objective(point)
+        return value, gradient
+
+    def stop(_: FloatArray) -> None:  # an iteration ends at the point that was evaluated last
+        is_late = end is not None and time.monotonic() > end
+        if is_late or (is_enough is not None and is_enough(gradient)):
             raise StopIteration
 
+    has_stops = end is not None or is_enough is not None
     result = scipy_minimize(
-        objective,
+        evaluated if has_stops else objective,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=box,
-        callback=None if end is None else stop,
+        callback=stop if has_stops else None,
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,

@@ -101,7 +101,7 @@ STANDS_OUT = (3.0, 1.0)
 That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
 """
 
-_ITERATIONS, _LAST_ITERATIONS = 150, 1000  # of the fit after a round, and of the last one
+_ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
 _ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 

@@ -16,6 +16,14 @@ prior on the scale of the first part. The objective is convex, and each fit star
 :math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are few, else by
 elimination, which the plan of the rounds has seen to be within memory.
 
+The search ends where the gradient, :math:`E_\beta[\phi_s] - t_s + \lambda_s \beta_s`, is a tenth of the noise
+:math:`\sqrt{v_s}` (root mean square over effects of one, two, and three or more variables, of which the largest
+counts). What is left adds a hundredth to the variance that the noise gives the means; a quarter, at which a fit still
+counts as converged, takes intervals of 90 % to .890. The measure is the noise and not the sampling of the records,
+which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
+the whole width of an interval of the records' own tables. Noise below a twentieth of the sampling deviation
+:math:`\sqrt{F_s / N}` counts as that much.
+
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """
@@ -30,7 +38,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import MEMORY, minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.learning.rounds.tables import NoisyTable
@@ -58,8 +66,18 @@ The first is next to none: single variables are measured, and a group of states 
 large as the others by a smaller one, and takes from them what it gets.
 """
 
-_TOLERANCE = 1e-4
-_CONVERGED = 0.05  # deviations, as for `NoiseAwareMAP`
+_ENOUGH, _CONVERGED = 0.1, 0.25
+"""Deviations of noise from the optimum at which the search ends, and at which it has converged; see the module."""
+
+_LEAST_NOISE = 0.05
+"""Noise in deviations of sampling that counts as at least that much."""
+
+_TOLERANCE = 1e-9
+"""Gradient by scaled coordinates that is of rounding."""
+
+_MEMORY, _MOST_KEPT = 600_000, 160
+"""Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds."""
+
 _HALF = 0.5  # records: the least that a group counts
 _LEAST_SPREAD = 1e-7  # variance of an effect in one record
 
@@ -79,8 +97,8 @@ class RoundFit:
     status
         How the search ended; whether what was measured tells of records at all is asked of the release alone.
     off
-        How far the model's means are from those of the optimum, in deviations of their noise and sampling (root mean
-        square); converged where that is at most .05.
+        How far the model's means are from those of the optimum, in deviations of their noise (the largest root mean
+        square over effects of one, two, and more variables; see the module); converged where that is at most .25.
     evaluations
         How often the marginals were computed.
     """
@@ -163,17 +181,30 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
+    noise = np.sqrt(np.maximum(variances, _LEAST_NOISE**2 * spread / total))
+    kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
+    counts = np.maximum(np.bincount(kinds), 1)
+
+    def off(gradient: FloatArray) -> float:
+        squares = np.bincount(kinds, weights=(gradient / (unit * noise)) ** 2)
+        return math.sqrt((squares / counts).max(initial=0.0))
+
     found = minimize(
-        objective, beta / unit, gradient_tolerance=_TOLERANCE, iterations=iterations, seconds=seconds
+        objective,
+        beta / unit,
+        gradient_tolerance=_TOLERANCE,
+        iterations=iterations,
+        memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
+        seconds=seconds,
+        is_enough=lambda gradient: off(gradient) <= _ENOUGH,
     )
-    error = np.sqrt(variances * unit**2 + 1 / total)
-    off = float(np.sqrt(np.mean((objective(found.point)[1] / error) ** 2))) if effects.size else 0.0
+    distance = off(found.gradient)
     return RoundFit(
         effects=effects,
         coordinates=unit * found.point,
         total=total,
-        status=_status(found.status, off),
-        off=off,
+        status=_status(found.status, distance),
+        off=distance,
         evaluations=found.evaluations,
     )
 
