@@ -1,9 +1,10 @@
 r"""How long rounds take and how much memory, from public sizes alone: variables, states, and a number of records.
 
 The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
-docs/benchmarks.md says ("Many columns"). What is not known beforehand is taken at its most (cells of the model,
-tables of a round) or as it mostly is (pairs that are near, steps of a fit). So a forecast is within a factor of three
-or so; the memory is an upper bound but for what the data frame itself takes.
+docs/benchmarks.md says ("Many columns"). What is not known beforehand is taken as it mostly is (pairs that are near,
+steps of a fit), and the model as growing from a forest to the room that its rounds have, of many variables to half of
+it. So a forecast of time is within a factor of three or so; the memory is an upper bound but for what the data frame
+itself takes.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from bayesprivmrf.planning import Outlay
 
 __all__ = ["Forecast", "forecast_rounds", "require_room", "round_outlays", "time_of_fits"]
 
-_PAIR_RECORD = 0.6e-9  # seconds: one record counted into one table
-_PAIR = 1e-4  # one pair scored against independence, counted in a basis, and looked at by choices
-_NEAR = 1.5e-4  # one near pair: the model's table, and its comparison
+_PAIR_RECORD = 0.4e-9  # seconds: one record counted into one table
+_PAIR = 2e-5  # one pair scored against independence, counted in a basis, and looked at by choices
+_NEAR = 3e-5  # one near pair: the model's table, and its comparison
 _NOISE = 16e-6  # one cell of secure noise
 _FIT = 90e-9  # one cell of the model in one step of a fit
-_STEPS = 150  # of a fit, at most after a round, and mostly
-_LAST_STEPS = {True: 150, False: 500}  # of the last fit, mostly: of many variables, and of few
+_STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
+_LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
+_FILLED = {True: 0.5, False: 1.0}  # share of the room that the last model takes
 # one pair of a model of few variables, by variables: whether the model bears it, and its table
 _PLANNED = 5e-4
 
@@ -91,8 +93,10 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
             asked = pairs * (counted + _PAIR) if number == 1 else _near_pairs(plan, pairs) * (counted + _NEAR)
         else:
             asked = pairs * (10 * counted + _PLANNED * variables)
-        steps = _STEPS + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
-        fitting = steps * _FIT * model
+        steps = _STEPS[plan.is_wide] + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
+        share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
+        forest = min(cells_of_tree, model)
+        fitting = steps * _FIT * (forest + share * (model - forest))
         found.append(Forecast(seconds=asked + noise + fitting, fitting=fitting, memory=int(memory)))
     return found
 
