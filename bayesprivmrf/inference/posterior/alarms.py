@@ -123,7 +123,8 @@ def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) ->
     error, estimate = evidence.total_standard_error, evidence.estimated_total
     if error == 0 or not _is_told(evidence):
         return []
-    score = numbers["total_score"] = _score((estimate - finished.total) / error)
+    # half a record is no contradiction, however little the noise: between draws N need not be whole
+    score = numbers["total_score"] = _score((estimate - finished.total) / math.hypot(error, 0.5))
     if abs(score) <= LARGEST_SCORE:
         return []
     return [

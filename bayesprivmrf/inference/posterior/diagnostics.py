@@ -33,6 +33,7 @@ __all__ = [
     "SMALLEST_ESS",
     "Diagnosis",
     "diagnose",
+    "diverges",
     "is_mixed",
     "mixing_of",
     "times_longer",
@@ -190,6 +191,11 @@ def diagnose(
         population_acceptance=acceptance,
         population_unmoved=unmoved,
     )
+
+
+def diverges(sampled: Sampled) -> bool:
+    """Whether more trajectories diverged than may be."""
+    return bool(np.mean(sampled.statistics["diverging"]) > LARGEST_DIVERGING)
 
 
 def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:

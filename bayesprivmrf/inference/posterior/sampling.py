@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
+from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, diverges, is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
@@ -38,6 +39,12 @@ _OWN = (
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 """Times the length asked for at which chains are looked at."""
 
+_SMALLER_STEPS = (0.9, 0.99)
+"""Acceptances that the step is tuned for, one after the other, where too many trajectories diverged."""
+
+_TIMES_LONGER = 4
+"""Times the seconds so far that all of them may become with a sampling of smaller steps."""
+
 
 def draw_posterior(
     formulation: Formulation,
@@ -53,7 +60,9 @@ def draw_posterior(
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
     The chains go on until `is_mixed`, to sixteen times their length or to `time_limit`, in seconds. From what they
-    have drawn by then, `draws` are kept, evenly spaced.
+    have drawn by then, `draws` are kept, evenly spaced. Where more trajectories diverged than may be, as at the steep
+    side of nearly empty cells, whose counts grow exponentially with their potentials, everything is sampled anew with
+    a step that is tuned for a higher acceptance, unless `target_accept` is set or the time is short.
 
     Raises
     ------
@@ -66,27 +75,70 @@ def draw_posterior(
     if isinstance(formulation, RecordSampler):
         sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
-        how["settings"] = {"target_accept": formulation.acceptance, **settings}
-        if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
-            from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc
-
-            sampled = _judged(sample_with_pymc(formulation, **how), formulation)
-        else:
-            from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
-
-            sampled = sample_with_nutpie(
-                formulation,
-                **how,
-                lengths=_lengths(formulation, draws, chains),
-                judge=partial(_judged, formulation=formulation),
-                may_stop=partial(_may_stop, chains=chains),
-                time_limit=time_limit,
-            )
+        sampled = _with_steps_that_hold(
+            partial(_by_nuts, formulation, sampler, how), formulation, settings, time_limit
+        )
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
         )
     return sampled
+
+
+def _with_steps_that_hold(
+    sample: Callable[..., Sampled], formulation: Formulation, settings: Mapping[str, Any], time_limit: float
+) -> Sampled:
+    """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge."""
+    begin = time.perf_counter()
+    given = settings.get("target_accept")
+    tried = (formulation.acceptance, *_SMALLER_STEPS) if given is None else (given,)
+    found: Sampled | None = None
+    for acceptance in tried:
+        spent = time.perf_counter() - begin
+        if found is not None and _TIMES_LONGER * spent > time_limit:
+            break
+        following = sample(
+            {**settings, "target_accept": acceptance},
+            time_limit - spent,
+            is_last=acceptance == tried[-1] or _TIMES_LONGER * spent > time_limit,
+        )
+        if (
+            found is not None and not following.statistics["lp"].size
+        ):  # interrupted before a draw: the others stay
+            return replace(found, is_interrupted=True)
+        spent = {"sampling_seconds": time.perf_counter() - begin, "target_accept": acceptance}
+        found = replace(following, stats={**following.stats, **spent})
+        if found.is_interrupted or not diverges(found):
+            break
+    assert found is not None
+    return found
+
+
+def _by_nuts(
+    formulation: Formulation,
+    sampler: Sampler,
+    how: Mapping[str, Any],
+    settings: dict[str, Any],
+    time_limit: float,
+    *,
+    is_last: bool,
+) -> Sampled:
+    """Sample once."""
+    if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
+        from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc
+
+        return _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
+    from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
+
+    return sample_with_nutpie(
+        formulation,
+        **how,
+        settings=settings,
+        lengths=_lengths(formulation, how["draws"], how["chains"]),
+        judge=partial(_judged, formulation=formulation),
+        may_stop=lambda sampled: (not is_last and diverges(sampled)) or _may_stop(sampled, how["chains"]),
+        time_limit=time_limit,
+    )
 
 
 def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
