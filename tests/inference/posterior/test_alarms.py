@@ -251,3 +251,12 @@ def test_relaxed_counts_of_people_where_nobody_is_raise_the_alarm():
     rng = np.random.default_rng(8)
     scores = [relaxed_score(rng, share=1e-9, guess=1.0, least=True) for _ in range(20)]
     assert np.mean(np.array(scores) < -3.3) >= 0.9
+
+
+@pytest.mark.parametrize(("off", "is_told"), [(0.3, False), (-0.3, False), (3.0, True)])
+def test_half_a_record_is_no_contradiction_however_little_the_noise(off, is_told):
+    release = chain_release(EVEN, scale=0.01)  # zero but once in 10^43 cells
+    estimate = gather(release).estimated_total
+    fit = finished_of(drawn_posterior(release_of(CHAIN, total=200), 200))
+    alarms = raise_alarms(gather(release), replace(fit, total=np.full_like(fit.total, estimate + off)))
+    assert any("number of records" in each for each in alarms.contradictions) == is_told

@@ -6,17 +6,20 @@ import signal
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Any
 
 import arviz as az
 import numpy as np
 import nutpie
+import pandas as pd
 import pyarrow as pa
 import pymc as pm
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
 
+import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import diagnostics, nutpie_run, nutpie_sampler, sampling
@@ -24,6 +27,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.sampled import Mixing
 from bayesprivmrf.inference.posterior.step_progress import step_progress
+from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
 NUTS = LatentCounts(formulation="hyper-dirichlet")  # whole records have no trajectories to speak of
@@ -608,3 +612,66 @@ def test_a_bar_says_how_far_the_slowest_chain_is_and_why_it_goes_on(monkeypatch,
     said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert ("going on: R-hat is 1.020" in said) == is_shown
     assert ("1600/2500 steps" in said) == is_shown
+
+
+@pytest.fixture(scope="module")
+def steep():
+    """A release of a cycle with rare states, whose counts are nearly none and grow exponentially."""
+    sizes, scopes = dict.fromkeys("abcde", 3), [*pairwise("abcde"), ("a", "d")]
+    rng = np.random.default_rng(0)
+    links = [rng.normal(0, 1.0, (3, 3)) for _ in scopes]
+    logs: Any = sum(
+        np.log(rng.dirichlet([3, 1, 0.2])).reshape([3 if u == v else 1 for u in range(5)]) for v in range(5)
+    )
+    for scope, link in zip(scopes, links, strict=True):
+        logs = logs + link.reshape([3 if v in scope else 1 for v in sizes])
+    joint = np.exp(logs) / np.exp(logs).sum()
+    codes = np.unravel_index(np.random.default_rng(100).choice(3**5, 10_000, p=joint.ravel()), joint.shape)
+    data = pd.DataFrame(dict(zip("abcde", codes, strict=True)))
+    network = bpm.declare(states={v: [0, 1, 2] for v in sizes}, cliques=scopes)
+    return LaplaceStatistics(epsilon=1.0).release(network, data, rng=0), joint
+
+
+def test_trajectories_that_diverge_are_sampled_again_with_smaller_steps(steep):
+    release, joint = steep
+    few: dict[str, Any] = {"rng": 0, "chains": 2, "draws": 300, "tune": 300}
+    with pytest.warns(SamplingWarning, match="diverged"):
+        given = LatentCounts().fit(release, **few, target_accept=0.65)
+    assert given.status is Status.NOT_TRUSTED
+    assert given.stats["diverging"] > 0.01
+    posterior = LatentCounts().fit(release, **few)
+    assert posterior.status is Status.CONVERGED
+    assert posterior.stats["target_accept"] == 0.9
+    assert posterior.stats["sampling_seconds"] > given.stats["sampling_seconds"]
+    held = []
+    for one, other in combinations(range(5), 2):
+        truth = joint.sum(axis=tuple(v for v in range(5) if v not in (one, other))).ravel()
+        frame = posterior.interval(["abcde"[one], "abcde"[other]])
+        held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
+    assert np.mean(held) > 0.8  # .9 promised, of 90 cells that depend on each other
+
+
+def test_smaller_steps_are_not_begun_where_the_time_is_short(steep):
+    with pytest.warns(SamplingWarning, match="diverged"):
+        posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=300, tune=300, time_limit=0.1)
+    assert posterior.stats["target_accept"] == 0.65
+    assert posterior.status is Status.NOT_TRUSTED
+
+
+def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(monkeypatch, steep):
+    made, real = [], nutpie_sampler.sample_with_nutpie
+
+    def sample(formulation, **how):
+        made.append(how["settings"]["target_accept"])
+        found = real(formulation, **how)
+        if len(made) == 1:
+            return found
+        nothing = {name: told[:, :0] for name, told in found.statistics.items()}
+        return replace(found, statistics=nothing, is_interrupted=True)
+
+    monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", sample)
+    with pytest.warns(SamplingWarning, match="stopped early"):
+        posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=50, tune=300)
+    assert made == [0.65, 0.9]
+    assert posterior.stats["target_accept"] == 0.65
+    assert posterior.tree["posterior"].sizes["draw"] == 50
