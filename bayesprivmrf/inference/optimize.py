@@ -41,7 +41,7 @@ def minimize(
     iterations: int,
     memory: int | None = None,
     seconds: float | None = None,
-    is_enough: Callable[[FloatArray], bool] | None = None,
+    is_enough: Callable[[FloatArray, FloatArray], bool] | None = None,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
 
@@ -62,7 +62,7 @@ def minimize(
     seconds
         After which the search ends with the iteration that it is in; ``None`` for no clock.
     is_enough
-        Whether a gradient is small enough to end with, whatever the tolerance says.
+        Whether to end at a point, given it and its gradient, whatever the tolerance says; asked after each iteration.
     """
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
@@ -79,9 +79,9 @@ def minimize(
         value, gradient = objective(point)
         return value, gradient
 
-    def stop(_: FloatArray) -> None:  # an iteration ends at the point that was evaluated last
+    def stop(point: FloatArray) -> None:  # an iteration ends at the point that was evaluated last
         is_late = end is not None and time.monotonic() > end
-        if is_late or (is_enough is not None and is_enough(gradient)):
+        if (is_enough is not None and is_enough(point, gradient)) or is_late:
             raise StopIteration
 
     has_stops = end is not None or is_enough is not None

@@ -102,6 +102,10 @@ That columns depend at all is to be sure; once they do, a table more costs less 
 """
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
+_ENOUGH_TO_CHOOSE, _ENOUGH = (
+    0.01,
+    0.1,
+)  # deviations of noise that they may be off; what is off would be a misfit
 _ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 
@@ -173,7 +177,13 @@ class Rounds:
         tables = [each.merged(self.merging) for each in self.tables]
         begin, seconds = time.monotonic(), None if self._clock is None else share * self._clock
         found = fit_tables(
-            self.merging.cardinalities, tables, last, total=self.total, iterations=iterations, seconds=seconds
+            self.merging.cardinalities,
+            tables,
+            last,
+            total=self.total,
+            iterations=iterations,
+            enough=_ENOUGH_TO_CHOOSE if iterations == _ITERATIONS else _ENOUGH,
+            seconds=seconds,
         )
         if self._clock is not None:
             self._clock = max(self._clock - (time.monotonic() - begin), 0.0)

@@ -66,8 +66,8 @@ The first is next to none: single variables are measured, and a group of states 
 large as the others by a smaller one, and takes from them what it gets.
 """
 
-_ENOUGH, _CONVERGED = 0.1, 0.25
-"""Deviations of noise from the optimum at which the search ends, and at which it has converged; see the module."""
+_CONVERGED = 0.25
+"""Deviations of noise from the optimum at which a search has converged; see the module."""
 
 _LEAST_NOISE = 0.05
 """Noise in deviations of sampling that counts as at least that much."""
@@ -75,7 +75,7 @@ _LEAST_NOISE = 0.05
 _TOLERANCE = 1e-9
 """Gradient by scaled coordinates that is of rounding."""
 
-_MEMORY, _MOST_KEPT = 600_000, 160
+_MEMORY, _MOST_KEPT = 1_000_000, 160
 """Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds."""
 
 _HALF = 0.5  # records: the least that a group counts
@@ -144,6 +144,7 @@ def fit_tables(
     *,
     total: float | None = None,
     iterations: int = 1000,
+    enough: float = 0.1,
     seconds: float | None = None,
 ) -> RoundFit:
     """Fit the model of the maximal measured scopes; begin where the last fit ended.
@@ -160,6 +161,8 @@ def fit_tables(
         Number of records where it is known; else what was measured tells it.
     iterations
         The most of the search.
+    enough
+        Deviations of noise from the optimum at which it ends; in its second half a quarter will do.
     seconds
         After which the search ends where it is; ``None`` for no clock.
     """
@@ -189,6 +192,15 @@ def fit_tables(
         squares = np.bincount(kinds, weights=(gradient / (unit * noise)) ** 2)
         return math.sqrt((squares / counts).max(initial=0.0))
 
+    nearest, steps = (math.inf, beta / unit), 0
+
+    def is_enough(point: FloatArray, gradient: FloatArray) -> bool:
+        nonlocal nearest, steps
+        steps, now = steps + 1, off(gradient)
+        if now < nearest[0]:  # gradients swing on the way
+            nearest = (now, point.copy())
+        return now <= (enough if 2 * steps <= iterations else max(enough, _CONVERGED))
+
     found = minimize(
         objective,
         beta / unit,
@@ -196,12 +208,12 @@ def fit_tables(
         iterations=iterations,
         memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
         seconds=seconds,
-        is_enough=lambda gradient: off(gradient) <= _ENOUGH,
+        is_enough=is_enough,
     )
-    distance = off(found.gradient)
+    distance, point = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
     return RoundFit(
         effects=effects,
-        coordinates=unit * found.point,
+        coordinates=unit * point,
         total=total,
         status=_status(found.status, distance),
         off=distance,
