@@ -36,6 +36,7 @@ __all__ = [
     "diverges",
     "is_mixed",
     "mixing_of",
+    "saturates",
     "times_longer",
     "warn_of",
 ]
@@ -196,6 +197,11 @@ def diagnose(
 def diverges(sampled: Sampled) -> bool:
     """Whether more trajectories diverged than may be."""
     return bool(np.mean(sampled.statistics["diverging"]) > LARGEST_DIVERGING)
+
+
+def saturates(sampled: Sampled) -> bool:
+    """Whether more trees reached their greatest depth than may be."""
+    return bool(np.mean(sampled.statistics["reached_max_treedepth"]) > LARGEST_SATURATED)
 
 
 def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:

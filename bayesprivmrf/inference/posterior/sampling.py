@@ -13,7 +13,14 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, diverges, is_mixed, mixing_of
+from bayesprivmrf.inference.posterior.diagnostics import (
+    LONGEST,
+    SMALLEST_ESS,
+    diverges,
+    is_mixed,
+    mixing_of,
+    saturates,
+)
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
@@ -39,8 +46,11 @@ _OWN = (
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 """Times the length asked for at which chains are looked at."""
 
-_SMALLER_STEPS = (0.9, 0.99)
-"""Acceptances that the step is tuned for, one after the other, where too many trajectories diverged."""
+_SMALLER_STEPS = (0.8, 0.9, 0.99)
+"""Acceptances that the step is tuned for where too many trajectories diverged: the next two above the formulation's.
+
+Above .8 no step is small enough where a Laplace likelihood has many kinks: trees reach their greatest depth.
+"""
 
 _TIMES_LONGER = 4
 """Times the seconds so far that all of them may become with a sampling of smaller steps."""
@@ -91,7 +101,8 @@ def _with_steps_that_hold(
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge."""
     begin = time.perf_counter()
     given = settings.get("target_accept")
-    tried = (formulation.acceptance, *_SMALLER_STEPS) if given is None else (given,)
+    usual = formulation.acceptance
+    tried = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
     found: Sampled | None = None
     for acceptance in tried:
         spent = time.perf_counter() - begin
@@ -102,10 +113,11 @@ def _with_steps_that_hold(
             time_limit - spent,
             is_last=acceptance == tried[-1] or _TIMES_LONGER * spent > time_limit,
         )
-        if (
-            found is not None and not following.statistics["lp"].size
-        ):  # interrupted before a draw: the others stay
-            return replace(found, is_interrupted=True)
+        if found is not None:
+            if not following.statistics["lp"].size:  # interrupted before a draw: those before stay
+                return replace(found, is_interrupted=True)
+            if saturates(following):  # draws that hardly move are worse than those before
+                break
         spent = {"sampling_seconds": time.perf_counter() - begin, "target_accept": acceptance}
         found = replace(following, stats={**following.stats, **spent})
         if found.is_interrupted or not diverges(found):

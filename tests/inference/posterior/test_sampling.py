@@ -641,7 +641,7 @@ def test_trajectories_that_diverge_are_sampled_again_with_smaller_steps(steep):
     assert given.stats["diverging"] > 0.01
     posterior = LatentCounts().fit(release, **few)
     assert posterior.status is Status.CONVERGED
-    assert posterior.stats["target_accept"] == 0.9
+    assert posterior.stats["target_accept"] in (0.8, 0.9)
     assert posterior.stats["sampling_seconds"] > given.stats["sampling_seconds"]
     held = []
     for one, other in combinations(range(5), 2):
@@ -672,6 +672,6 @@ def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(monkeypatc
     monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", sample)
     with pytest.warns(SamplingWarning, match="stopped early"):
         posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=50, tune=300)
-    assert made == [0.65, 0.9]
+    assert made == [0.65, 0.8]
     assert posterior.stats["target_accept"] == 0.65
     assert posterior.tree["posterior"].sizes["draw"] == 50
