@@ -146,7 +146,7 @@ class Rounds:
             has_measured = self._round(min(share * whole, self.filter.left))
         if not has_measured:
             self._measure_again(self.filter.left)
-        self._refit(_LAST_ITERATIONS, 1.0)
+        self._refit(is_last=True)
 
     # single variables
 
@@ -170,9 +170,7 @@ class Rounds:
         self.failures += 1
         return replace(found, coordinates=np.zeros_like(found.coordinates), off=math.inf)
 
-    def _fitted(
-        self, last: RoundFit | None = None, iterations: int = _ITERATIONS, share: float = 1.0
-    ) -> RoundFit:
+    def _fitted(self, last: RoundFit | None = None, *, is_last: bool = False, share: float = 1.0) -> RoundFit:
         """Fit to all that was measured, in a share of the time that is left; the clock runs here alone."""
         tables = [each.merged(self.merging) for each in self.tables]
         begin, seconds = time.monotonic(), None if self._clock is None else share * self._clock
@@ -181,8 +179,8 @@ class Rounds:
             tables,
             last,
             total=self.total,
-            iterations=iterations,
-            enough=_ENOUGH_TO_CHOOSE if iterations == _ITERATIONS else _ENOUGH,
+            iterations=_LAST_ITERATIONS if is_last else _ITERATIONS,
+            enough=_ENOUGH if is_last else _ENOUGH_TO_CHOOSE,
             seconds=seconds,
         )
         if self._clock is not None:
@@ -338,9 +336,9 @@ class Rounds:
         self._repeated(self._noisy([(v,) for v in self.plan.free], rho))
         self.fit = self._first_fit()  # other states may be one than before
 
-    def _refit(self, iterations: int = _ITERATIONS, share: float = _ROUND_TIME) -> None:
+    def _refit(self, *, is_last: bool = False) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
-        found = self._fitted(self.fit, iterations, share)
+        found = self._fitted(self.fit, is_last=is_last, share=1.0 if is_last else _ROUND_TIME)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if self.has_fallen_back:

@@ -139,8 +139,9 @@ class LatentCounts:
             ``interval([..., "wave"], of="records")`` is of each wave's own people.
         rng
             Seed or generator; equal seeds give equal posteriors, unless `time_limit` ends them at other lengths
-            (``stats["steps_between_draws"]``). None draws a seed. ``stats["seed"]`` is the seed
-            that gives this posterior again; for a generator, whose state no number holds, it is ``"generator"``.
+            (``stats["steps_between_draws"]``) or leaves no time for smaller steps (``stats["target_accept"]``). None
+            draws a seed. ``stats["seed"]`` is the seed that gives this posterior again; for a generator, whose state
+            no number holds, it is ``"generator"``.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
@@ -151,7 +152,8 @@ class LatentCounts:
             Seconds. Chains that have not mixed go on, to 2, 3, 4, 6, 8, 12 and 16 times their length, and end where
             they are when the limit comes; as many draws are kept, evenly spaced. The first length always ends, so
             that what is drawn hangs on no machine's speed; fewer `draws` and less `tune` end it sooner. It is the
-            only one of PyMC's, and of `cores` fewer than `chains`.
+            only one of PyMC's, and of `cores` fewer than `chains`. Where more than .2 % of the trajectories diverged
+            within a quarter of the limit, all is sampled anew with smaller steps.
         **settings
             Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
             and others.

@@ -40,6 +40,7 @@ def sample_with_nutpie(
     judge: Callable[[Sampled], Sampled],
     may_stop: Callable[[Sampled], bool],
     time_limit: float = math.inf,
+    must_end: bool = True,
 ) -> Sampled:
     """Draw with nutpie until the draws may stop; the other arguments are those of `draw_posterior`.
 
@@ -55,6 +56,8 @@ def sample_with_nutpie(
         Add to draws how they have mixed; and tell whether that is enough.
     time_limit
         Seconds after which a sampling ends where it is, once the first length is reached.
+    must_end
+        Whether the first length ends whatever the time.
 
     Raises
     ------
@@ -85,7 +88,9 @@ def sample_with_nutpie(
             for length in lengths:
                 if found is not None:
                     bar.aim(tune + length, f"going on: {reason_to_go_on(found, chains)}")
-                if not run.goes_to(tune + length, begin + time_limit, bar, must_end=found is None):
+                if not run.goes_to(
+                    tune + length, begin + time_limit, bar, must_end=must_end and found is None
+                ):
                     return read(run.end())
                 found = read(run.look(), length)
                 if may_stop(found) or length == lengths[-1] or time.perf_counter() - begin > time_limit:

@@ -52,8 +52,8 @@ _SMALLER_STEPS = (0.8, 0.9, 0.99)
 Above .8 no step is small enough where a Laplace likelihood has many kinks: trees reach their greatest depth.
 """
 
-_TIMES_LONGER = 4
-"""Times the seconds so far that all of them may become with a sampling of smaller steps."""
+_TIMES_LONGER, _TIMES_AT_MOST = 4, 8
+"""Times the seconds so far that a sampling anew is thought to take, and may take."""
 
 
 def draw_posterior(
@@ -98,31 +98,52 @@ def draw_posterior(
 def _with_steps_that_hold(
     sample: Callable[..., Sampled], formulation: Formulation, settings: Mapping[str, Any], time_limit: float
 ) -> Sampled:
-    """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge."""
+    """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
+
+    A sampling anew begins within a quarter of `time_limit`. What it drew is kept if it ends, within eight times the
+    seconds so far, and if its trees are not all at their greatest depth; else the draws before it are.
+    """
     begin = time.perf_counter()
-    given = settings.get("target_accept")
-    usual = formulation.acceptance
-    tried = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
-    found: Sampled | None = None
-    for acceptance in tried:
-        spent = time.perf_counter() - begin
-        if found is not None and _TIMES_LONGER * spent > time_limit:
+
+    def spent() -> float:
+        return time.perf_counter() - begin
+
+    def may_repeat() -> bool:
+        return _TIMES_LONGER * spent() <= time_limit
+
+    def told(sampled: Sampled, acceptance: float) -> Sampled:
+        seconds = {"sampling_seconds": spent(), "target_accept": acceptance}
+        return replace(sampled, stats={**sampled.stats, **seconds})
+
+    usual, given = formulation.acceptance, settings.get("target_accept")
+    first, *smaller = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
+    found = told(
+        sample(
+            {**settings, "target_accept": first},
+            time_limit,
+            may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(),
+        ),
+        first,
+    )
+    for acceptance in smaller:
+        if found.is_interrupted or not diverges(found) or not may_repeat():
             break
-        following = sample(
-            {**settings, "target_accept": acceptance},
-            time_limit - spent,
-            is_last=acceptance == tried[-1] or _TIMES_LONGER * spent > time_limit,
-        )
-        if found is not None:
-            if not following.statistics["lp"].size:  # interrupted before a draw: those before stay
-                return replace(found, is_interrupted=True)
-            if saturates(following):  # draws that hardly move are worse than those before
-                break
-        spent = {"sampling_seconds": time.perf_counter() - begin, "target_accept": acceptance}
-        found = replace(following, stats={**following.stats, **spent})
-        if found.is_interrupted or not diverges(found):
+        before, is_last = spent(), acceptance == smaller[-1]
+        limit = min(_TIMES_AT_MOST * before, time_limit - before)
+        try:
+            following = sample(
+                {**settings, "target_accept": acceptance},
+                limit,
+                may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(),
+                must_end=False,
+            )
+        except KeyboardInterrupt:
+            return replace(found, is_interrupted=True)
+        if following.is_interrupted:  # by somebody, or by the time
+            return replace(found, is_interrupted=spent() - before < limit)
+        if saturates(following):
             break
-    assert found is not None
+        found = told(following, acceptance)
     return found
 
 
@@ -133,7 +154,8 @@ def _by_nuts(
     settings: dict[str, Any],
     time_limit: float,
     *,
-    is_last: bool,
+    may_stop: Callable[[Sampled], bool],
+    must_end: bool = True,
 ) -> Sampled:
     """Sample once."""
     if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
@@ -148,8 +170,9 @@ def _by_nuts(
         settings=settings,
         lengths=_lengths(formulation, how["draws"], how["chains"]),
         judge=partial(_judged, formulation=formulation),
-        may_stop=lambda sampled: (not is_last and diverges(sampled)) or _may_stop(sampled, how["chains"]),
+        may_stop=lambda sampled: may_stop(sampled) or _may_stop(sampled, how["chains"]),
         time_limit=time_limit,
+        must_end=must_end,
     )
 
 

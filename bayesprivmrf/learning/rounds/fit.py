@@ -21,8 +21,7 @@ The search ends where the gradient, :math:`E_\beta[\phi_s] - t_s + \lambda_s \be
 counts). What is left adds a hundredth to the variance that the noise gives the means; a quarter, at which a fit still
 counts as converged, takes intervals of 90 % to .890. The measure is the noise and not the sampling of the records,
 which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
-the whole width of an interval of the records' own tables. Noise below a twentieth of the sampling deviation
-:math:`\sqrt{F_s / N}` counts as that much.
+the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
 
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
@@ -69,8 +68,8 @@ large as the others by a smaller one, and takes from them what it gets.
 _CONVERGED = 0.25
 """Deviations of noise from the optimum at which a search has converged; see the module."""
 
-_LEAST_NOISE = 0.05
-"""Noise in deviations of sampling that counts as at least that much."""
+_LEAST_NOISE = 0.5
+"""Records: the least deviation that the noise of a mean counts as."""
 
 _TOLERANCE = 1e-9
 """Gradient by scaled coordinates that is of rounding."""
@@ -184,7 +183,7 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-    noise = np.sqrt(np.maximum(variances, _LEAST_NOISE**2 * spread / total))
+    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
     kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
     counts = np.maximum(np.bincount(kinds), 1)
 

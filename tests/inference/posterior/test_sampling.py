@@ -580,7 +580,7 @@ def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(monkeypatch, 
         return False
 
     monkeypatch.setattr(sampling, "is_mixed", interrupted)
-    found = drawn(release, draws=400, tune=10, time_limit=1e9)
+    found = drawn(release, draws=400, tune=300, time_limit=1e9)
     assert found.draws["counts"].shape == (4, 400, 3)
     assert found.is_interrupted
     assert found.stats["steps_between_draws"] >= 2
