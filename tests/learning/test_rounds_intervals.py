@@ -270,7 +270,8 @@ def test_of_many_states_that_nobody_has_hardly_one_passes_for_one_that_somebody_
     assert Merging.of([few], [4.0]).cardinalities == (2,)
 
 
-@pytest.mark.parametrize(("seed", "rho"), few([(0, 1.0), (1, 1.0), (2, 1.0), (0, 100.0)]))
+@pytest.mark.parametrize("rho", few([1.0, 100.0]))
+@pytest.mark.parametrize("seed", few(range(3)))
 def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_is_much_more(seed, rho):
     """Of a million sparse records each share is known to .0001 or less: a tenth of sampling is a whole interval."""
     rng = np.random.default_rng([7, seed])
