@@ -102,10 +102,8 @@ That columns depend at all is to be sure; once they do, a table more costs less 
 """
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
-_ENOUGH_TO_CHOOSE, _ENOUGH = (
-    0.01,
-    0.1,
-)  # deviations of noise that they may be off; what is off would be a misfit
+# deviations of noise that these fits may be off: between rounds it would be taken for a misfit
+_ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
 _ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 

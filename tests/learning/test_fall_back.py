@@ -39,7 +39,6 @@ def frame(records: int, seed: int) -> pd.DataFrame:
 
 
 @cache
-@cache
 def released(records: int = 5_000, rho: float = 0.05, seed: int = 1) -> Any:
     network = bpm.declare(states={name: range(2 if name == "d" else STATES) for name in "abcd"})
     with warnings.catch_warnings():

@@ -288,6 +288,5 @@ def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_i
         frame = learned.solution.interval(list(pair), of="records")
         truth = np.bincount(2 * data[pair[0]] + data[pair[1]], minlength=4) / len(data)
         held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
-    assert (
-        np.mean(held) > 0.8
-    )  # .9 promised, of 180 cells of one release; a fit that ended too early held .37
+    # .9 promised, of 180 cells of one release that depend on each other; fits that ended too early held .27 to .44
+    assert np.mean(held) > 0.75

@@ -14,8 +14,8 @@ selection by y spoils it, for cells are selected by the latent table n of each d
 between parameters and their prior, which has mean 0 and variance 1 under the prior. Three are judged, at 3.3: a
 normal score passes it once in a thousand, or in two thousand for one sign.
 
-- The number of records: :math:`T = (\hat N - N) / s`, s being the standard error of the release's own estimate. This
-  is Hausman's test of an efficient estimate against an unbiased one.
+- The number of records: :math:`T = (\hat N - N) / s`, s being the standard error of the release's own estimate, with
+  half a record added in squares. This is Hausman's test of an efficient estimate against an unbiased one.
 - Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
   deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
   noise that is above zero is mistaken for people, and T is far below zero. A relaxed count that ends at l above -1/2

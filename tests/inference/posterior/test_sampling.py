@@ -675,3 +675,12 @@ def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(monkeypatc
     assert made == [0.65, 0.8]
     assert posterior.stats["target_accept"] == 0.65
     assert posterior.tree["posterior"].sizes["draw"] == 50
+
+
+def test_smaller_steps_that_take_too_long_leave_what_was_drawn_before(monkeypatch, steep):
+    monkeypatch.setattr(sampling, "_TIMES_AT_MOST", 1e-3)
+    with pytest.warns(SamplingWarning, match="diverged"):
+        posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=300, tune=300)
+    assert posterior.stats["target_accept"] == 0.65
+    assert posterior.status is Status.NOT_TRUSTED
+    assert posterior.tree["posterior"].sizes["draw"] == 300
