@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.output import aligned
+from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.models.advice import told_status
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
@@ -97,9 +98,9 @@ def trusted_tables(solution: RoundsSolution) -> str:
     the pair is left to measure. Rows of merged states are `doubtful` in tables of several variables.
     """
     domain = solution.specification.domain
-    status = solution.interval(domain.variables[0]).attrs["status"]
-    if status != "approximate":
-        return f"Tables: all are {status}, for the model is."
+    if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
+        is_short = solution.status is Status.ITERATION_LIMIT
+        return f"Tables: all are {'doubtful' if is_short else 'not trusted'}, for the model is."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
     merging = Merging.released(domain, solution.statistics.measurements)
     names = list(map(str, domain.variables))

@@ -138,4 +138,5 @@ class CGM(EMSettings):
             },
             inference=self.inference,
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
         )

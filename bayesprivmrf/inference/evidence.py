@@ -219,6 +219,20 @@ class Evidence:
         return self.matrix.T.tocsr()
 
     @cached_property
+    def told_effects(self) -> frozenset[frozenset[int]]:
+        """Sets of variables whose effects queries that are no whole tables determine."""
+        from bayesprivmrf.inference.criticism.assumptions import told_effects
+
+        return told_effects(self)
+
+    @property
+    def of_records(self) -> tuple[str, ...]:
+        """What a fit takes the records to be, beside a simple random sample, a sentence each."""
+        weighed = "The records are one row drawn from each person, whose K rows weigh 1/K each."
+        several = f"Up to {self.rows_of_one} rows of one person count as independent records."
+        return (weighed,) if self.is_weighed else (several,) if self.rows_of_one > 1 else ()
+
+    @cached_property
     def is_exact(self) -> np.ndarray:
         """Whether each possible number was released without noise, shape (size,)."""
         return self.possible & (self.spread([law.variance == 0 for law in self.noise]) > 0)

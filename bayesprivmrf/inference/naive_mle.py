@@ -210,6 +210,7 @@ class NaiveMLE:
             stats=stats,
             inference=self.inference,
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
         )
 
 

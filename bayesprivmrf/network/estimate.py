@@ -20,10 +20,10 @@ from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import Fields, encoded, labels, numbers, upper_places
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
-    from bayesprivmrf.network.intervals import BetaInterval
 
 __all__ = ["NetworkEstimate"]
 
@@ -142,7 +142,7 @@ class NetworkEstimate(Released):
         *,
         method: Literal["inversion"] = "inversion",
         **settings: Any,
-    ) -> BetaInterval:
+    ) -> pd.DataFrame:
         """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
 
         The first call without a law simulates one, which takes as long as `law` says.
@@ -158,11 +158,22 @@ class NetworkEstimate(Released):
         method
             ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
+        Returns
+        -------
+        pandas.DataFrame
+            One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. It is
+            ``"doubtful"`` where an end is that of the simulated span, so that betas beyond might be held too; and
+            ``"not trusted"``, without limits, where no beta of the span makes such an estimate likely.
+
         Raises
         ------
         ArgumentError
             An argument is out of range; there are no bounds and neither a law nor a ``span`` is given.
         """
+        import pandas as pd
+
+        from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+        from bayesprivmrf.inference.solution import Status
         from bayesprivmrf.network.intervals import interval
 
         if not (isinstance(method, str) and method == "inversion"):
@@ -172,7 +183,19 @@ class NetworkEstimate(Released):
             )
         probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         law = self._own(law, rng, settings)
-        return interval(law, self.inverse_temperature, prob)
+        found = interval(law, self.inverse_temperature, prob)
+        marks = []
+        if found.is_empty:
+            marks.append(Mark(RowStatus.NOT_TRUSTED, "no beta of the span makes such an estimate likely"))
+        elif found.open_below or found.open_above:
+            marks.append(Mark(RowStatus.DOUBTFUL, "a limit is the end of the simulated span"))
+        return interval_frame(
+            *(self.inverse_temperature, found.lower, found.upper),
+            pd.Index(["beta"]),
+            status=Status.CONVERGED,
+            marks=marks,
+            is_simulated=self.provenance.simulated,
+        )
 
     def posterior(
         self,

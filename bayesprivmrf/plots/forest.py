@@ -239,7 +239,7 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
         label=f"{name}, {share(prob)} {kind}",
         values=found[:, 0],
         bounds=found[:, 1:],
-        doubtful=frozenset(n for n, table in enumerate(tables) if table.attrs.get("status") == "not trusted"),
+        doubtful=frozenset(n for n, table in enumerate(tables) if (table["status"] == "not trusted").any()),
     )
 
 

@@ -454,8 +454,9 @@ def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
             solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
         assert solution.status is Status.NOT_TRUSTED
         table = sequences.transition_matrix(solution)
-        assert np.isfinite(table.to_numpy()).all()
-        assert table.attrs["doubtful"]
+        assert np.isfinite(table[["estimate", "lower", "upper"]].to_numpy()).all()
+        assert (table["status"] == "not trusted").all()
+        assert table["note"].str.contains("reaches 0 or 1").any()
 
 
 def test_a_chain_of_one_state_is_refused():

@@ -184,4 +184,5 @@ def test_a_release_keeps_its_law_and_refuses_another_releases():
         other.interval(law=kept)
     with pytest.raises(ArgumentError, match="`law` must be that"):
         dataclasses.replace(estimate, bounds=(0.0, 4.0)).posterior(law=kept)
-    assert 0 <= estimate.interval(law=kept).lower <= estimate.interval(law=kept).upper <= 5
+    frame = estimate.interval(law=kept)
+    assert 0 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5

@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,9 +35,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
     "LARGEST_ERROR",
     "AnswersPerRecord",
@@ -46,7 +42,7 @@ __all__ = [
     "answers_of_query",
     "coordinate_covariance",
     "errors_of_answers",
-    "interval_of_log_odds",
+    "limits_on_log_odds",
     "noise_variances",
     "on_log_odds",
     "standard_errors",
@@ -180,15 +176,13 @@ def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
-def interval_of_log_odds(
+def limits_on_log_odds(
     estimates: FloatArray,
     errors: FloatArray,
     prob: float,
-    index: pd.Index,
     ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
-) -> pd.DataFrame:
-    """Table of estimates and of bounds that are normal on the scale of log-odds between two ends, one row each."""
-    import pandas as pd
+) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper limits that are normal on the scale of log-odds between two ends."""
     from scipy.special import expit, logit, ndtri
 
     least, most = ends
@@ -196,13 +190,10 @@ def interval_of_log_odds(
     inside = (estimates > least) & (estimates < most)
     width = np.where(inside, np.subtract(most, least), 1.0)
     centre = logit(np.where(inside, (estimates - least) / width, 0.5))
-    bounds = {
-        name: np.where(inside, least + width * expit(centre + sign * reach), estimates)
-        for name, sign in (("lower", -1), ("upper", 1))
-    }
-    frame = pd.DataFrame({"estimate": estimates, **bounds}, index=index)
-    frame.attrs["status"] = "approximate"
-    return frame
+    lower, upper = (
+        np.where(inside, least + width * expit(centre + reach * sign), estimates) for sign in (-1, 1)
+    )
+    return lower, upper
 
 
 def noise_variances(

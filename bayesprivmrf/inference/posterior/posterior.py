@@ -14,15 +14,16 @@ from bayesprivmrf.cards import Card, stated
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.marked_rows import mark_status
+from bayesprivmrf.inference.interval_frame import status_and_note
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.intervals import (
     THINNED,
-    interval_of_query,
-    interval_of_variables,
+    PosteriorIntervals,
+    prior_mark,
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
@@ -32,8 +33,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, rests_on_text
-from bayesprivmrf.model.tables import labelled
+from bayesprivmrf.model.tables import labelled, parent
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
@@ -88,6 +88,16 @@ class Posterior(Card):
         return self._evidence.is_simulated
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the fit, a sentence each; empty where nothing is known to be."""
+        return tuple(self.stats.get("problems", ()))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        return model_assumptions(self.specification, self._evidence.of_records)
+
+    @property
     def pymc_model(self) -> pm.Model:
         """A fresh PyMC model of this release, to read, to extend and to sample in one's own way.
 
@@ -111,6 +121,8 @@ class Posterior(Card):
             status=status if self.status is Status.CONVERGED else self.status,
             stats=self.stats,
             is_simulated=self.is_simulated,
+            problems=self.problems,
+            of_records=self._evidence.of_records,
         )
 
     @property
@@ -180,13 +192,12 @@ class Posterior(Card):
         Returns
         -------
         pandas.DataFrame
-            `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
-            as given, or for each answer of a query, by its label. ``attrs["rests_on"]`` is empty where one clique
-            holds all variables, those given among them. Otherwise it names the declared independences that the
-            intervals rest on, such as ``"age ⟂ income | job (declared, not measured)"``, and the printed table says
-            so too: no noise and no number of records would show them to be wrong. ``attrs["status"]`` is the
-            posterior's. ``attrs["prior_decides"]`` names the rows whose estimate is the prior's more than the
-            release's: making the prior stronger would move it by a standard deviation (`sensitivity`).
+            `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
+            ``"model"`` in rows that no measurement determines, whose note names the declared independences, ties or
+            scores that they rest on, such as ``"declared: age ⟂ income | job"``: no noise and no number of records
+            would show them to be wrong. ``"prior"`` in rows whose estimate is the prior's more than the release's:
+            making the prior stronger would move it by a standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -199,12 +210,13 @@ class Posterior(Card):
         one_of("of", of, ("population", "records"))
         refuse_sums_alone(self._draws, of, self._formulation.name)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        asked = PosteriorIntervals(
+            evidence=self._evidence, draws=self._draws, status=self.status, prob=prob, of=of
+        )
         if isinstance(variables, Query):
             refuse_given(given)
-            frame = interval_of_query(self._draws, variables, prob, of)
-        else:
-            frame = interval_of_variables(self._draws, variables, prob, of, given)
-        return mark_status(frame, self.status)
+            return asked.of_query(variables)
+        return asked.of_variables(variables, given)
 
     def probability(
         self,
@@ -229,27 +241,30 @@ class Posterior(Card):
         Returns
         -------
         Quantity
-            Its `rests_on` is what ``interval(...).attrs["rests_on"]`` is.
+            Its `status` and `note` are those that a row of `interval` has.
 
         Raises
         ------
         ModelError
             `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
         """
+        import xarray as xr
+
         model, draws = self.specification, self._draws
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         event = coded_states(model.domain, "states", states)
         condition = conditions(model.domain, given, [*event])
-        rests_on = rests_on_text(assumptions(model, [*event, *condition]))
-        if rests_on:
-            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
-            return replace(found, rests_on=rests_on)
         if not event:
             raise ModelError("`states` must name at least one variable, got none.")
-        import xarray as xr
-
-        cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-        return quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob)
+        if parent(model.scopes, [*event, *condition]) is None:
+            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
+        else:
+            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+            found = quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob)
+        marks = [prior_mark(draws, found.draws.values), *variable_marks(self._evidence, [*event, *condition])]
+        marks = [mark for mark in marks if mark.rows is None or mark.rows.all()]
+        status, note = status_and_note(marks, self.status, self.is_simulated)
+        return replace(found, status=status, note=note)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,12 @@ from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "interval_frame", "interval_of_rows", "quantity_from", "quantity_of"]
+__all__ = ["Quantity", "equal_tailed", "quantity_from", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,9 +34,8 @@ class Quantity:
         Equal-tailed interval.
     prob
         Probability of the interval.
-    rests_on
-        Declared independences that it rests on and no table measures, where that is known: see
-        `Posterior.probability`.
+    status, note
+        As a row of `Posterior.interval` has them, where that is known: see `Posterior.probability`.
     """
 
     draws: xr.DataArray
@@ -46,11 +43,12 @@ class Quantity:
     lower: xr.DataArray
     upper: xr.DataArray
     prob: float
-    rests_on: str = ""
+    status: str = ""
+    note: str = ""
 
     def __repr__(self) -> str:
         if self.estimate.ndim == 0:
-            mark = self.rests_on and f"; rests on {self.rests_on}"
+            mark = f"; {self.status}: {self.note}" if self.note else ""
             return (
                 f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
                 f"{float(self.lower):.4g} to {float(self.upper):.4g}{mark})"
@@ -119,31 +117,3 @@ def equal_tailed(
     method = "inverted_cdf" if is_whole else "linear"
     lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1), method=method)
     return draws.mean(axis=(0, 1)), lower, upper
-
-
-def interval_frame(
-    domain: Domain,
-    variables: Sequence[Hashable],
-    draws: FloatArray,
-    prob: float,
-    *,
-    is_whole: bool = False,
-) -> pd.DataFrame:
-    """Table of estimate, lower and upper, a row for each joint state of the variables, in C order."""
-    import pandas as pd
-
-    states = [list(domain.states_of(variable)) for variable in variables]
-    index = pd.MultiIndex.from_product(states, names=list(variables))
-    return interval_of_rows(index, draws, prob, is_whole=is_whole)
-
-
-def interval_of_rows(
-    index: pd.Index, draws: FloatArray, prob: float, *, is_whole: bool = False
-) -> pd.DataFrame:
-    """Table of estimate, lower and upper, a row for each number of a draw."""
-    import pandas as pd
-
-    estimate, lower, upper = equal_tailed(draws, prob, is_whole=is_whole)
-    return pd.DataFrame(
-        {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}, index=index
-    )

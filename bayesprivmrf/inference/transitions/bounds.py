@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesprivmrf.checks import probability
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
+from bayesprivmrf.inference.posterior.intervals import prior_mark
 from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
@@ -18,8 +19,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["Bounds", "bounded"]
 
-type Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
-"""Estimates, lower and upper bounds, and which are to be marked."""
+type Bounds = tuple[FloatArray, FloatArray, FloatArray, Mark]
+"""Estimates, lower and upper bounds, and what is to be said of some."""
 _STEP = 1e-3
 """Half the distance between the points of a difference, as a share of a standard deviation."""
 
@@ -32,7 +33,7 @@ def bounded(
     function: Callable[[FloatArray], FloatArray],
     is_share: bool,
 ) -> Bounds:
-    """Estimate of a function of a part of the marginals, such as a matrix, its bounds, and which are to be marked.
+    """Return the estimate of a function of a part of the marginals, such as a matrix, its bounds, and a mark.
 
     The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
     """
@@ -44,8 +45,7 @@ def bounded(
         lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
         is_shared = fit.specification.shares_transitions
         center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
-        is_marked = is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
-        return function(center), lower, upper, is_marked
+        return function(center), lower, upper, prior_mark(fit._draws, drawn)
     values = function(part(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
         mode = fit.mode
@@ -65,7 +65,7 @@ def bounded(
         errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
         nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, np.zeros(values.shape, bool)
+        return values, nothing, nothing, Mark(RowStatus.OK, "a point estimate, which has no interval")
     return values, *_by_delta(values, errors, prob, is_share)
 
 
@@ -81,7 +81,7 @@ def _errors(
 
 def _by_delta(
     values: FloatArray, errors: FloatArray, prob: float, is_share: bool
-) -> tuple[FloatArray, FloatArray, np.ndarray]:
+) -> tuple[FloatArray, FloatArray, Mark]:
     """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
 
     A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
@@ -92,6 +92,10 @@ def _by_delta(
     reach = float(ndtri(0.5 + prob / 2)) * errors
     if is_share:
         lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
-        return lower, upper, (lower <= 0) | (upper >= 1)
+        beyond = Mark(
+            RowStatus.DOUBTFUL, "the normal interval reaches 0 or 1", np.ravel((lower <= 0) | (upper >= 1))
+        )
+        return lower, upper, beyond
     factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
-    return values / factor, values * factor, (values > 0) & (reach >= values)
+    unbounded = (values > 0) & (reach >= values)
+    return values / factor, values * factor, Mark(RowStatus.DOUBTFUL, "no upper bound", np.ravel(unbounded))

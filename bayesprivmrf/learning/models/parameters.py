@@ -32,7 +32,7 @@ import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.marked_rows import mark_status
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayesprivmrf.learning.models.solution import LearnedSolution
+    from bayesprivmrf.release.base import Provenance
 
 __all__ = ["Coordinates", "LearnedParameters", "LearningMap", "declared_index"]
 
@@ -104,6 +105,7 @@ class LearnedParameters(ABC):
     total: float | None
     total_noise: NoiseLaw | None
     map: LearningMap | None
+    provenance: Provenance
 
     @property
     def _without_map(self) -> str:
@@ -202,12 +204,12 @@ class LearnedParameters(ABC):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower`` and ``upper``, nats; one row a coupling (pair of variables, and of states
-            where they have more than two) or a field. Limits are of each by itself, not of all at once; infinite
-            where a coupling could be of any size.
-            ``attrs["method"]`` is the form that was taken, ``attrs["status"]`` the model's status: limits by a fit
-            that has not converged can be trusted no further than it can. A linearised interval undoes the pull of
-            the prior, which the estimate keeps: the estimate need not be its centre.
+            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``; one row a coupling (pair of
+            variables, and of states where they have more than two) or a field. Limits are of each by itself, not of
+            all at once; infinite where a coupling could be of any size. The note names the form that was taken, and
+            the status is no better than the model's: limits by a fit that has not converged can be trusted no
+            further than it can. A linearised interval undoes the pull of the prior, which the estimate keeps: the
+            estimate need not be its centre.
 
         Raises
         ------
@@ -217,8 +219,6 @@ class LearnedParameters(ABC):
             The release does not know its map, or no number of records; or it is a model of tables, as
             ``SelectMeasure(rho)`` learns by rounds, whose `solution` has intervals of marginals.
         """
-        import pandas as pd
-
         if given is not None or isinstance(prob, Sequence):
             raise ArgumentError(_NOT_VARIABLES)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
@@ -233,10 +233,15 @@ class LearnedParameters(ABC):
             raise ArgumentError(_NOT_LINEAR)
         taken = "linearised" if limits is not None else "calibrated"
         low, high = limits or calibrated.limits(self, prob, replicates, random, size)
-        columns = {"estimate": self.vector()[places], "lower": low[places], "upper": high[places]}
-        frame = pd.DataFrame(columns, index=index)
-        frame.attrs["method"] = taken
-        return mark_status(frame, self.status)
+        return interval_frame(
+            self.vector()[places],
+            low[places],
+            high[places],
+            index,
+            status=self.status,
+            marks=[Mark(RowStatus.OK, f"{taken} limits")],
+            is_simulated=self.provenance.simulated,
+        )
 
     def interval_forecast(
         self,

@@ -53,7 +53,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
@@ -82,15 +82,6 @@ TABLES_BY_ROUND = "tables_by_round"
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
 _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
-
-
-_NOT_APPROXIMATE = {
-    Status.NOT_TRUSTED: ("not trusted", "the model is not"),
-    Status.DIVERGED: ("not trusted", "no fit ended"),
-    # the widths would be those of tables that the estimate does not know
-    Status.STOPPED_EARLY: ("not trusted", "the last fit failed"),
-    Status.ITERATION_LIMIT: ("iteration limit", "the last fit was cut short"),
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -132,14 +123,13 @@ class RoundsSolution(LearnedSolution):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
-            ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
-            these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
-            the truth less often, most of all where the budget is large. So it is where the model is not trusted, or
-            where its last fit failed and what was measured last is not in it; ``"iteration limit"`` where that fit
-            was cut short; else ``"approximate"``.
-            ``attrs["doubtful"]`` names the rows of a state that was merged with other rare ones, in a table of
-            several variables: how it depends on them is taken to be as in its group.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. The status is
+            a `RowStatus`: ``"not trusted"`` where no measured table holds some of these variables together, for how
+            these depend is the model's guess, and such intervals hold the truth less often, most of all where the
+            budget is large; and where the model is not trusted, or its last fit failed, so that what was measured
+            last is not in it. ``"doubtful"`` where that fit was cut short, and in rows of a state that was merged
+            with other rare ones, in a table of several variables: how it depends on them is taken to be as in its
+            group.
 
         Raises
         ------
@@ -152,7 +142,6 @@ class RoundsSolution(LearnedSolution):
         -----
         The module has the derivation. Limits are of each cell by itself, not of all at once.
         """
-        import pandas as pd
         from scipy.special import ndtri
 
         if given is not None:
@@ -177,23 +166,22 @@ class RoundsSolution(LearnedSolution):
         )
         is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
         domain = self.specification.domain
-        frame = pd.DataFrame(
-            {
-                "estimate": middle,
-                "lower": np.maximum(middle - reach_below, 0.0),
-                "upper": np.minimum(middle + reach_above, 1.0),
-            },
-            index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
+        marks = [Mark(RowStatus.DOUBTFUL, "a state is merged with other rare ones", is_doubtful)]
+        for each in missing:
+            apart = " × ".join(str(domain.variables[v]) for v in each)
+            marks.append(Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}"))
+        if self.status is Status.STOPPED_EARLY:
+            # the widths would be those of tables that the estimate does not know
+            marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
+        return interval_frame(
+            middle,
+            np.maximum(middle - reach_below, 0.0),
+            np.minimum(middle + reach_above, 1.0),
+            joint_index(domain, names),
+            status=self.status,
+            marks=marks,
+            is_simulated=self.is_simulated,
         )
-        default = ("not trusted", "") if missing else ("approximate", "")
-        said, why = _NOT_APPROXIMATE.get(self.status, default)
-        frame.attrs["status"] = said
-        frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
-        if missing:
-            frame.columns.name = f"{said}, not measured: attrs['not_measured']"
-        elif why:
-            frame.columns.name = f"{said}: {why}"
-        return mark_rows(frame, is_doubtful, "doubtful", "doubtful, of merged states, in")
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
