@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import hashlib
 import json
 import math
 import re
@@ -131,6 +132,20 @@ def test_rho_asks_for_gaussian_noise(toy, capsys):
     assert found["mechanism"] == "GaussianStatistics"
     assert found["guarantee"]["rho"] == 0.5
     assert found["guarantee"]["epsilon"] is None
+
+
+def test_a_release_is_refused_before_it_spends_where_a_killed_one_left_its_file(toy, capsys):
+    run(capsys, *RELEASE)
+    paid = (toy / "toy.release").read_bytes()
+    name = f".release-{hashlib.sha256(b'toy.release').hexdigest()[:16]}-abc"
+    (toy / "toy.release").rename(toy / name)
+    for force in ((), ("--force",)):
+        code, _, err = run(capsys, *RELEASE, *force)
+        assert code == 1
+        assert name in err
+        assert "Rename that file" in err
+        assert not (toy / "toy.release").exists()
+    assert (toy / name).read_bytes() == paid
 
 
 def test_a_release_is_never_replaced_without_force(toy, capsys):
