@@ -34,6 +34,7 @@ from bayesprivmrf.errors import (
     ReleaseFileError,
     UnfinishedSaveWarning,
 )
+from bayesprivmrf.files import current_umask
 
 try:
     import fcntl
@@ -184,7 +185,7 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             raw.flush()
             os.fsync(raw.fileno())
             raw.close()  # some systems replace no open file
-            os.chmod(temporary, 0o600 if is_private else 0o666 & ~_umask())
+            os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
             if overwrite or not _is_put(temporary, target):
                 _refuse_to_lose(target, None if overwrite else whole)
                 os.replace(temporary, target)
@@ -391,10 +392,3 @@ def _foreign(target: Path) -> ReleaseFileError:
 def checksum_of(content: Any, array: bytes) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
-
-
-def _umask() -> int:
-    # it can only be read by setting it: to what lets no other thread's file be open to all
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -237,7 +237,9 @@ def kill_a_save(path, monkeypatch, at="fsync"):
     return left
 
 
-def test_a_whole_release_that_a_killed_save_left_is_named_by_the_next_save_and_never_removed(tmp_path, monkeypatch):
+def test_a_whole_release_that_a_killed_save_left_is_named_by_the_next_save_and_never_removed(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "r"
     left = kill_a_save(path, monkeypatch)
     release().save(tmp_path / "other")  # of another name: nothing is said
