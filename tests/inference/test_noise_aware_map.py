@@ -67,7 +67,7 @@ def test_what_takes_longer_than_a_minute_says_so_before_it_begins(states, law, h
         warnings.simplefilter("error", ForecastWarning)  # ends the fit before its search
         if has_forecast:
             with pytest.raises(
-                ForecastWarning, match="noisy counts and .* minutes on one ordinary core.*; wait for it"
+                ForecastWarning, match=r"noisy counts and .* minutes on one ordinary core.*; wait for it"
             ):
                 NoiseAwareMAP().fit(release)
         else:
