@@ -148,6 +148,21 @@ def test_a_release_is_refused_before_it_spends_where_a_killed_one_left_its_file(
     assert (toy / name).read_bytes() == paid
 
 
+def test_files_that_are_too_wide_are_refused_in_words(toy, capsys):
+    states = ", ".join(f'"{i}"' for i in range(100_001))
+    (toy / "states.toml").write_text(f"[variables.a]\nstates = [{states}]\n")
+    tables = "".join(f'[variables.v{i}]\nstates = ["x", "y"]\n' for i in range(20_001))
+    (toy / "variables.toml").write_text(tables)
+    for name, what in (("states", "at most 100,000 `states`"), ("variables", "at most 20,000 variables")):
+        code, _, err = run(capsys, "plan", "--model", f"{name}.toml", "--epsilon", "1")
+        assert code == 1
+        assert what in err
+    (toy / "wide.csv").write_text(",".join(f"c{i}" for i in range(20_001)) + "\n")
+    code, _, err = run(capsys, "release", "wide.csv", *RELEASE[2:])
+    assert code == 1
+    assert "at most 20,000 columns" in err
+
+
 def test_a_release_is_never_replaced_without_force(toy, capsys):
     run(capsys, *RELEASE)
     before = (toy / "toy.release").read_bytes()
