@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import math
+import pickle
 import re
 import shutil
 import time
@@ -389,6 +390,17 @@ def test_an_unexpected_failure_prints_its_kind_alone(toy, capsys, monkeypatch, f
     assert word in err
     assert "secret" not in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_damaged_compiled_code_is_named_with_the_folder_to_delete(toy, capsys, monkeypatch):
+    def fail(_):
+        raise pickle.UnpicklingError("pickle data was truncated")
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "kept-here")
+    monkeypatch.setattr(cli, "_run", fail)
+    code, _, err = run(capsys, *RELEASE)
+    assert code == 1
+    assert "delete it, and it is made anew: kept-here." in err
 
 
 def test_no_command_writes_over_what_it_reads(toy, capsys):
