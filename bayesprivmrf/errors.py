@@ -24,6 +24,7 @@ __all__ = [
     "ReleaseFileError",
     "SamplingWarning",
     "UndeclaredStateError",
+    "UnfinishedSaveWarning",
 ]
 
 
@@ -96,3 +97,7 @@ class NoiseWarning(UserWarning):
 
 class SamplingWarning(UserWarning):
     """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""
+
+
+class UnfinishedSaveWarning(UserWarning):
+    """A save that was killed left a whole release, whose budget is spent, beside the file."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import itertools
 import json
 import math
+import pickle
 import re
 import shutil
 import time
@@ -131,6 +133,35 @@ def test_rho_asks_for_gaussian_noise(toy, capsys):
     assert found["mechanism"] == "GaussianStatistics"
     assert found["guarantee"]["rho"] == 0.5
     assert found["guarantee"]["epsilon"] is None
+
+
+def test_a_release_is_refused_before_it_spends_where_a_killed_one_left_its_file(toy, capsys):
+    run(capsys, *RELEASE)
+    paid = (toy / "toy.release").read_bytes()
+    name = f".release-{hashlib.sha256(b'toy.release').hexdigest()[:16]}-abc"
+    (toy / "toy.release").rename(toy / name)
+    for force in ((), ("--force",)):
+        code, _, err = run(capsys, *RELEASE, *force)
+        assert code == 1
+        assert name in err
+        assert "Rename that file" in err
+        assert not (toy / "toy.release").exists()
+    assert (toy / name).read_bytes() == paid
+
+
+def test_files_that_are_too_wide_are_refused_in_words(toy, capsys):
+    states = ", ".join(f'"{i}"' for i in range(100_001))
+    (toy / "states.toml").write_text(f"[variables.a]\nstates = [{states}]\n")
+    tables = "".join(f'[variables.v{i}]\nstates = ["x", "y"]\n' for i in range(20_001))
+    (toy / "variables.toml").write_text(tables)
+    for name, what in (("states", "at most 100,000 `states`"), ("variables", "at most 20,000 variables")):
+        code, _, err = run(capsys, "plan", "--model", f"{name}.toml", "--epsilon", "1")
+        assert code == 1
+        assert what in err
+    (toy / "wide.csv").write_text(",".join(f"c{i}" for i in range(20_001)) + "\n")
+    code, _, err = run(capsys, "release", "wide.csv", *RELEASE[2:])
+    assert code == 1
+    assert "at most 20,000 columns" in err
 
 
 def test_a_release_is_never_replaced_without_force(toy, capsys):
@@ -359,6 +390,17 @@ def test_an_unexpected_failure_prints_its_kind_alone(toy, capsys, monkeypatch, f
     assert word in err
     assert "secret" not in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_damaged_compiled_code_is_named_with_the_folder_to_delete(toy, capsys, monkeypatch):
+    def fail(_):
+        raise pickle.UnpicklingError("pickle data was truncated")
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "kept-here")
+    monkeypatch.setattr(cli, "_run", fail)
+    code, _, err = run(capsys, *RELEASE)
+    assert code == 1
+    assert "delete it, and it is made anew: kept-here." in err
 
 
 def test_no_command_writes_over_what_it_reads(toy, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from bayesprivmrf.cli.output import (
     remark,
 )
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 if TYPE_CHECKING:
@@ -119,12 +119,8 @@ def _trust(learned: Solution) -> str:
 
 def write_posterior(posterior: Any, target: Path) -> None:
     """Write all, then put it in place: a file that is replaced is whole until the new one is."""
-    part = target.with_name(f".{target.stem}.{os.getpid()}.part.nc")
-    try:
+    with replaced_when_whole(target) as part:
         posterior.save(part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:

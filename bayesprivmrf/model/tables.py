@@ -59,7 +59,10 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     flat: np.ndarray
 
     def __post_init__(self) -> None:
-        flat = np.array(self.flat, copy=True).ravel()
+        checked_domain(self.domain)
+        cliques = tuple(tuple(listed("a clique", one)) for one in listed("`cliques`", self.cliques))
+        object.__setattr__(self, "cliques", cliques)
+        flat = number_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
         if flat.size != size:
             raise ModelError(

@@ -186,3 +186,17 @@ def test_a_release_keeps_its_law_and_refuses_another_releases():
         dataclasses.replace(estimate, bounds=(0.0, 4.0)).posterior(law=kept)
     frame = estimate.interval(law=kept)
     assert 0 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5
+
+
+def test_saving_a_law_writes_through_no_link_that_waits_beside_it(tmp_path):
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / "law.npz.part").symlink_to(other)
+    (tmp_path / "law.npz").symlink_to(other)
+    network = small_networks()["tree"]
+    constants = perturbation_constants(network.coupling, 3.0)
+    law = EstimateLaw.simulate(network, constants, betas=[0.0, 1.0], rng=1, **QUICK)
+    law.save(tmp_path / "law.npz")
+    assert other.read_text() == "precious"
+    assert EstimateLaw.load(tmp_path / "law.npz").fingerprint == law.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["law.npz", "law.npz.part", "other"]

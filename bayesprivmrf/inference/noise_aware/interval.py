@@ -17,7 +17,6 @@ formed; for larger models they count as rounded to whole numbers.
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,13 @@ import numpy as np
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.forecast import PATIENCE
+from bayesprivmrf.inference.noise_aware.curvature import (
+    CONJUGATE_GRADIENTS,
+    DenseCurvature,
+    SampledCurvature,
+    weighted_square,
+)
+from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
 from bayesprivmrf.model.effects import Effects
@@ -233,7 +237,7 @@ def noise_variances(
     variances = (
         curvature.mean_variances(padded.T)
         if isinstance(curvature, DenseCurvature)
-        else _by_solving(curvature, padded)
+        else _by_solving(mode, curvature, padded)
     )
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if is_small and isinstance(curvature, DenseCurvature) and is_exact.any():
@@ -241,20 +245,18 @@ def noise_variances(
     return np.maximum(variances, 0.0)
 
 
-def _by_solving(curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
-    """Variance r'Cr of each row, one linear system each; a forecast after the first where that will take minutes."""
-    begin, variances = time.thread_time(), np.empty(len(rows))
-    for k, row in enumerate(rows):
-        variances[k] = row @ curvature.solve(row)
-        if k == 0 and (seconds := len(rows) * (time.thread_time() - begin)) > PATIENCE:
-            warnings.warn(
-                f"intervals of {len(rows):,} numbers in a model of this size are forecast to take about "
-                f"{math.ceil(seconds / 60):,} minutes here; wait for them, ask for fewer variables at a time or "
-                "for some states by `given`, a smaller query, or declare smaller cliques.",
-                ForecastWarning,
-                stacklevel=5,
-            )
-    return variances
+def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
+    """Return the variance r'Cr of each row, one linear system each; warn with a forecast where that takes minutes."""
+    seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
+    if seconds > PATIENCE:
+        warnings.warn(
+            f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
+            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
+            "time or for some states by `given`, a smaller query, or declare smaller cliques.",
+            ForecastWarning,
+            stacklevel=5,
+        )
+    return np.array([row @ curvature.solve(row) for row in rows])
 
 
 def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:

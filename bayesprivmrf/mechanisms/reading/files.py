@@ -26,6 +26,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["read_records"]
+
+_MOST_COLUMNS = 20_000
+"""Columns that a CSV file may have: twenty times the widest model that is learned, and read in seconds."""
 
 
 def read_records(path: str | Path) -> pd.DataFrame:
@@ -115,6 +119,11 @@ def read_records(path: str | Path) -> pd.DataFrame:
 def _csv_records(content: bytes) -> pd.DataFrame:
     import pandas as pd
 
+    columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(b",")
+    if columns > _MOST_COLUMNS:
+        raise DataError(
+            f"a CSV file may have at most {_MOST_COLUMNS:,} columns, got about {columns:,}; keep those of the model."
+        )
     # The header is read as a row among rows: told that it is one, pandas takes a surplus first field for an index
     # and shifts every column. In one piece, because only then is every row held against the first.
     whole = pd.read_csv(
