@@ -103,7 +103,8 @@ def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivit
     laws
         The noise of each table.
     sensitivity
-        Records: how far one neighbor moves one table, in L1 (a whole number) for Laplace noise and in L2 for Gaussian.
+        Records: how far one neighbor moves one table, in L1 (a whole number) for Laplace noise and in L2 for
+        Gaussian noise.
 
     Raises
     ------
