@@ -199,7 +199,7 @@ def of_measurements(
 
     Queries that were bound to the model before are given with their matrices.
     """
-    given = _checked(measurements)
+    given = [each.aligned(model) for each in _checked(measurements)]
     sizes = np.diff(model.offsets).tolist()
     is_plain = [each.query for each in given] == [table(*clique) for clique in model.cliques]
     if not is_plain:  # plain tables need no matrices

@@ -123,13 +123,15 @@ class NoisyStatistics(Released):
         network
             The declared model; each table lies inside one of its cliques, and each variable in a table.
         tables
-            Noisy counts by scope: arrays whose axes are the variables of the key, in its order. Tables may nest and
-            overlap. A list of pairs ``(scope, array)`` may have a scope several times, for tables measured apart.
+            Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
+            ``pandas.crosstab`` and ``solution.marginal`` give them, which are aligned by names and labels, an axis
+            without a name standing in the key's order. Tables may nest and overlap. A list of pairs
+            ``(scope, table)`` may have a scope several times, for tables measured apart.
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
             A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's
-            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes and states are in
-            the order of the key that they have in `noise`, if that is a mapping.
+            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes are in the order
+            of the key that they have in `noise`, if that is a mapping; labels are aligned as in `tables`.
         guarantee
             The publisher's promise, if there is one.
         total
@@ -144,7 +146,7 @@ class NoisyStatistics(Released):
         Raises
         ------
         ModelError
-            Tables and noise laws do not fit the model.
+            Tables, noise laws or labels do not fit the model.
         PrivacyError
             The guarantee contradicts the noise or the total.
 
