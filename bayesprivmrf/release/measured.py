@@ -18,6 +18,7 @@ from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
 from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 from bayesprivmrf.release.written_queries import query_content, restored_query
 
@@ -184,6 +185,7 @@ class NoisyMeasurements(NoisyStatistics):
         return cls(
             specification=model,
             total=content["total"],
+            person_rows=PersonRows.restored(content, stamp["provenance"].settings),
             **_fields(list(map(Measurement, queries, parts, laws))),
             **stamp,
         )

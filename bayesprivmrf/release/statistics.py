@@ -25,8 +25,9 @@ from bayesprivmrf.release.codec import (
     restored_domain,
     restored_model,
 )
-from bayesprivmrf.release.file import TIED_VERSION
+from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import Measurement, check_answers
+from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.promises import check_promise, whole_total
 from bayesprivmrf.release.total import pooled_total, sums_of_tables
 from bayesprivmrf.release.words import told_noise, told_promise, told_records
@@ -57,6 +58,8 @@ class NoisyStatistics(Released):
         The public number of records N under replace-one neighbours, otherwise None.
     provenance
         How the release was made.
+    person_rows
+        How many rows of one person it counts, where one may have several; otherwise None.
 
     Raises
     ------
@@ -74,6 +77,7 @@ class NoisyStatistics(Released):
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
     total: int | None = None
+    person_rows: PersonRows | None = None
 
     kind = "noisy-statistics"
     format_version = 1
@@ -99,7 +103,8 @@ class NoisyStatistics(Released):
     @property
     def _version(self) -> int:
         least = TIED_VERSION if any(self.specification.sharing) else 0
-        return max(self.format_version, least)
+        stated = FACTS_VERSION if PersonRows.content(self.person_rows, self.provenance.settings) else 0
+        return max(self.format_version, least, stated)
 
     def _check_promises(self, names: Sequence[str]) -> None:
         if self.total is not None:
@@ -228,9 +233,8 @@ class NoisyStatistics(Released):
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Everything that was measured: here the table of each clique."""
-        tables = (self.tables.table(position).ravel() for position in range(len(self.tables)))
         queries = (table(*clique) for clique in self.specification.cliques)
-        return tuple(map(Measurement, queries, tables, self.noise))
+        return tuple(map(Measurement, queries, map(np.ravel, self.tables.values()), self.noise))
 
     @cached_property
     def bound(self) -> tuple[BoundQuery, ...]:
@@ -304,14 +308,12 @@ class NoisyStatistics(Released):
         return super().privacy_statement()
 
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
-        return told_promise(guarantee, self.provenance.settings)
+        return told_promise(guarantee, self.person_rows)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
     ) -> None:
-        """Write the release to one file (JSON and arrays, format version, checksum; no pickle).
-
-        The checksum has no key: it detects accidents, not forgery.
+        """Write the release to one file: JSON and an array, a format version and a checksum, no pickle.
 
         Parameters
         ----------
@@ -344,15 +346,9 @@ class NoisyStatistics(Released):
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        return (
-            self.specification,
-            self._answered,
-            self.noise,
-            self.guarantee,
-            self.total,
-            self.provenance.mechanism,
-            self.provenance.simulated,
-        )
+        made = self.provenance.mechanism, self.provenance.simulated
+        stated = self.noise, self.guarantee, self.total, self.person_rows
+        return self.specification, self._answered, *stated, *made
 
     @property
     def _answered(self) -> tuple[Any, ...]:
@@ -384,6 +380,7 @@ class NoisyStatistics(Released):
             "noise": [law.as_dict() for law in self.noise],
             "guarantee": None,
             "total": self.total,
+            **PersonRows.content(self.person_rows, self.provenance.settings),
         }
 
     def _array(self) -> np.ndarray:
@@ -398,5 +395,6 @@ class NoisyStatistics(Released):
             tables=model.tables(numbers(array, (model.size,))),
             noise=tuple(noise_from_dict(law) for law in content.items("noise")),
             total=content["total"],
+            person_rows=PersonRows.restored(content, stamp["provenance"].settings),
             **stamp,
         )
