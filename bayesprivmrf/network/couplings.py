@@ -11,6 +11,7 @@ from scipy import sparse
 
 from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
+from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
 
@@ -114,6 +115,8 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
             f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text, numbers or "
             "tuples as names."
         ) from None
+    for node in order:
+        refuse_enums("`nodes`", node)
     if distinct != len(order):
         raise ModelError(f"`nodes` must not repeat, got {len(order)} names of which {distinct} are distinct.")
     if not is_complete:

@@ -54,7 +54,7 @@ class PersonRows:
 
     @staticmethod
     def content(rows: PersonRows | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a file must state: nothing where the settings say the same, so that such files stay as they are."""
+        """Return what a file must state: nothing where its settings say the same, as in files of older versions."""
         if rows == PersonRows.of_settings(settings):
             return {}
         held = None if rows is None else {"at_most": rows.at_most, "is_weighed": rows.is_weighed}
