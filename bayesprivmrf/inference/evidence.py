@@ -309,7 +309,7 @@ def gather(
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=unlike_guarantees(given),
         rows_of_one=most_rows_of_one(given),
-        is_weighed=any("grid" in release.provenance.settings for release in given),
+        is_weighed=any(r.person_rows is not None and r.person_rows.is_weighed for r in given),
         wave_totals=tuple(release.estimated_total for release in given) if is_waves else (),
     )
     evidence = _agreeing(evidence)

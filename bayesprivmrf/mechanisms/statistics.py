@@ -41,7 +41,7 @@ from bayesprivmrf.planning import checked_total, noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import checked_queries
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics, PersonRows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,6 +155,13 @@ class StatisticsMechanism(
     def _knows_total(self) -> bool:
         """Whether the number of records is public. Where that of persons is, how many rows each has is not."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
+
+    @property
+    def _person_rows(self) -> PersonRows | None:
+        """How many rows of one person a release counts, as it states."""
+        if self.at_most is None:
+            return None
+        return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
 
     @property
     @final
@@ -368,6 +375,7 @@ class StatisticsMechanism(
         release = plan.released(
             noisy,
             total=exact.records if self._knows_total else None,
+            person_rows=self._person_rows,
             **stamp.fields,
         )
         # from here on, only the release is looked at

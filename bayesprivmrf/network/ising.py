@@ -15,7 +15,7 @@ from scipy.sparse import csgraph
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
+from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class IsingNetwork:
     coupling: sparse.csr_array
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coupling", checked_coupling(self.coupling))
-        object.__setattr__(self, "nodes", checked_nodes(self.nodes, self.coupling.indptr.size - 1))
+        nodes, coupling = read_matrix(self.coupling, self.nodes, "coupling")
+        object.__setattr__(self, "coupling", coupling)
+        object.__setattr__(self, "nodes", nodes)
 
     @classmethod
     def from_graph(
@@ -77,8 +78,9 @@ class IsingNetwork:
         ----------
         graph
             A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix of
-            NumPy or SciPy; a data frame with two columns of nodes and, if there is a third, of weights; or pairs
-            (node, node) or triples (node, node, weight). An edge given several times is one edge.
+            NumPy or SciPy, or a DataFrame or DataArray whose rows and columns are labeled by nodes; a data frame
+            with two columns of nodes and, if there is a third, of weights; or pairs (node, node) or triples
+            (node, node, weight). An edge given several times is one edge.
         coupling
             ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: A over the mean degree, as
             A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: D^-1/2 A D^-1/2. Degrees are sums of absolute
@@ -102,9 +104,25 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
-        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix; errors are the class's."""
-        J = checked_coupling(J, "J")
-        return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
+        """Return the model with a given coupling matrix; errors are the class's.
+
+        Parameters
+        ----------
+        J
+            A NumPy array or a SciPy sparse matrix, whose rows and columns are the nodes in order; or a pandas
+            DataFrame or an xarray DataArray whose labels are the nodes, with rows and columns in any order.
+        nodes
+            The order of the nodes. By default that of the rows' labels, or 0 to n - 1 where there are none.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> J = pd.DataFrame([[1.0, 0.0], [0.0, 1.0]], index=["ann", "bob"], columns=["bob", "ann"])
+        >>> IsingNetwork.from_matrix(J).nodes
+        ('ann', 'bob')
+        """
+        names, coupling = read_matrix(J, nodes, "J")
+        return cls(nodes=names, coupling=coupling)
 
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the model on some of the nodes alone: for outcomes that others do not have.
@@ -174,8 +192,8 @@ class IsingNetwork:
         Parameters
         ----------
         outcomes
-            A mapping from node to state, a pandas Series indexed by node, or an array, list or other series in
-            the order of the nodes.
+            A mapping from node to state, a pandas Series or DataArray indexed by node, or an array, list or other
+            series in the order of the nodes.
         positive, negative
             The two states, +1 and -1; by default the numbers 1 and -1. The states are declared, not read off the
             data; ``True`` is not ``1``.

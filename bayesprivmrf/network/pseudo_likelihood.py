@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite
+from bayesprivmrf.checks import finite, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
 __all__ = ["PseudoLikelihood", "checked_bounds"]
@@ -64,6 +64,11 @@ class PseudoLikelihood:
         DataError
             The shapes differ, a field is not finite or an outcome is neither -1 nor +1.
         """
+        if sides_of(fields) is not None or sides_of(spins) is not None:
+            raise DataError(
+                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them by "
+                "`local_fields(spins)` and `spins(outcomes)`."
+            )
         try:
             m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):

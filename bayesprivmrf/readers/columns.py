@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bayesprivmrf.checks import file_path
+from bayesprivmrf.checks import file_path, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.model.domain import listed
 
@@ -31,6 +31,11 @@ def columns_of(source: Any) -> Columns:
     if isinstance(source, str | os.PathLike):
         return csv_columns(source)
     if isinstance(source, Mapping):
+        if not same_labels(source.values()):
+            raise DataError(
+                "the columns of the noisy counts must have one index, in the same order, got several; put them into "
+                "one data frame."
+            )
         return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
     import narwhals as nw
 
