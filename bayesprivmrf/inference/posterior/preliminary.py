@@ -51,9 +51,7 @@ class Preliminary:
     @cached_property
     def mode(self) -> Mode:
         """The noise-aware estimate."""
-        bounds = self.total_range if self.total is None else (self.total, self.total)
-        settings = Settings(scale=self.scale, total_range=bounds)
-        return noise_aware_mode(self.evidence, settings)
+        return noise_aware_mode(self.evidence, Settings(scale=self.scale))
 
     @property
     def is_dense(self) -> bool:
