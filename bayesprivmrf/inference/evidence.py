@@ -150,6 +150,15 @@ class Evidence:
         row, column = np.concatenate(rows), np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
+    def name_of(self, position: int) -> str:
+        """Name a measurement by its place among all that is given, and by what it asks."""
+        scope = self.measured_scopes[position]
+        if scope is None:
+            assert self.queries is not None
+            return f"measurement {position + 1}, {self.queries[position].query!r}"
+        names = self.specification.domain.variables
+        return f"measurement {position + 1}, of ({', '.join(str(names[v]) for v in scope)})"
+
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
         from scipy.sparse import eye_array

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.checks import at_least, probability
-from bayesprivmrf.inference.disagreement import shared_margins
+from bayesprivmrf.inference.criticism.disagreement import shared_margins
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
