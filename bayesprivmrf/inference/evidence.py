@@ -34,7 +34,18 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
-__all__ = ["Evidence", "Inference", "Population", "gather", "require_inference", "supported_cells"]
+__all__ = [
+    "LARGEST_TOTAL",
+    "Evidence",
+    "Inference",
+    "Population",
+    "gather",
+    "require_inference",
+    "supported_cells",
+]
+
+LARGEST_TOTAL = 1e12
+"""Records that estimators fit at most: up to here doubles hold a count to a thousandth of a record."""
 
 
 type Inference = Literal["exact", "loopy"]
@@ -138,6 +149,15 @@ class Evidence:
             rows.append(self.offsets[position] + own)
         row, column = np.concatenate(rows), np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
+
+    def name_of(self, position: int) -> str:
+        """Name a measurement by its place among all that is given, and by what it asks."""
+        scope = self.measured_scopes[position]
+        if scope is None:
+            assert self.queries is not None
+            return f"measurement {position + 1}, {self.queries[position].query!r}"
+        names = self.specification.domain.variables
+        return f"measurement {position + 1}, of ({', '.join(str(names[v]) for v in scope)})"
 
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
@@ -274,7 +294,8 @@ def gather(
     ArgumentError
         Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
-        The releases differ in the states of a shared variable, or in a public total.
+        The releases differ in the states of a shared variable, or in a public total, or hold more than
+        `LARGEST_TOTAL` records.
 
     Warns
     -----
@@ -288,6 +309,11 @@ def gather(
     model = wave_specification(given) if is_waves else joint_specification(given)
     scopes, queries = ((), wave_queries(given, model)) if is_waves else _measured(given, model)
     total, error = wave_total(given) if is_waves else pooled_total(given)
+    if total > LARGEST_TOTAL + CONTRADICTION * error:
+        raise ModelError(
+            f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
+            "tables are counts of records, or fit parts of the population."
+        )
     public = public_totals(given) if is_waves else []
     supported = supported_cells(model)
     if queries is None:

@@ -11,10 +11,10 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.disagreement import Disagreement
+from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
-from bayesprivmrf.inference.judgement import final_status, told_disagreement, totals
+from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -128,7 +128,6 @@ class NaiveMLE:
         """
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False, population=population)
-        told = told_disagreement(evidence, stacklevel=3)
         model = evidence.specification
         is_noisy = not evidence.is_exact[evidence.possible].all()  # else the ridge alone is wanted
         if is_noisy:
@@ -151,7 +150,7 @@ class NaiveMLE:
             phi, status, stats = naive_transitions(
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
-            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, told, begin)
+            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
         potentials, status, stats = match_marginals(
             model.cardinalities,
             model.scopes,
@@ -167,7 +166,7 @@ class NaiveMLE:
             engine = evidence.engine(self.inference)
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, told, begin)
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
 
     def _target(
         self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
@@ -188,15 +187,15 @@ class NaiveMLE:
         status: Status,
         stats: dict[str, Any],
         ridges: FloatArray,
-        told: tuple[Disagreement | None, dict[str, Any]],
         begin: float,
     ) -> Solution:
         model = evidence.specification
+        found = verdict(status, evidence, potentials, self.inference, stacklevel=4)
         stats = {
             **stats,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
-            **told[1],
+            **found.stats,
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
@@ -206,7 +205,8 @@ class NaiveMLE:
             potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
             references=("cgm",),
-            status=final_status(status, evidence, model, potentials, self.inference, told[0]),
+            status=found.status,
+            problems=found.problems,
             stats=stats,
             inference=self.inference,
             is_simulated=evidence.is_simulated,

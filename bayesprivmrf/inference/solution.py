@@ -309,7 +309,8 @@ class Solution(Card):
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
-        return facts + stated(self.stats)
+        told = [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
+        return facts + told + stated(self.stats)
 
     @property
     def _mark(self) -> str:

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -14,14 +14,10 @@ from bayesprivmrf.checks import one_of, positive_finite, probability, whole_numb
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
 from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
-from bayesprivmrf.inference.disagreement import Disagreement
+from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.judgement import (
-    final_status,
-    told_disagreement,
-    totals,
-)
+from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
@@ -31,7 +27,6 @@ from bayesprivmrf.inference.noise_aware.interval import (
     limits_on_log_odds,
     standard_errors,
 )
-from bayesprivmrf.inference.noise_aware.misfit import MISFIT, misfit_of
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
@@ -283,9 +278,8 @@ class NoiseAwareMAP:
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
         model = evidence.specification
-        found, told = told_disagreement(evidence, stacklevel=3)
         if model.shares_transitions:
-            return self._transitions(evidence, found, told, begin)
+            return self._transitions(evidence, begin)
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
@@ -293,44 +287,31 @@ class NoiseAwareMAP:
         potentials = minimum_norm_potentials(
             model.cardinalities, model.scopes, mode.means.potentials(mode.coordinates)
         )
-        stats = {
-            "rounds": mode.rounds,
-            "evaluations": mode.evaluations,
-            "seconds": time.perf_counter() - begin,
-            **totals(evidence),
-            **told,
-            **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
-            "trust_in_evidence": mode.trust,
-            "log_evidence": mode.log_evidence,
-        }
-        status = final_status(mode.status, evidence, model, potentials, self.inference, found)
-        if (misfit := misfit_of(mode)) is not None:
-            stats["misfit"] = misfit
-            if misfit > MISFIT and not (found is not None and found.is_real):  # which is said already
-                status = Status.NOT_TRUSTED
-                warnings.warn(
-                    f"what was measured contradicts the model ({stats['model']}): the residuals' sum of squares is "
-                    f"{misfit:.0f} standard deviations too large, and intervals are wrong; declare smooth scores, or "
-                    "fewer ties or scores.",
-                    NoiseWarning,
-                    stacklevel=3,
-                )
+        found = verdict(mode.status, evidence, potentials, self.inference, stacklevel=3)
         return NoiseAwareSolution(
             specification=model,
             potentials=model.tables(potentials),
             method=self.method,
             references=("cgm", "evidence"),
-            status=status,
-            stats=stats,
+            status=found.status,
+            problems=found.problems,
+            stats={
+                "rounds": mode.rounds,
+                "evaluations": mode.evaluations,
+                "seconds": time.perf_counter() - begin,
+                **totals(evidence),
+                **found.stats,
+                **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
+                "trust_in_evidence": mode.trust,
+                "log_evidence": mode.log_evidence,
+            },
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
             mode=mode,
         )
 
-    def _transitions(
-        self, evidence: Evidence, found: Disagreement | None, told: dict[str, Any], begin: float
-    ) -> TransitionSolution:
+    def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
         """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
         refuse_loopy_transitions(self.inference)
         if self.scale is not None:
@@ -355,19 +336,19 @@ class NoiseAwareMAP:
                 stacklevel=4,
             )
         potentials = rows.potentials(mode.coordinates)
-        judged = final_status(mode.status, evidence, model, potentials, "exact", found)
+        found = verdict(mode.status, evidence, potentials, "exact", stacklevel=4)
         return TransitionSolution(
             specification=model,
             potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions",
             references=("cgm",),
-            status=Status.NOT_TRUSTED if is_drowned else judged,
+            status=Status.NOT_TRUSTED if is_drowned else found.status,
             stats={
                 "rounds": mode.renewals,
                 "drowned_transitions": int(drowned.sum()),
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
-                **told,
+                **found.stats,
                 "fitted_total": float(np.exp(mode.point[-1])),
             },
             is_simulated=evidence.is_simulated,

@@ -35,8 +35,6 @@ class Settings:
         τ of all effects; None learns one for each.
     inference
         ``"exact"`` or ``"loopy"``.
-    total_range
-        Bounds of N where it is private, records.
     has_sampling_error
         Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
     rounds
@@ -48,7 +46,6 @@ class Settings:
 
     scale: float | None = None
     inference: Inference = "exact"
-    total_range: tuple[float, float] = (1.0, 1e10)
     has_sampling_error: bool = False
     rounds: int = 25
     tolerance: float = 0.05

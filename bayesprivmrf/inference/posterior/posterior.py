@@ -328,20 +328,36 @@ class Posterior(Card):
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
-        r"""Whether each released table lies as far from its latent counts as its noise would put it.
+        r"""Compare each released table with its latent counts, and with what the model predicts for it.
 
-        The discrepancy is :math:`\sum_i |y_i - n_i| / b` for Laplace noise, :math:`\sum_i (y_i - n_i)^2 / s^2` for
-        normal noise, of the released y and of replicates. The tail probability says how often a replicate is at
-        least as far: near 0 says that no table of the declared model is as close to the release as it should be.
-        ``margin[a,b]`` is of a margin that several released tables hold: the squared distances of the noisy margins
-        from their mean, over their noise variances. Near 0 it says that the tables are not of the same records.
+        Two questions are asked of each table.
+
+        *Is it as far from its latent counts as its noise would put it?* The discrepancy is
+        :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
+        the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
+        follow the release, right model or not, so that this says nothing about the model.
+
+        *Is it as far from the model's prediction as sampling and noise would put it?* The columns that begin with
+        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates, whose
+        latent counts are drawn anew from the parameters. A p-value near 0 says that the model does not fit: of a chain
+        with shared transitions, that its steps differ. The parameters were fitted to the same release, so that these
+        p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the sharper test of a restricted model.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); the same of the
+            second question as `model_realised`, `model_replicated` and `model_p_value`. ``margin[a,b]`` is of a
+            margin that several released tables hold: the squared distances of the noisy margins from their mean,
+            over their noise variances. Near 0 it says that the tables are not of the same records.
 
         References
         ----------
         Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
         Statistica Sinica 6, 733-807.
         """
-        return predictive_check(self._evidence, self._draws.finished, generator(rng))
+        return predictive_check(self._evidence, self._draws, generator(rng))
 
     def synthetic(
         self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
