@@ -25,6 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
+from bayesprivmrf.inference.limits import standard_limits
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
@@ -186,16 +187,20 @@ def limits_on_log_odds(
     prob: float,
     ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
 ) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper limits that are normal on the scale of log-odds between two ends."""
-    from scipy.special import expit, logit, ndtri
+    """Return lower and upper limits that are normal on the scale of log-odds between two ends.
+
+    A standard error s of the log-odds of p is one of s p (1 - p), from which the distances to the ends follow.
+    """
+    from scipy.special import expit, logit
 
     least, most = ends
-    reach = float(ndtri(0.5 + prob / 2)) * errors
-    inside = (estimates > least) & (estimates < most)
+    inside = (estimates > least) & (estimates < most) & (errors > 0)
     width = np.where(inside, np.subtract(most, least), 1.0)
-    centre = logit(np.where(inside, (estimates - least) / width, 0.5))
+    place = np.where(inside, (estimates - least) / width, 0.5)
+    errors = np.where(inside, errors, 1.0)
     lower, upper = (
-        np.where(inside, least + width * expit(centre + reach * sign), estimates) for sign in (-1, 1)
+        np.where(inside, least + width * expit(logit(place) + reach * errors), estimates)
+        for reach in standard_limits(1 / (errors * (1 - place)), 1 / (errors * place), prob)
     )
     return lower, upper
 

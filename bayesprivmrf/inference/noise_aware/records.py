@@ -33,6 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.limits import standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.interval import (
     AnswersPerRecord,
@@ -142,12 +143,14 @@ def _of_a_private_number(
     from scipy.special import ndtri
 
     z, (least, most) = float(ndtri(0.5 + prob / 2)), ends
-    reach = z * deviations
+    deviations = np.maximum(deviations, np.finfo(float).tiny)
     is_positive = (np.asarray(least) >= 0) & (estimates > 0)
     base = np.where(is_positive, estimates, 1.0)
+    to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
+    below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
     with np.errstate(over="ignore"):
-        factor = np.exp(reach / base)
-        upper = np.minimum(base * factor, most * np.exp(log_total + z * error))
-    lower = np.where(is_positive, base / factor, estimates - reach)
-    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + reach)
+        lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
+        upper = np.minimum(upper, most * np.exp(log_total + z * error))
+    lower = np.where(is_positive, lower, estimates + below * deviations)
+    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
     return lower, upper

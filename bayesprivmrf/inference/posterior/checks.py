@@ -22,7 +22,7 @@ from bayesprivmrf.inference.posterior.measured import (
     table_labels,
     whole_counts,
 )
-from bayesprivmrf.inference.posterior.quantities import equal_tailed
+from bayesprivmrf.inference.posterior.quantities import interval_of_draws
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, project
@@ -52,7 +52,7 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
         held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
         strength: FloatArray = largest[..., held].max(axis=-1)
         is_known = not has_zeros(evidence, pair)
-        estimate, lower, upper = equal_tailed(strength, prob) if is_known else (np.nan,) * 3
+        estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
         rows.append(
             {
                 "estimate": float(estimate),

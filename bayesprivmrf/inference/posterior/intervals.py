@@ -14,9 +14,10 @@ from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interva
 from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
+from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.inference.posterior.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.draws import Draws
-from bayesprivmrf.inference.posterior.quantities import equal_tailed
+from bayesprivmrf.inference.posterior.quantities import interval_of_draws
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.conditions import conditions
@@ -85,8 +86,8 @@ class PosteriorIntervals:
         else:
             drawn = draws.records(query, condition)
             _warn_of_slow_counts(draws, drawn)
-        marks = variable_marks(self.evidence, [*query, *condition])
-        return self._framed(drawn, joint_index(model.domain, names), marks, is_whole=not is_share)
+        marks, index = variable_marks(self.evidence, [*query, *condition]), joint_index(model.domain, names)
+        return self._framed(drawn, index, marks, (0.0, 1.0), is_whole=not is_share)
 
     def of_query(self, query: Query) -> pd.DataFrame:
         """Return intervals of a query's answers: of the records, or per record of the population."""
@@ -100,14 +101,19 @@ class PosteriorIntervals:
                 drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie a little below
             _warn_of_slow_counts(draws, drawn)
         marks = query_marks(self.evidence, bound)
-        return self._framed(drawn, answer_index(bound), marks, is_whole=self.of == "records")
+        return self._framed(drawn, answer_index(bound), marks, bound.ends, is_whole=self.of == "records")
 
     def _framed(
-        self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], *, is_whole: bool
+        self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], ends: Ends, *, is_whole: bool
     ) -> pd.DataFrame:
-        draws = self.draws
+        """Return the frame of numbers that are drawn; `ends` are of what one record answers."""
+        draws, (least, most) = self.draws, ends
+        if is_whole and self.evidence.total_standard_error > 0:  # no end but 0 is known
+            least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
+        elif is_whole:
+            least, most = (np.multiply(end, self.evidence.total) for end in ends)
         return interval_frame(
-            *equal_tailed(drawn, self.prob, is_whole=is_whole),
+            *interval_of_draws(drawn, self.prob, (least, most), is_whole=is_whole),
             index,
             status=self.status,
             marks=[prior_mark(draws, drawn), *marks],

@@ -170,7 +170,10 @@ class Posterior(Card):
         of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Equal-tailed intervals of a joint marginal, of a conditional, or of a query's answers.
+        """Intervals of a joint marginal, of a conditional, or of a query's answers.
+
+        They have equal tails, but near the ends 0 and 1: as a cell empties, the lower limit moves to 0, until the
+        interval is the one of highest density (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
@@ -260,7 +263,7 @@ class Posterior(Card):
             found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
         else:
             cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-            found = quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob)
+            found = quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob, (0, 1))
         marks = [prior_mark(draws, found.draws.values), *variable_marks(self._evidence, [*event, *condition])]
         marks = [mark for mark in marks if mark.rows is None or mark.rows.all()]
         status, note = status_and_note(marks, self.status, self.is_simulated)

@@ -1,4 +1,4 @@
-"""Draws of a number or table with their equal-tailed interval."""
+"""Draws of a number or table with their interval."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.limits import Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.tables import FloatArray
@@ -17,7 +18,7 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "quantity_from", "quantity_of"]
+__all__ = ["Quantity", "interval_of_draws", "quantity_from", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +32,7 @@ class Quantity:
     estimate
         Mean over the draws.
     lower, upper
-        Equal-tailed interval.
+        The interval: with equal tails, but for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
     prob
         Probability of the interval.
     status, note
@@ -88,14 +89,14 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     return quantity_from(xr.DataArray(array, dims=("chain", "draw", *own), coords=coords), prob)
 
 
-def quantity_from(drawn: xr.DataArray, prob: float) -> Quantity:
-    """Mean and equal-tailed interval of draws, dims chain and draw first."""
-    tail = 0.5 * (1 - prob)
+def quantity_from(drawn: xr.DataArray, prob: float, ends: Ends = (-np.inf, np.inf)) -> Quantity:
+    """Return mean and interval of draws, dims chain and draw first."""
+    estimate, (lower, upper) = drawn.mean(("chain", "draw")), limits_of_draws(drawn.values, prob, ends)
     return Quantity(
         draws=drawn,
-        estimate=drawn.mean(("chain", "draw")),
-        lower=drawn.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
-        upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
+        estimate=estimate,
+        lower=estimate.copy(data=lower),
+        upper=estimate.copy(data=upper),
         prob=prob,
     )
 
@@ -109,11 +110,8 @@ def _as_numbers(value: Any) -> FloatArray:
         ) from error
 
 
-def equal_tailed(
-    draws: FloatArray, prob: float, *, is_whole: bool = False
+def interval_of_draws(
+    draws: FloatArray, prob: float, ends: Ends = (-np.inf, np.inf), *, is_whole: bool = False
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, lower and upper quantile over the first two axes; of whole numbers, quantiles that were drawn."""
-    tail = 0.5 * (1 - prob)
-    method = "inverted_cdf" if is_whole else "linear"
-    lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1), method=method)
-    return draws.mean(axis=(0, 1)), lower, upper
+    """Return the mean over the first two axes, and the limits that `limits_of_draws` gives."""
+    return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
 from bayesprivmrf.inference.posterior.intervals import prior_mark
@@ -42,7 +43,7 @@ def bounded(
         marginals = fit._draws.finished.marginals
         parts = part(marginals)
         drawn = function(parts)
-        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
+        lower, upper = limits_of_draws(drawn, prob, (0, 1) if is_share else (-np.inf, np.inf))
         is_shared = fit.specification.shares_transitions
         center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
         return function(center), lower, upper, prior_mark(fit._draws, drawn)
