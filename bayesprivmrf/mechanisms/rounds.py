@@ -362,6 +362,7 @@ class Rounds:
         return LearnedPotentials(
             domain=domain,
             total=self.fit.total,
+            unsupported=self.told().unsupported,
             details=self._details() | ({"left_out": left_out} if left_out else {}),
             model=model,
             tables=CliqueTables.from_arrays(domain, model.cliques, full),

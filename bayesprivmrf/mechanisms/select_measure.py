@@ -366,6 +366,7 @@ def _release(
         **stamp.fields,
         "total": fitted.total,
         "total_noise": plan.budget.total,
+        "unsupported": fitted.told.unsupported,
         "details": details_of(fitted, plan.map.plan),
         "coupling_matrix": fitted.coupling_matrix,
         "field_vector": fitted.field_vector,

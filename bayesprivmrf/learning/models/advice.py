@@ -7,10 +7,13 @@ from typing import Any
 
 from bayesprivmrf.inference.solution import Status
 
-__all__ = ["FALLEN_BACK", "told_status"]
+__all__ = ["FALLEN_BACK", "NO_COUNTS", "told_status"]
 
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
+
+NO_COUNTS = "no released number counts states, so that one without records has effects of the search's own"
+"""Words on a model of whose states it is not known which have records."""
 
 _ADVICE = {
     Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
@@ -197,6 +197,7 @@ class LearnedPotentials(LearnedNetwork):
             "total": self.total,
             "details": details_content(self.details),
             **statistics_content(self.statistics),
+            **self._support_content(),
             **domain_content(self.domain),
         }
 
@@ -213,6 +214,7 @@ class LearnedPotentials(LearnedNetwork):
             domain=domain,
             total=content.number("total", optional=True),
             details=content.mapping("details"),
+            unsupported=restored_support(content, domain),
             model=model,
             tables=model.tables(tables),
             statistics=restored_statistics(content, measured, **stamp),

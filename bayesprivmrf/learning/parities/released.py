@@ -182,6 +182,7 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
+        told = self._told()
         paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
         return LearnedMonomials(
             domain=self.domain,
@@ -192,7 +193,8 @@ class ReleasedParities(Released):
             total=self.total,
             total_noise=paid,
             map=None if self.law is None else fitting,
-            details={**self.details, **details, **self._told().details},
+            details={**self.details, **details, **told.details},
+            unsupported=told.unsupported,
         )
 
     def _told(self) -> Told:
