@@ -13,6 +13,7 @@ from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
     FrankWolfeFit,
@@ -310,6 +311,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 "radius": plan.map.radius,
                 "noise_multiple": plan.map.multiple(steps),
                 **_details(fitted, plan.map.singles),
+                **stopped_details(),
                 **({} if told is None else told.details),
             },
         }

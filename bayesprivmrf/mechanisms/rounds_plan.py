@@ -116,8 +116,6 @@ class RoundsPlan:
         The tables that may be measured; ``None`` for pairs and triples.
     maximum_cells, memory
         Size that the model is kept in.
-    seconds
-        Time limit of a release; ``None`` for none.
     """
 
     declared: tuple[int, ...]
@@ -127,7 +125,6 @@ class RoundsPlan:
     workload: tuple[Scope, ...] | None
     maximum_cells: int
     memory: int
-    seconds: float | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -209,7 +206,6 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         workload=_positions(model, mechanism.workload),
         maximum_cells=_cells(mechanism.maximum_cells, variables),
         memory=_MEMORY,
-        seconds=mechanism.seconds,
     )
     if not rounds.most_tables:
         raise no_pair()

@@ -19,7 +19,7 @@ Codes and noise meet in `_randomise` alone, and a setting of the other form is r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -30,6 +30,7 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.interruption import interrupted_by
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
@@ -126,9 +127,6 @@ class SelectMeasure(
         For rounds only: the largest number of cells in all cliques of the model, rare states merged. More cells bear
         more tables and take longer: a fit evaluates them some hundred times. Beyond a hundred variables the model may
         have this many for each hundred.
-    seconds
-        For rounds only: about how long a release may take. A release that cannot be made in that time is refused
-        before anything is read; a fit that would take longer ends earlier, and nothing that was measured is lost.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -150,13 +148,14 @@ class SelectMeasure(
     measure: Measure | None = None
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
-    seconds: float | None = None
+    _removed: ClassVar[Mapping[str, str]] = {
+        "seconds": "no clock decides what is learned; set a smaller `maximum_cells` for a shorter release, and see "
+        "`preview(network, total=...)` for about how long it takes"
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("maximum_cells", self.maximum_cells, 16)
-        if self.seconds is not None:
-            positive_finite("seconds", self.seconds, "leave it out for no limit")
         object.__setattr__(self, "workload", checked_workload(self.workload))
         if self.degree is None:
             if self.measure is not None:
@@ -168,11 +167,6 @@ class SelectMeasure(
         if self.workload is not None:
             raise ArgumentError(
                 "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
-            )
-        if self.seconds is not None:
-            raise ArgumentError(
-                f"`seconds` must be left out with `degree`, got {self.seconds!r}: one choice has no clock; leave "
-                "out one of the two."
             )
         positive_finite("degree", self.degree, "state about how many neighbours a variable has")
         if self.measure is not None:
@@ -187,9 +181,7 @@ class SelectMeasure(
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
-        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells", "seconds"}
-        if self.seconds is None:
-            own.add("seconds")
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
@@ -345,6 +337,8 @@ class SelectMeasure(
 
 def _said_of_rounds(run: Rounds, domain: Domain) -> str | None:
     """Return what a warning says of rounds, by what they let out: no data."""
+    if interrupted_by() is not None:
+        return None
     said, left_out = [], run.left_out()
     if left_out:
         names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 
 __all__ = ["FALLEN_BACK", "NO_COUNTS", "told_status"]
 
@@ -34,6 +35,8 @@ def told_status(status: Status, details: Mapping[str, Any]) -> str:
         The details of the release. Where they count refits, as those of rounds do, a fit that stopped early failed,
         and where they name a model that stands in for it; elsewhere such a path ends on purpose.
     """
+    if (name := details.get(INTERRUPTED_BY)) is not None and status is Status.STOPPED_EARLY:
+        return f"{status.value}: a {name} interrupted it, and it holds what was computed until then"
     if (stands_in := details.get(FALLEN_BACK)) is not None:
         return f"{status.value}: the fit of all pairs failed, and the model is a smaller one ({stands_in})"
     has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
