@@ -43,7 +43,7 @@ def heard() -> Iterator[list[str]]:
 
 
 def remember(error: BaseException) -> None:
-    """Note an exception that ends a computation early; raise it again where nobody hears, or where it must not stop here.
+    """Note an exception that ends a computation early; raise it again where nobody hears.
 
     An exit of the program is raised again, and so is a breach of a privacy condition, which is never an interruption.
     """

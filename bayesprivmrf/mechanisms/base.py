@@ -218,8 +218,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _paid(self, *given: Any) -> Any:
         """Call `_randomise`, whose cost is charged: one interruption loses nothing, the second one is obeyed.
 
-        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise: what the
-        first call drew has been seen by nobody.
+        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise: nobody
+        has seen what the first call drew.
         """
         with heard() as names:
             try:
@@ -230,8 +230,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
                 made = self._called("_randomise", *given)
         if names:
             warn_without_raising(
-                f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release holds "
-                "what was computed until then, with the whole promise, and its status is `stopped early`; fit its "
+                f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
+                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit its "
                 "`statistics` by another estimator, which spends nothing.",
                 InterruptionWarning,
             )

@@ -117,7 +117,7 @@ def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_
 
 @pytest.mark.parametrize("name", WITHOUT_INTERVALS)
 def test_a_model_without_intervals_says_in_print_what_is_known_of_support(name):
-    network = bpm.declare(states=dict.fromkeys("abce", [0, 1]), cliques=[("a", "b"), ("b", "c"), ("c", "e")])
+    network = bpm.declare(states={v: [0, 1] for v in "abce"}, cliques=[("a", "b"), ("b", "c"), ("c", "e")])
     model = learned(WITHOUT_INTERVALS[name], network)
     for one in getattr(model, "releases", (model,)):
         assert "support" in str(one)

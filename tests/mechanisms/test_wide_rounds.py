@@ -18,7 +18,6 @@ from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import (
     SelectMeasure,
     pair_misfits,
-    rounds,
     rounds_basis,
     rounds_plan,
     wide_rounds,

@@ -343,7 +343,7 @@ def unfinished(
 ) -> RoundFit:
     """Return the model of a fit that was interrupted before it began, on the cliques of all that was measured.
 
-    The arguments are those of `fit_tables`. Without a last fit variables are independent, with their own noisy shares.
+    The arguments are those of `fit_tables`. Without a last fit, variables are independent, with their noisy shares.
     """
     effects = Effects.of(cardinalities, maximal([each.scope for each in measured]))
     number = number_of_records(measured)[0] if total is None else total
