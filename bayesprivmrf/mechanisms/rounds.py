@@ -38,7 +38,8 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
    noise are those of step 4; and the filter is charged before it, as before any.
 
-The release holds the last model, and every noisy table as an answer to a query (`Rounds.release`): single
+The release holds the last model, and every noisy table as an answer to a query
+(`bayesprivmrf.mechanisms.rounds_release`): single
 variables first, then the tables of the rounds in their order, then what was measured again. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
 files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
@@ -55,27 +56,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.interruption import interrupted_by, remember, stopped_details
-from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     carried,
     fit_tables,
     maximal,
-    number_of_records,
     unfinished,
 )
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
-from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of, without_subsets
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -93,12 +88,10 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     tables_law,
 )
 from bayesprivmrf.mechanisms.rounds_size import Size
-from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
-from bayesprivmrf.release.measured import of_measurements
 
 __all__ = ["Rounds"]
 
@@ -175,7 +168,7 @@ class Rounds:
             self.filter.charge(SINGLES_SHARE * plan.rho)
         self._count_singles()
         self._draw(missing, singles_law(plan), self.singles)
-        self.merging = Merging.by(plan.declared, self.tables)
+        self.merging = Merging.by(plan.declared, self.tables, plan.rules)
         cards = self.merging.cardinalities
         self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
         last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
@@ -188,7 +181,7 @@ class Rounds:
         plan = self.plan
         self._count_singles()
         self._measured([(v,) for v in plan.free], rho, self.singles)
-        self.merging = Merging.by(plan.declared, self.singles)
+        self.merging = Merging.by(plan.declared, self.singles, plan.rules)
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
         self._use(self._first_fit())
@@ -358,7 +351,7 @@ class Rounds:
         law = tables_law(self.plan, rho, len(scopes))
         self.filter.charge(rho)
         self._draw(scopes, law, into, alone)
-        self.merging = Merging.by(self.plan.declared, self.tables)
+        self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
 
     def _draw(
         self,
@@ -397,59 +390,3 @@ class Rounds:
                 off=math.inf,  # what it was off is of another objective, without the newest tables
             )
         self.fit = found
-
-    # the release
-
-    def release(self, domain: Domain, stamp: Stamp) -> LearnedPotentials:
-        """Return the fitted model on the declared states, and everything that was measured."""
-        scopes, merging = self.fit.effects.scopes, self.merging
-        model = ModelSpecification(
-            domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
-        )
-        full = merging.expanded(scopes, self.fit.potentials())
-        measured = [each.measurement(domain, merging) for each in self.tables]
-        left_out = [[str(domain.variables[v]) for v in scope] for scope in self.left_out()]
-        return LearnedPotentials(
-            domain=domain,
-            total=self.fit.total,
-            unsupported=self.told().unsupported,
-            details=self._details() | ({"left_out": left_out} if left_out else {}),
-            model=model,
-            tables=CliqueTables.from_arrays(domain, model.cliques, full),
-            statistics=of_measurements(model, measured, total=self.total, **stamp.fields),
-            **stamp.fields,
-        )
-
-    def told(self) -> Told:
-        """Return what was measured tells of records: by tables of single variables."""
-        tables = [each.merged(self.merging) for each in self.tables]
-        total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
-        return Told.by(total, error, *single_counts(self.plan.declared, self.tables))
-
-    def left_out(self) -> list[Scope]:
-        """Return the tables of the workload that do not fit beside those that were measured."""
-        inside = [set(scope) for scope in self.fit.effects.scopes]
-        asked = self.plan.workload or ()
-        found = {c: tuple(v for v in c if self.merging.cardinalities[v] > 1) for c in asked}
-        missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
-        return [c for c, kept in missing.items() if not self.size.bears([*self._scopes(), kept])]
-
-    def _details(self) -> dict[str, Any]:
-        """Return public numbers about a release."""
-        status = self.fit.status
-        if self.has_fallen_back and status is not Status.DIVERGED:
-            status = Status.STOPPED_EARLY
-        return {
-            "status": str(status.value),
-            "rounds": len(self.tables_by_round),
-            "tables_measured": len(self.measured),
-            TABLES_BY_ROUND: list(self.tables_by_round),
-            "measured_again": len(self.again),
-            "refits_that_failed": self.failures,
-            "distance_from_optimum": self.fit.off if math.isfinite(self.fit.off) else None,
-            "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
-            "one_way_noise": self.singles[0].law.scale,
-            "rho_spent": float(self.filter.spent),
-            **stopped_details(),
-            **(self.told().details if status is not Status.DIVERGED else {}),
-        }

@@ -30,7 +30,6 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.interruption import interrupted_by
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
@@ -57,10 +56,11 @@ from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, Le
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
+from bayesprivmrf.mechanisms.rounds_release import release_of, said_of
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.mechanisms.wide_rounds import WideRounds
-from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -97,7 +97,8 @@ class SelectMeasure(
     rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
     noise that measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`).
     If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
-    `LearnedPotentials`.
+    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them): neighbors alone
+    where `declare(ordinal=...)` gives scores, which restrict nothing else, and the state of `missing` with no answer.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
@@ -178,6 +179,10 @@ class SelectMeasure(
     def needs_total(self) -> bool:
         """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
         return self.degree is not None
+
+    @property
+    def _knows_order(self) -> bool:
+        return self.degree is None
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
@@ -329,25 +334,10 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
-        message = _said_of_rounds(run, plan.specification.domain)
+        message = said_of(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
-        return run.release(plan.specification.domain, stamp)
-
-
-def _said_of_rounds(run: Rounds, domain: Domain) -> str | None:
-    """Return what a warning says of rounds, by what they let out: no data."""
-    if interrupted_by() is not None:
-        return None
-    said, left_out = [], run.left_out()
-    if left_out:
-        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
-    if not run.measured and not left_out:
-        said.append("the noise hides all dependence: no table of two variables was measured")
-    if hides := run.told().details.get(NOISE_HIDES):
-        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
-    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
+        return release_of(run, plan.specification.domain, stamp)
 
 
 def _release(

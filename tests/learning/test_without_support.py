@@ -75,7 +75,9 @@ def having(frame: pd.DataFrame, label) -> np.ndarray:
 
 
 def test_every_learner_is_among_these():
-    kinds = {type(one) for group in (WITH_INTERVALS, OF_MORE_STATES, WITHOUT_INTERVALS) for one in group.values()}
+    kinds = {
+        type(one) for group in (WITH_INTERVALS, OF_MORE_STATES, WITHOUT_INTERVALS) for one in group.values()
+    }
     named = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
     learners = {kind for kind in named if issubclass(kind, mechanisms.learning.LearningMechanism)}
     assert learners - {mechanisms.learning.LearningMechanism} <= kinds | {StableStructure}
@@ -106,7 +108,9 @@ def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_
     for of in ("couplings", "fields"):
         frame = model.interval(rng=1, replicates=8, of=of)
         levels = [level for level in frame.index.names if "state" in level]
-        variables = [level.replace("state", "variable").replace("other_variable", "other") for level in levels]
+        variables = [
+            level.replace("state", "variable").replace("other_variable", "other") for level in levels
+        ]
         keys = frame.index.to_frame()
         is_own = np.zeros(len(frame), dtype=bool)
         for variable, state in zip(variables, levels, strict=True):
@@ -129,7 +133,11 @@ def test_no_edge_ends_at_a_constant_column():
 
 
 def test_a_file_keeps_the_states_without_support(tmp_path):
-    for mechanism in (SelectMeasure(rho=0.5, degree=2), SelectMeasure(rho=0.5), ParityQueries(rho=0.5, order=2)):
+    for mechanism in (
+        SelectMeasure(rho=0.5, degree=2),
+        SelectMeasure(rho=0.5),
+        ParityQueries(rho=0.5, order=2),
+    ):
         model = learned(mechanism)
         model.save(tmp_path / "a.release", overwrite=True)
         again = bpm.load_release(tmp_path / "a.release")
