@@ -15,6 +15,7 @@ __all__ = [
     "ForecastWarning",
     "ForeignFileError",
     "GuaranteeWarning",
+    "InterruptionWarning",
     "ModelError",
     "ModelTooLargeError",
     "NewerFormatError",
@@ -89,6 +90,10 @@ class ForecastWarning(UserWarning):
 
 class GuaranteeWarning(UserWarning):
     """Releases are used together whose guarantees do not add up to one."""
+
+
+class InterruptionWarning(UserWarning):
+    """A release was interrupted after its budget was spent, and holds what was computed until then."""
 
 
 class NoiseWarning(UserWarning):

@@ -102,7 +102,7 @@ def trusted_tables(solution: RoundsSolution) -> str:
         is_short = solution.status is Status.ITERATION_LIMIT
         return f"Tables: all are {'doubtful' if is_short else 'not trusted'}, for the model is."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
-    merging = Merging.released(domain, solution.statistics.measurements)
+    merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
     names = list(map(str, domain.variables))
     together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
     several = [v for v, states in enumerate(merging.cardinalities) if states > 1]

@@ -23,10 +23,13 @@ from bayesprivmrf.errors import (
     DeclarationWarning,
     ForecastWarning,
     GuaranteeWarning,
+    InterruptionWarning,
     NoiseWarning,
     PrivacyError,
     SamplingWarning,
 )
+from bayesprivmrf.interruption import heard
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
@@ -67,6 +70,7 @@ _WARNINGS = (
     DeclarationWarning,
     ForecastWarning,
     GuaranteeWarning,
+    InterruptionWarning,
     NoiseWarning,
     SamplingWarning,
 )
@@ -114,6 +118,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     runs_from_file: ClassVar[bool] = False
     releases: ClassVar[tuple[type[Released], ...]] = ()
+    _removed: ClassVar[Mapping[str, str]] = {}
+    """Settings of earlier versions, each with what takes its place."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -131,6 +137,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if any(one.kind is one.VAR_KEYWORD for one in known):
             return made
         for name in settings.keys() - {one.name for one in known}:
+            if name in cls._removed:
+                raise ArgumentError(f"{cls.__name__} has no setting `{name}` any more: {cls._removed[name]}.")
             needed = [f"`{one.name}`" for one in known if one.default is one.empty]
             optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
             raise ArgumentError(
@@ -203,8 +211,30 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
-        made = self._called("_randomise", plan, exact, source, stamp)
+        made = self._paid(plan, exact, source, stamp)
         self._check_stamp(made, stamp)
+        return made
+
+    def _paid(self, *given: Any) -> Any:
+        """Call `_randomise`, whose cost is charged: one interruption loses nothing, the second one is obeyed.
+
+        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise: nobody
+        has seen what the first call drew.
+        """
+        with heard() as names:
+            try:
+                made = self._called("_randomise", *given)
+            except (KeyboardInterrupt, MemoryError, TimeoutError):
+                if names:
+                    raise
+                made = self._called("_randomise", *given)
+        if names:
+            warn_without_raising(
+                f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
+                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit its "
+                "`statistics` by another estimator, which spends nothing.",
+                InterruptionWarning,
+            )
         return made
 
     def _called(self, hook: str, *given: Any) -> Any:
@@ -220,6 +250,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
         if issubclass(failure, MemoryError):
             raise MemoryError(f"memory ran out in {where}")
+        if issubclass(failure, TimeoutError):
+            raise TimeoutError(f"time ran out in {where}")
         raise DataError(
             f"unexpected {failure.__name__} in {where}; its message is withheld, for it may quote the data."
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
@@ -217,12 +218,12 @@ def released(
     """Return the release; only what is public or already noisy is in it."""
     model, lattice = plan.specification, ascent.lattice
     deviation = plan.count_noise.scale / _COUNT_STEPS
-    told = {"status": "stopped early"} | Told.by(total, deviation, (), ()).details
+    told = Told.by(total, deviation, (), ())
     return LearnedPotentials(
         domain=model.domain,
         total=total,
         details={
-            **({"status": "diverged"} if path.is_bounded else told),
+            "status": "diverged" if path.is_bounded else "stopped early",
             "steps": ascent.steps,
             "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
             "clip": lattice.clip,
@@ -230,6 +231,7 @@ def released(
             "learning_rate": path.learning_rate,
             "averaging": ascent.averaging,
             "total_deviation": deviation,
+            **({} if path.is_bounded else stopped_details() | told.details),
         },
         model=model,
         tables=model.tables(path.potentials),

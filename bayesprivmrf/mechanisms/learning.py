@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -191,7 +191,8 @@ class Budget:
 class LearningPlan:
     """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learned.
+    Where the specification declares cliques, only couplings inside one are learned. Variables whose states have scores
+    are `ordered`.
     """
 
     specification: ModelSpecification
@@ -199,6 +200,7 @@ class LearningPlan:
     is_total_public: bool
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
+    ordered: frozenset[Variable] = frozenset()
 
     @property
     def knows_total(self) -> bool:
@@ -325,6 +327,11 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
+    def _knows_order(self) -> bool:
+        """Whether declared scores are of use: to learners that merge states."""
+        return False
+
+    @property
     def needs_total(self) -> bool:
         """Whether the algorithm uses the number of records."""
         return True
@@ -342,6 +349,11 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 f"{type(self).__name__} must be given no impossible cells, got {len(specification.impossible)}; "
                 "declare the variables without them."
             )
+        ordered = (
+            frozenset(one.variable for one in specification.ordinal) if self._knows_order else frozenset()
+        )
+        if ordered:  # scores say which states are neighbors, and restrict nothing
+            specification = replace(specification, ordinal=())
         if any(specification.sharing):
             raise ModelError(
                 f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by "
@@ -354,6 +366,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
                 missing=redirect_codes("missing", self.missing, specification),
                 other=redirect_codes("other", self.other, specification),
+                ordered=ordered,
             )
         )
 

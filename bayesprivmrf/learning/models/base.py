@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
 from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, positions
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork"]
+__all__ = ["LearnedNetwork", "restored_support"]
 
 type Weight = Literal["largest", "dependence"]
+
+_SHOWN = 5  # variables whose states without support are printed
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -63,6 +66,9 @@ class LearnedNetwork(Released, LearnedParameters):
     statistics
         The statistics that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
         measured tables or sums.
+    unsupported
+        For each variable the positions of its states whose released count is within noise of 0 (`Told`); ``None``
+        where no released number counts states.
     """
 
     domain: Domain
@@ -73,6 +79,7 @@ class LearnedNetwork(Released, LearnedParameters):
     total_noise: NoiseLaw | None = None
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
+    unsupported: tuple[tuple[int, ...], ...] | None = None
 
     format_version = 3
     _without_tables = "it is a model already, as its `solution`"
@@ -185,7 +192,29 @@ class LearnedNetwork(Released, LearnedParameters):
             for i, j, weight in sorted(self._weighted_pairs(), key=lambda pair: -abs(pair[2]))
             if weight
         ]
-        return {"status": self.status, "details": dict(self.details), "couplings": couplings}
+        return {
+            "status": self.status,
+            "details": dict(self.details),
+            "couplings": couplings,
+            "unsupported": None if self.unsupported is None else self._listed(self.unsupported_states),
+        }
+
+    @property
+    def unsupported_states(self) -> Mapping[Variable, tuple[Label, ...]]:
+        """States whose released count is within noise of 0, by variable: no parameter of theirs is determined.
+
+        Empty where no released number counts states: `interval` then says so in every row.
+        """
+        named = zip(self.domain.variables, self.domain.states, self.unsupported or (), strict=False)
+        return {variable: tuple(states[s] for s in own) for variable, states, own in named if own}
+
+    @staticmethod
+    def _listed(states: Mapping[Variable, tuple[Label, ...]]) -> dict[str, list[str]]:
+        return {str(variable): list(map(str, own)) for variable, own in states.items()}
+
+    def _support_content(self) -> dict[str, Any]:
+        """Return the entry of the states without support in the release's file."""
+        return {} if self.unsupported is None else {"unsupported": list(map(list, self.unsupported))}
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -267,4 +296,24 @@ class LearnedNetwork(Released, LearnedParameters):
             found.append(("records", f"about {self.total:,.0f}"))
         if "status" in self.details:
             found.append(("status", told_status(self.status, self.details)))
+        if self.unsupported is None:
+            found.append(("support", NO_COUNTS))
+        elif lacking := self._listed(self.unsupported_states):
+            named = [f"{variable} = {', '.join(own)}" for variable, own in lacking.items()]
+            more = f" and of {len(named) - _SHOWN} more variables" if len(named) > _SHOWN else ""
+            found.append(
+                ("support", f"none for {'; '.join(named[:_SHOWN])}{more}: their effects are not determined")
+            )
         return [*found, ("privacy", self.privacy_statement())]
+
+
+def restored_support(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:
+    """Return the states without support that a file names; ``None`` of files that name none, as older ones do."""
+    if "unsupported" not in content:
+        return None
+    written = content.items("unsupported")
+    if len(written) != len(domain.variables):
+        raise ReleaseFileError(
+            f"`unsupported` must hold one list for each of {len(domain.variables)} variables, got {len(written)}"
+        )
+    return tuple(positions(own, states) for own, states in zip(written, domain.cardinalities, strict=True))

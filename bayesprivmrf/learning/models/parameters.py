@@ -60,6 +60,10 @@ _NOT_LINEAR = (
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
 
+_NO_RECORDS = "of a state that no record may have"
+_MOVES = "moves with effects of a state that no record may have"
+_UNCOUNTED = "it was not counted whether each state has records"
+
 
 class LearningMap(Protocol):
     """How a mechanism turns records into parameters: a frozen object of public settings.
@@ -106,6 +110,7 @@ class LearnedParameters(ABC):
     total_noise: NoiseLaw | None
     map: LearningMap | None
     provenance: Provenance
+    unsupported: tuple[tuple[int, ...], ...] | None
 
     @property
     def _without_map(self) -> str:
@@ -152,6 +157,17 @@ class LearnedParameters(ABC):
         """Return what the entries of the vector are; by default each stands for itself, and all are alike."""
         size = self.vector().size
         return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
+
+    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which entries of the vector no released number determines, and which others move with those.
+
+        A state whose released count is within noise of 0 may have no record. No record then tells how likely it is
+        beside the other states of its variable, nor how it goes with states of others: its field and its couplings
+        could be of any size. Fields of the variables that may be coupled with it, and what is centred over it, are
+        determined given those alone.
+        """
+        nothing = np.zeros(self.vector().size, dtype=bool)
+        return nothing, nothing
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
         """Return standard normal numbers of the vector's shape, in the directions in which parameters can move."""
@@ -233,13 +249,22 @@ class LearnedParameters(ABC):
             raise ArgumentError(_NOT_LINEAR)
         taken = "linearised" if limits is not None else "calibrated"
         low, high = limits or calibrated.limits(self, prob, replicates, random, size)
+        is_absent, moves = self.by_support()
+        is_absent &= low < high  # what was declared to be 0 stays so
+        marks = [
+            Mark(RowStatus.OK, f"{taken} limits"),
+            Mark(RowStatus.PRIOR, _NO_RECORDS, is_absent[places]),
+            Mark(RowStatus.PRIOR, _MOVES, moves[places]),
+        ]
+        if self.unsupported is None:
+            marks.append(Mark(RowStatus.DOUBTFUL, _UNCOUNTED))
         return interval_frame(
             self.vector()[places],
-            low[places],
-            high[places],
+            np.where(is_absent, -np.inf, low)[places],
+            np.where(is_absent, np.inf, high)[places],
             index,
             status=self.status,
-            marks=[Mark(RowStatus.OK, f"{taken} limits")],
+            marks=marks,
             is_simulated=self.provenance.simulated,
         )
 

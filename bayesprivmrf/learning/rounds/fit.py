@@ -39,6 +39,7 @@ import numpy as np
 
 from bayesprivmrf.inference.optimize import MEMORY, minimize
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.consistency import split_tables
@@ -56,6 +57,7 @@ __all__ = [
     "fit_tables",
     "maximal",
     "number_of_records",
+    "unfinished",
 ]
 
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
@@ -144,7 +146,6 @@ def fit_tables(
     total: float | None = None,
     iterations: int = 1000,
     enough: float = 0.1,
-    seconds: float | None = None,
 ) -> RoundFit:
     """Fit the model of the maximal measured scopes; begin where the last fit ended.
 
@@ -162,8 +163,6 @@ def fit_tables(
         The most of the search.
     enough
         Deviations of noise from the optimum at which it ends; in its second half a quarter will do.
-    seconds
-        After which the search ends where it is; ``None`` for no clock.
     """
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
@@ -200,15 +199,25 @@ def fit_tables(
             nearest = (now, point.copy())
         return now <= (enough if 2 * steps <= iterations else max(enough, _CONVERGED))
 
-    found = minimize(
-        objective,
-        beta / unit,
-        gradient_tolerance=_TOLERANCE,
-        iterations=iterations,
-        memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
-        seconds=seconds,
-        is_enough=is_enough,
-    )
+    try:
+        found = minimize(
+            objective,
+            beta / unit,
+            gradient_tolerance=_TOLERANCE,
+            iterations=iterations,
+            memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
+            is_enough=is_enough,
+        )
+    except BaseException as error:
+        remember(error)
+        return RoundFit(
+            effects=effects,
+            coordinates=unit * nearest[1],
+            total=total,
+            status=Status.STOPPED_EARLY,
+            off=nearest[0],
+            evaluations=steps,
+        )
     distance, point = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
     return RoundFit(
         effects=effects,
@@ -323,6 +332,35 @@ def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Sco
     if isinstance(table.variance, np.ndarray):
         return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
     return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+
+
+def unfinished(
+    cardinalities: tuple[int, ...],
+    measured: Sequence[NoisyTable],
+    last: RoundFit | None,
+    *,
+    total: float | None = None,
+) -> RoundFit:
+    """Return the model of a fit that was interrupted before it began, on the cliques of all that was measured.
+
+    The arguments are those of `fit_tables`. Without a last fit, variables are independent, with their noisy shares.
+    """
+    effects = Effects.of(cardinalities, maximal([each.scope for each in measured]))
+    number = number_of_records(measured)[0] if total is None else total
+    beta = np.zeros(effects.size) if last is None else carried(effects, last)
+    for each in measured if last is None else ():
+        if len(each.scope) == 1 and each.scope in effects.subsets:
+            start = effects.offsets[effects.subsets.index(each.scope)]
+            told = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+            beta[start : start + told.size] = told
+    return RoundFit(
+        effects=effects,
+        coordinates=beta,
+        total=max(number, 1.0),
+        status=Status.STOPPED_EARLY,
+        off=math.inf,
+        evaluations=0,
+    )
 
 
 def carried(effects: Effects, last: RoundFit) -> FloatArray:

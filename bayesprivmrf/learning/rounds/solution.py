@@ -66,7 +66,7 @@ from bayesprivmrf.learning.rounds.fit import (
 )
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
@@ -94,10 +94,23 @@ class RoundsSolution(LearnedSolution):
         The tables that were measured.
     total
         Number of records, by what was measured.
+    groups
+        Group of each declared state, by variable; ``None`` of releases that do not hold them.
     """
 
     statistics: NoisyStatistics
     total: float
+    groups: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
+        """The declared states that are one in the fit, by variable."""
+        domain, merging = self.specification.domain, self._merging
+        return {
+            variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
+            for v, (variable, states) in enumerate(zip(domain.variables, domain.states, strict=True))
+            if merging.is_merged(v)
+        }
 
     def interval(
         self,
@@ -332,7 +345,7 @@ class RoundsSolution(LearnedSolution):
     @cached_property
     def _merging(self) -> Merging:
         """The merging that the rounds had."""
-        return Merging.released(self.specification.domain, self.statistics.measurements)
+        return Merging.released(self.specification.domain, self.statistics.measurements, self.groups)
 
     @cached_property
     def _alone(self) -> tuple[list[FloatArray], list[float]]:
@@ -361,7 +374,10 @@ class RoundsSolution(LearnedSolution):
 
 
 def with_intervals(
-    model: LearnedSolution, statistics: NoisyStatistics | None, total: float | None
+    model: LearnedSolution,
+    statistics: NoisyStatistics | None,
+    total: float | None,
+    groups: tuple[tuple[int, ...], ...] | None = None,
 ) -> LearnedSolution:
     """Return the `solution` of released potentials: with intervals where they were learned in rounds, else as it is.
 
@@ -371,8 +387,10 @@ def with_intervals(
         The distribution, whose `stats` are the release's details.
     statistics, total
         The measurements, and the number of records by them, if there are any.
+    groups
+        Group of each declared state, where the release holds them.
     """
     if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
         return model
     known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
-    return RoundsSolution(**known, statistics=statistics, total=total)
+    return RoundsSolution(**known, statistics=statistics, total=total, groups=groups)
