@@ -84,10 +84,7 @@ class LawSimulation:
             moves=self.moves,
         )
         noise = estimator.constants.noise.draw((size, self.noises), rng)
-        found = [
-            estimator.score(spins).estimates(steps) for spins, steps in zip(run.spins, noise, strict=True)
-        ]
-        return np.array(found), max(run.mixing.energy_rhat, run.mixing.order_rhat)
+        return estimator.estimates(run.spins, noise, beta), max(run.mixing.energy_rhat, run.mixing.order_rhat)
 
     def rows(
         self,
