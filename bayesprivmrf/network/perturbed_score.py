@@ -16,7 +16,12 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling
+from bayesprivmrf.privacy.external_field import ExternalField
+from bayesprivmrf.privacy.score_lattice import (
+    PerturbationConstants,
+    lattice_coupling,
+    lattice_offsets,
+)
 
 __all__ = ["PerturbedEstimator", "PerturbedScore"]
 
@@ -39,16 +44,28 @@ class PerturbedEstimator:
     low, high
         First and last position on the grid, a multiple of the spacing; ``high`` is None where there is no upper
         bound.
+    offsets
+        What the external field subtracts from each local field, in whole steps, shape (n,).
+    strength
+        Strength of the external field, nats.
     """
 
     coupling: Any
     constants: PerturbationConstants
     low: int
     high: int | None
+    offsets: IntArray
+    strength: float
 
     @classmethod
-    def of(cls, coupling: Any, constants: PerturbationConstants, bounds: tuple[float, float] | None) -> Self:
-        """Return the estimator for a coupling matrix; ``bounds=None`` means [0, inf).
+    def of(
+        cls,
+        coupling: Any,
+        constants: PerturbationConstants,
+        bounds: tuple[float, float] | None,
+        field: ExternalField | None = None,
+    ) -> Self:
+        """Return the estimator for a coupling matrix and an external field; ``bounds=None`` means [0, inf).
 
         Raises
         ------
@@ -68,14 +85,20 @@ class PerturbedEstimator:
                     f"`bounds` must lie within {_FARTHEST * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
                     f"spacing {constants.grid:g} is not exact beyond. Choose what beta can be, or None for [0, inf)."
                 )
+        lattice = lattice_coupling(coupling, constants.step)
         return cls(
-            coupling=lattice_coupling(coupling, constants.step), constants=constants, low=low, high=high
+            coupling=lattice,
+            constants=constants,
+            low=low,
+            high=high,
+            offsets=lattice_offsets(lattice, field),
+            strength=0.0 if field is None else field.strength,
         )
 
     def score(self, spins: np.ndarray) -> PerturbedScore:
         """Return the score of outcomes, an array of -1 and +1 of shape (n,)."""
         signs = np.asarray(spins, dtype=np.int64)
-        fields = np.asarray(self.coupling @ signs, dtype=np.int64)
+        fields = np.asarray(self.coupling @ signs, dtype=np.int64) - self.offsets
         return PerturbedScore(estimator=self, fields=fields, agreement=_exact_sum(fields * signs))
 
     def estimates(self, spins: np.ndarray, noise: ArrayLike, near: float = 0.0) -> FloatArray:
@@ -91,7 +114,7 @@ class PerturbedEstimator:
             Where the search begins: a beta near most estimates makes it shorter, and changes no number.
         """
         spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
-        probe = np.unique(self.coupling @ spins[:4].T)
+        probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
         is_grouped = 4 * probe.size <= spins.shape[1]  # as where all couplings have one size
         width = max(_BLOCK[is_grouped] // (spins.shape[1] * noise.shape[1]), 1)
         blocks = [slice(first, first + width) for first in range(0, len(spins), width)]
@@ -99,7 +122,7 @@ class PerturbedEstimator:
             self._positions(spins[block], noise[block], is_grouped, near / self.constants.grid)
             for block in blocks
         ]
-        return np.concatenate(found) * self.constants.grid
+        return np.asarray(np.concatenate(found) * self.constants.grid, dtype=np.float64)
 
     def _positions(self, spins: IntArray, noise: IntArray, is_grouped: bool, start: float) -> IntArray:
         """Return where the score of each configuration meets each of its noises, by a bracketed Newton search.
@@ -107,7 +130,7 @@ class PerturbedEstimator:
         The score falls from one position to the next, so the answer does not depend on the positions that are tried:
         it is the last one, within the bounds, at which the score is at least the noise.
         """
-        most = 4 * int(abs(self.coupling).sum()) + int(
+        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(
             np.abs(noise).max()
         )  # no score without pull is as large
         if most >= _LARGEST:  # 64 bits might not hold the sums
@@ -116,7 +139,7 @@ class PerturbedEstimator:
         pull, last = self.constants.pull, most // self.constants.pull + 1
         low = np.full(noise.size, max(self.low, -last))
         high = np.full(noise.size, last if self.high is None else min(self.high, last))
-        fields = (self.coupling @ spins.T).T
+        fields = (self.coupling @ spins.T).T - self.offsets
         agreement, owner = (fields * spins).sum(axis=1), np.arange(noise.size) // noise.shape[1]
         sizes, counts = _grouped(fields) if is_grouped else (fields, None)
         steps, guess, round_number = noise.ravel(), np.full(noise.size, start), 0
@@ -126,7 +149,8 @@ class PerturbedEstimator:
             position = np.clip(middle, low[left] + 1, high[left]).astype(np.int64)
             own, halves = owner[left], 2 * position - 1
             size = sizes if counts is not None else sizes[own]
-            tanh = np.tanh((halves * (self.constants.grid / 2))[:, None] * (size * self.constants.step))
+            at = (halves * (self.constants.grid / 2))[:, None]
+            tanh = np.tanh(at * (size * self.constants.step) + self.strength)
             terms = np.rint(size * tanh).astype(np.int64)
             falls = size * (size * (self.constants.step * self.constants.grid)) * (1 - tanh * tanh)
             if counts is not None:
@@ -150,9 +174,9 @@ class PerturbedScore:
     estimator
         The network's estimator.
     fields
-        :math:`m_i` in steps, exact, shape (n,).
+        :math:`m_i` in steps, less the offsets, exact, shape (n,).
     agreement
-        :math:`\sum_i m_i s_i` in steps, exact.
+        :math:`\sum_i m_i s_i` in steps, with those fields, exact.
     """
 
     estimator: PerturbedEstimator
@@ -170,7 +194,8 @@ class PerturbedScore:
             constants = self.estimator.constants
             halves = 2 * position - 1
             at = halves * (constants.grid / 2)
-            terms = np.rint(self.fields * np.tanh(at * (self.fields * constants.step))).astype(np.int64)
+            x = at * (self.fields * constants.step) + self.estimator.strength
+            terms = np.rint(self.fields * np.tanh(x)).astype(np.int64)
             self._known[position] = self.agreement - _exact_sum(terms) - halves * constants.pull
         return self._known[position]
 

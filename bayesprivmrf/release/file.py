@@ -43,6 +43,7 @@ except ImportError:  # Windows: a save is told from a leftover by age alone
 
 __all__ = [
     "CLIQUES_VERSION",
+    "FIELD_VERSION",
     "FORMAT_VERSION",
     "LARGEST",
     "TIED_VERSION",
@@ -55,14 +56,16 @@ __all__ = [
 ]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
 
-5: models with ties. 6: graphs of cliques of three and more."""
+5: models with ties. 6: graphs of cliques of three and more. 7: a network's external field."""
 TIED_VERSION = 5
 """The first that says which potentials are tied."""
 CLIQUES_VERSION = 6
 """The first that says how many variables a graph's cliques have."""
+FIELD_VERSION = 7
+"""The first that says which external field a network has."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 

@@ -468,7 +468,7 @@ def gadget_sides(constants, network, spins, hub):
     """Score of the gadget and of its neighbour; together they tell of the noise at a near u*."""
     flipped = spins.copy()
     flipped[hub] *= -1
-    estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0))
+    estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0), network.field)
     return [estimator.score(s) for s in (spins, flipped)]
 
 
