@@ -91,7 +91,7 @@ class EstimateLaw:
         cls,
         network: IsingNetwork,
         constants: PerturbationConstants,
-        bounds: tuple[float, float] | None = (0.0, 5.0),
+        bounds: tuple[float, float] | None = (-5.0, 5.0),
         *,
         betas: ArrayLike | None = None,
         span: tuple[float, float] | None = None,
@@ -148,7 +148,7 @@ class EstimateLaw:
             if same and known.estimates.shape == shape and np.array_equal(known.betas, grid):
                 known._warn()
                 return known
-        rows = list(simulation.rows(network.coupling, estimator, grid, generator))
+        rows = list(simulation.rows(network, estimator, grid, generator))
         last = math.inf if estimator.high is None else estimator.high * constants.grid
         law = cls(
             betas=grid,

@@ -44,6 +44,7 @@ except ImportError:  # Windows: a save is told from a leftover by age alone
 __all__ = [
     "CLIQUES_VERSION",
     "FACTS_VERSION",
+    "FIELD_VERSION",
     "FORMAT_VERSION",
     "LARGEST",
     "TIED_VERSION",
@@ -59,14 +60,16 @@ FORMAT_NAME = "bayesprivmrf-release"
 FORMAT_VERSION = 7
 """1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
 
-5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, and labels
-that are dates, times, intervals, decimals or bytes."""
+5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, labels
+that are dates, times, intervals, decimals or bytes, and a network's external field."""
 TIED_VERSION = 5
 """The first that says which potentials are tied."""
 CLIQUES_VERSION = 6
 """The first that says how many variables a graph's cliques have."""
 FACTS_VERSION = 7
 """The first that says how many rows of one person are counted, where its settings do not; and kinds of labels."""
+FIELD_VERSION = 7
+"""The first that says which external field a network has."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 

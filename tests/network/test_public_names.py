@@ -69,7 +69,7 @@ def test_a_release_gives_a_number_an_interval_and_its_guarantee(ising, tmp_path)
     assert (estimate.guarantee.epsilon, estimate.guarantee.unit) == (5.0, "node's outcome")
     frame = estimate.interval(prob=0.9, rng=1, **SMALL)
     assert frame.index.tolist() == ["beta"]
-    assert 0.0 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5.0
+    assert -5.0 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5.0
     assert frame["note"].str.startswith("simulated; ").all()
     estimate.save(tmp_path / "pairs.release")
     again = bpm.load_release(tmp_path / "pairs.release")
