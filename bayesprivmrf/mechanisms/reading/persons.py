@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ __all__ = ["Persons", "rank_within"]
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
-"""Types of which two values are equal just where they say the same."""
+"""Types that can name a person. `_name` gives their values one exact and transitive equality."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,8 @@ class Persons:
         Polars column by the engine's own equality, for Python's times are coarser.
         """
         positions, distinct = distinct_values(series)
-        if any(not _is_name(value) for value in distinct):
+        names = [_name(value) for value in distinct]
+        if any(name is None for name in names):
             raise DataError(
                 f"column {self.column!r} must hold names that can be compared: text, whole numbers or dates; recode "
                 "it, pairs of columns to one."
@@ -116,15 +117,25 @@ class Persons:
         if series.implementation.is_polars() and str(series.dtype) != "Object":
             return np.asarray(positions, dtype=np.int64)
         numbers: dict[Any, int] = {}
-        of_value = [numbers.setdefault(label_key(value), len(numbers)) for value in distinct]
+        of_value = [numbers.setdefault(label_key(name), len(numbers)) for name in names]
         return np.array(of_value, dtype=np.int64)[positions]
 
 
-def _is_name(value: Any) -> bool:
-    """Whether a value is of a type whose equality is that of what it says, and equal to itself."""
+def _name(value: Any) -> Any:
+    """Return a value as a name whose equality is exact and transitive, or None where it has no such form.
+
+    If a equals b and b equals c, but a differs from c, then whether b comes first decides how many persons there are,
+    and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
+    ``longdouble`` has no such form. Times with a zone become moments of UTC, because Python compares the two readings
+    of a repeated hour by the clock within a zone and by the moment across zones.
+    """
+    value = value.item() if isinstance(value, _NUMPY) else value
     kind = type(value)
-    is_pandas = kind.__module__.startswith("pandas._libs.") and kind.__name__ in _PANDAS
-    return (kind in _NAMES or isinstance(value, _NUMPY) or is_pandas) and value == value
+    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in _PANDAS
+    if not (kind in _NAMES or is_pandas) or value != value:
+        return None
+    is_zoned = isinstance(value, datetime) and value.utcoffset() is not None
+    return value.astimezone(UTC) if is_zoned else value
 
 
 def rank_within(groups: IntArray) -> IntArray:
