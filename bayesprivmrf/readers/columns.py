@@ -32,7 +32,7 @@ def columns_of(source: Any) -> Columns:
         return csv_columns(source)
     if isinstance(source, Mapping):
         return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     try:
         frame = nw.from_native(source)

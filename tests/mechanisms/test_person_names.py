@@ -1,4 +1,4 @@
-"""Identifiers of persons: every type that is accepted has an exact and transitive equality, and dates are accepted."""
+"""Identifiers of persons: all that are accepted have one exact and transitive equality, and dates are accepted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,42 @@ from bayesprivmrf.model import ModelSpecification
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 NETWORK = ModelSpecification.from_pgmpy(bpm.declare({"a": ["x", "y"]}, [("a",)]))
 NAMES = [
-    *(1, 1.0, True, Decimal(1), "1", b"1", 2**53, 2**53 + 1, float(2**53), Decimal(2**53 + 1), 0.1, Decimal("0.1")),
-    *(np.uint64(1), np.float32(1), np.longdouble(1), np.float32(0.1), np.longdouble(0.1), np.longdouble("0.1")),
+    *(
+        1,
+        1.0,
+        True,
+        Decimal(1),
+        "1",
+        b"1",
+        2**53,
+        2**53 + 1,
+        float(2**53),
+        Decimal(2**53 + 1),
+        0.1,
+        Decimal("0.1"),
+    ),
+    *(
+        np.uint64(1),
+        np.float32(1),
+        np.longdouble(1),
+        np.float32(0.1),
+        np.longdouble(0.1),
+        np.longdouble("0.1"),
+    ),
     *(np.int64(2**53 + 1), np.float64(2**53), np.bool_(True), np.str_("1"), np.bytes_(b"1")),
     *(uuid.UUID(int=1), datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), datetime.time(1)),
-    *(datetime.timedelta(days=1), pd.Timestamp(2020, 1, 1), pd.Timedelta(days=1), pd.Period("2020-01-01", "D")),
-    *(np.datetime64("2020-01-01"), np.datetime64("2020-01-01", "ns"), np.timedelta64(1, "D"), np.timedelta64(24, "h")),
+    *(
+        datetime.timedelta(days=1),
+        pd.Timestamp(2020, 1, 1),
+        pd.Timedelta(days=1),
+        pd.Period("2020-01-01", "D"),
+    ),
+    *(
+        np.datetime64("2020-01-01"),
+        np.datetime64("2020-01-01", "ns"),
+        np.timedelta64(1, "D"),
+        np.timedelta64(24, "h"),
+    ),
     datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
     pd.Timestamp(2020, 1, 1, tz="UTC"),
     # an hour that the clock shows twice
@@ -56,7 +86,9 @@ def are_one(*names):
 def test_equality_of_all_accepted_names_is_transitive_whatever_stands_between_them():
     """A person added first must never join two others into one, nor part one into two."""
     assert len(ACCEPTED) > 20
-    same = {(i, j): are_one(ACCEPTED[i], ACCEPTED[j]) for i, j in itertools.combinations(range(len(ACCEPTED)), 2)}
+    same = {
+        (i, j): are_one(ACCEPTED[i], ACCEPTED[j]) for i, j in itertools.combinations(range(len(ACCEPTED)), 2)
+    }
     same |= {(j, i): one for (i, j), one in same.items()}
     for i, j, k in itertools.permutations(range(len(ACCEPTED)), 3):
         assert not (same[i, j] and same[j, k]) or same[i, k], (ACCEPTED[i], ACCEPTED[j], ACCEPTED[k])
