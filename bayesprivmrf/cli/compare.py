@@ -302,11 +302,13 @@ def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.Data
 
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
+    from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
     from bayesprivmrf.model.declaration_file import read_declaration
     from bayesprivmrf.records import read_records, recode
 
-    declaration = read_declaration(options.model)
-    data = recode(declaration, read_records(options.data))
+    declaration, records = read_declaration(options.model), read_records(options.data)
+    warn_of_counts(records, declaration.specification.domain.variables)
+    data = recode(declaration, records)
     return declaration.title or Path(options.data).name, declaration.specification, data
 
 

@@ -204,7 +204,7 @@ def test_an_undeclared_column_of_counts_warns_before_the_charge(name):
     frame, account = table().rename(columns={"Freq": name}), Account()
     for mechanism, network in (MECHANISMS["Laplace"], MECHANISMS["structure"]):
         with warnings.catch_warnings(action="error", category=DeclarationWarning):
-            with pytest.raises(DeclarationWarning, match=rf"pass `count='{name}'`"):
+            with pytest.raises(DeclarationWarning, match=rf"the column '{name}' is not used"):
                 mechanism.release(network, frame, ledger=account)
             mechanism.release(network, frame, count=name)
     assert account.charges == 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.readers.text_files import repeated_error
 
 __all__ = [
     "column_names",
@@ -138,8 +139,3 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
             f"the data must have one column that is printed {str(column)!r}, for it {says}; rename the others."
         )
     return column
-
-
-def repeated_error() -> DataError:
-    """Error for two columns of one name."""
-    return DataError("`data` must have columns of distinct names, got one twice; drop or rename it.")

@@ -126,7 +126,7 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     if found:
         warnings.warn(
             f"each row counts as one record, and the column {found[0]!r} is not used. If it says how many records a "
-            f"row stands for, pass `count={found[0]!r}`; otherwise drop or rename it.",
+            "row stands for, pass its name as `count=` to `release` or `reference`; otherwise drop or rename it.",
             DeclarationWarning,
             stacklevel=stacklevel + 1,
         )
