@@ -352,10 +352,17 @@ def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, ca
     assert "only the declared states" in run(capsys, *RELEASE)[2]  # of a column that has no intervals
 
 
-def test_a_semicolon_file_and_truth_values_for_numbers_are_explained(toy, capsys):
+def test_semicolons_and_tabs_separate_fields_where_the_header_has_them(toy, capsys):
     (toy / "model.toml").write_text(AB_MODEL)
-    (toy / "data.csv").write_text("a;b\n0;1\n")
-    assert "commas" in run(capsys, *RELEASE)[2]
+    for separator in (";", "\t"):
+        (toy / "data.csv").write_text(separator.join("ab") + "\n" + separator.join("01") + "\n")
+        assert run(capsys, *RELEASE, "--force")[0] == 0
+    (toy / "data.csv").write_text("a,b\n0;1\n")
+    assert "'a' must hold only the declared states" in run(capsys, *RELEASE, "--force")[2]
+
+
+def test_truth_values_for_numbers_are_explained(toy, capsys):
+    (toy / "model.toml").write_text(AB_MODEL)
     (toy / "data.csv").write_text("a,b\n0,True\n")
     err = run(capsys, *RELEASE)[2]
     assert "truth values are neither" in err

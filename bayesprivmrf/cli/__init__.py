@@ -1,4 +1,4 @@
-"""The command line: ``bayesprivmrf compare | plan | release | fit | audit | reproduce``.
+"""The command line: ``bayesprivmrf compare | model | plan | release | fit | audit | reproduce``.
 
 This module says once what each command is for; the module of its name says how it works. Results go to standard
 output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
@@ -30,6 +30,7 @@ _REMEDIES = {
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
+    "its name as `count=` to `release` or `reference`": "its name to `release` as `--count`",
 }
 """Remedies in the library's words, and in those of the command line."""
 

@@ -7,7 +7,7 @@ import inspect
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -95,7 +95,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
        next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
        never how many records there are. An error of another library may quote the data, so that only its type and
-       place are shown.
+       place are shown. A class that sets ``takes_count`` is given the column of a frequency table as a third
+       argument, where `release` is given one.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
        that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
@@ -117,6 +118,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     """
 
     runs_from_file: ClassVar[bool] = False
+    takes_count: ClassVar[bool] = False
+    """Whether `_read` takes the column of a frequency table that says how many records a row stands for."""
     releases: ClassVar[tuple[type[Released], ...]] = ()
     _removed: ClassVar[Mapping[str, str]] = {}
     """Settings of earlier versions, each with what takes its place."""
@@ -155,6 +158,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         *,
         rng: int | np.random.Generator | None = None,
         ledger: Ledger | None = None,
+        count: Hashable | None = None,
     ) -> ReleaseT:
         """Make one release from the data.
 
@@ -171,6 +175,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             Charged after every check has passed and before noise is drawn; not together with `rng`. Whoever knows
             the seed of a simulated release can remove its noise, so the release costs more than it promises, and a
             ledger that held the promise would be wrong.
+        count
+            Name of the column of a frequency table that says how many records each row stands for. The release is
+            that of the rows written out, and neighbors differ in one of those records: one row's count moves by one.
 
         Returns
         -------
@@ -193,6 +200,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
+        counted = () if count is None else (self._checked_count(count),)
         plan = self._prepare(network)
         guarantee = self._promised(plan)
         if ledger is not None and guarantee is None:
@@ -206,7 +214,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        exact = self._called("_read", plan, data)
+        exact = self._called("_read", plan, data, *counted)
         self._check_exact(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
@@ -236,6 +244,15 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
                 InterruptionWarning,
             )
         return made
+
+    def _checked_count(self, count: Any) -> Hashable:
+        if not self.takes_count:
+            raise ArgumentError(
+                f"`count` must be left out of {type(self).__name__}, which reads one row a record; repeat the rows."
+            )
+        if not isinstance(count, Hashable):
+            raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")
+        return count
 
     def _called(self, hook: str, *given: Any) -> Any:
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.mechanisms.learning import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -85,6 +85,8 @@ class AscentMechanism[ReleaseT](
     Mechanism["DiscreteMarkovNetwork | ModelSpecification", AscentPlan, CodedRecords, ReleaseT]
 ):
     """Common base of one ascent and of a search; neighbours differ by one record added or removed."""
+
+    takes_count: ClassVar[bool] = True
 
     epsilon: float
     delta: float
@@ -189,9 +191,9 @@ class AscentMechanism[ReleaseT](
         return PrivacyGuarantee(epsilon=plan.epsilon, delta=self.delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 
     @final
-    def _read(self, plan: AscentPlan, data: Any) -> CodedRecords:
+    def _read(self, plan: AscentPlan, data: Any, count: Hashable | None = None) -> CodedRecords:
         model = plan.specification
-        records = read_records(model.domain, data, missing=plan.missing, other=plan.other)
+        records = read_records(model.domain, data, missing=plan.missing, other=plan.other, count=count)
         if model.possible is not None:
             held = np.zeros(model.size, dtype=np.int64)
             for start in range(0, len(records.codes), 1 << 15):

@@ -24,7 +24,7 @@ from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Declaration", "RecodingRule", "read_declaration"]
+__all__ = ["Declaration", "RecodingRule", "declaration_of", "read_declaration"]
 
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
@@ -125,12 +125,13 @@ def read_declaration(path: str | Path) -> Declaration:
             f"the model file {name!r} is nested too deeply; it must be tables of lists."
         ) from None
     try:
-        return _declaration(content)
+        return declaration_of(content)
     except ModelError as error:
         raise ModelError(f"in the model file {name!r}: {error}") from error
 
 
-def _declaration(content: Mapping[str, Any]) -> Declaration:
+def declaration_of(content: Mapping[str, Any]) -> Declaration:
+    """Return the declaration that the tables of a model file hold."""
     _refuse_unknown(content, _FILE_KEYS, "the file")
     variables = content.get("variables")
     if not isinstance(variables, Mapping) or not variables:

@@ -21,7 +21,7 @@ def is_networkx(graph: Any) -> bool:
 
 def is_frame(graph: Any) -> bool:
     """Whether this is a data frame that narwhals knows."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     return isinstance(nw.from_native(graph, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
@@ -55,7 +55,7 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
 
 def read_frame(edge_table: Any) -> Edges:
     """Return the edges of a frame with two columns of nodes and, if there is a third, of weights."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     table: Any = nw.from_native(edge_table)
     if isinstance(table, nw.LazyFrame):

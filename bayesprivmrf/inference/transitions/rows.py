@@ -110,9 +110,12 @@ class TransitionRows:
 
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Potentials of the cliques, shape (size of the model,), nats; they are normalised."""
-        first, matrix = self.probabilities(phi)
+        return self.log_tables(*self.probabilities(phi))
+
+    def log_tables(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
+        """The same from π and P themselves; minus infinity where a probability is 0."""
         flat = np.zeros(self.model.size)
-        with np.errstate(divide="ignore"):  # far out a probability may be zero
+        with np.errstate(divide="ignore"):
             flat[self.cells] = np.log(matrix).ravel()
             flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
