@@ -32,6 +32,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest_density import KINDS, RowData, visit_forest
 from bayesprivmrf.inference.posterior.forest_draws import (
     draw_log_rows,
@@ -131,6 +132,17 @@ class HyperDirichlet:
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
+
+    @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        return gradient_operations(self.density.size)
+
+    @property
+    def work(self) -> float:
+        """Operations to an effective draw (`effort`)."""
+        laws = [law for law in self.evidence.noise if law.base_law.kernel == "absolute"]
+        return relaxed_work(self.density.size, min((law.scale for law in laws), default=math.inf))
 
     @property
     def is_whole(self) -> bool:

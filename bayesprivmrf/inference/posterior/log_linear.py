@@ -24,6 +24,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effects
+from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
@@ -36,6 +37,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
 )
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
+from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
@@ -117,6 +119,14 @@ class LogLinear:
     def acceptance(self) -> float:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
+
+    @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient: marginals, products with the basis, cells."""
+        model, size = self.evidence.specification, self.latent.effects.size
+        products = 2.0 * size * size if self.preliminary.is_dense else 0.0
+        marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
+        return marginals + products + gradient_operations(size + model.size)
 
     @property
     def is_whole(self) -> bool:
