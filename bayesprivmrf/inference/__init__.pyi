@@ -2,6 +2,7 @@ from .cgm import CGM
 from .evidence import Evidence, gather
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
+from .posterior.file import load_posterior
 from .posterior.latent_counts import LatentCounts
 from .posterior.posterior import Posterior
 from .posterior.synthetic import combine_estimates
@@ -18,5 +19,6 @@ __all__ = [
     "Status",
     "combine_estimates",
     "gather",
+    "load_posterior",
     "uniform_solution",
 ]

@@ -178,7 +178,7 @@ class HyperDirichlet:
         sizes = {"cell": cells.cells.size, "noisy_cell": cells.targets.size}
         inner = self.forest.cells.size - cells.cells.size
         coords = {name: np.arange(size) for name, size in (sizes | {"inner_cell": inner}).items()}
-        with pm.Model(coords=coords) as model:
+        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
             latent = declare_latent(self.density, self._draw_positions)
             counts = pm.Deterministic("counts", latent["counts"], dims="cell")
             if self.total is None:

@@ -30,9 +30,11 @@ from bayesprivmrf.inference.posterior.sampling import (
     draw_posterior,
     prior_as_sampled,
 )
+from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.base import Released
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["LatentCounts", "refuse_total_outside"]
@@ -251,6 +253,7 @@ class LatentCounts:
                 is_simulated=evidence.is_simulated,
                 status=diagnosis.status,
             ),
+            _source=Source(estimator=self, releases=_as_given(releases), population=population),
         )
 
     def _formulation(
@@ -280,6 +283,10 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
         )
 
 
+def _as_given(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> tuple[NoisyStatistics, ...]:
+    return (releases,) if isinstance(releases, Released) else tuple(releases)
+
+
 def _attributes(
     releases: NoisyStatistics | Sequence[NoisyStatistics],
     evidence: Evidence,
@@ -287,10 +294,9 @@ def _attributes(
     status: str,
 ) -> dict[str, Any]:
     """What a file of the tree must say by itself."""
-    given = [releases] if isinstance(releases, NoisyStatistics) else list(releases)
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
-        "privacy": "\n".join(release.privacy_statement() for release in given),
+        "privacy": "\n".join(release.privacy_statement() for release in _as_given(releases)),
         "simulated": int(evidence.is_simulated),
         "status": status,
         "formulation": stats["formulation"],

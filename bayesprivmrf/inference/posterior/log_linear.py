@@ -194,7 +194,7 @@ class LogLinear:
 
         cells = self._measured
         coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
-        with pm.Model(coords=coords) as model:
+        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
             latent = declare_latent(self.density)
             for name in ("coordinates", *self.judged[1:]):
                 pm.Deterministic(name, latent[name])
