@@ -10,6 +10,7 @@ from .inference import (
     Solution,
     Status,
     combine_estimates,
+    load_posterior,
     uniform_solution,
 )
 from .model import CliqueTables, Domain, ModelSpecification, declare, markov_chain
@@ -37,6 +38,7 @@ __all__ = [
     "declare",
     "holdout_log_likelihood",
     "kl_divergence",
+    "load_posterior",
     "load_release",
     "markov_chain",
     "network",

@@ -25,7 +25,6 @@ __all__ = ["main"]
 
 _REMEDIES = {
     "inference='loopy'": "`--inference loopy`",
-    "raise `draws` and `tune`, or `time_limit`": "raise `--draws`",
     "raise `draws` and `tune`": "raise `--draws`",
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",

@@ -82,9 +82,6 @@ class Comparison:
     test: int
 
 
-_TIME_LIMIT = 40.0
-"""Seconds within which a posterior that has not mixed may be sampled longer: a comparison is of point estimates."""
-
 _TUNE = 400
 """Draws by which a posterior adapts at most, as its coordinates are nearly standard from the start."""
 
@@ -258,7 +255,7 @@ def _fitted_if_it_fits(
     from bayesprivmrf.inference import Status
 
     try:
-        sampling = {**SAMPLING, "draws": draws, "tune": min(draws, _TUNE), "time_limit": _TIME_LIMIT}
+        sampling = {**SAMPLING, "draws": draws, "tune": min(draws, _TUNE)}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
         if offers_loopy(name):

@@ -3,6 +3,7 @@ from .evidence import Evidence, gather
 from .interval_frame import RowStatus
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
+from .posterior.file import load_posterior
 from .posterior.latent_counts import LatentCounts
 from .posterior.posterior import Posterior
 from .posterior.synthetic import combine_estimates
@@ -20,5 +21,6 @@ __all__ = [
     "Status",
     "combine_estimates",
     "gather",
+    "load_posterior",
     "uniform_solution",
 ]

@@ -31,7 +31,7 @@ from bayesprivmrf.release.file import (
 )
 from bayesprivmrf.release.labels import needs_kinds
 
-__all__ = ["RELEASE_KINDS", "Provenance", "Released", "load_release"]
+__all__ = ["RELEASE_KINDS", "Provenance", "Released", "load_release", "read_release"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +272,17 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     except Exception as error:
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
+
+
+def read_release(whole: bytes) -> Any:
+    """Release read from the bytes of its file.
+
+    Raises
+    ------
+    ReleaseFileError
+        They are no release that can be read.
+    """
+    return _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
 
 
 def _release(content: Any, array: np.ndarray) -> Released:

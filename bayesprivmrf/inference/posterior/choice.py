@@ -12,17 +12,18 @@ from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
-from bayesprivmrf.inference.posterior.room import require_room
+from bayesprivmrf.inference.posterior.record_chains import RecordSampler
+from bayesprivmrf.inference.posterior.room import require_records, require_room
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 __all__ = ["Choice"]
 
-_EXACT_SECONDS = 0.5e-3
-"""Forecast of a sweep of whole records up to which `auto` takes the exact formulation."""
-_TABLE_SECONDS = 50e-3
-"""The same for a model of one clique, whose sweep moves every cell: relaxed counts take as long, and are worse."""
+_NO_NUTS = (
+    "`fit` draws whole records for this release (formulation='exact'), which has no settings of NUTS; leave out "
+    "`sampler` and all settings but `cores` and `progress_bar`, or ask for formulation='{other}'."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +38,18 @@ class Choice:
         The evidence: what was measured.
     draws
         Draws of all chains.
+    chains
+        Number of chains.
     is_plain
-        Whether the sampler has its own settings alone: whole records take none of a NUTS, so that `auto` passes them
-        over otherwise.
+        Whether no setting of NUTS is given. Whole records have none, so that settings are refused where these are
+        chosen: a setting of a sampler never changes the model.
     """
 
     asked: LatentCounts
     evidence: Evidence
     draws: int
     is_plain: bool
+    chains: int = 4
 
     @cached_property
     def is_held(self) -> bool:
@@ -64,7 +68,14 @@ class Choice:
         }
 
     def formulation(self) -> Formulation:
-        """The formulation asked for, or the first that fits; its size is forecast before anything is made."""
+        """Return the formulation asked for, or the one of least work, whose memory is forecast."""
+        chosen = self._fitting()
+        if isinstance(chosen, RecordSampler):
+            require_records(chosen, self.chains)
+        return chosen
+
+    def _fitting(self) -> Formulation:
+        """Return the formulation asked for, or the one of least work."""
         model = self.evidence.specification
         if self.is_held:
             self._refuse_relaxed()
@@ -107,10 +118,7 @@ class Choice:
                 "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
             )
         if name == "exact" and not self.is_plain:
-            raise ArgumentError(
-                "the exact formulation has a sampler of its own: leave out `sampler` and all settings but "
-                "`cores`, or take formulation='hyper-dirichlet' or 'log-linear'."
-            )
+            raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet' or 'log-linear"))
         require_room(self.evidence, self.draws, needs_marginals=is_effects)
         if not is_effects:
             from bayesprivmrf.inference.posterior.exact_records import ExactRecords
@@ -124,12 +132,16 @@ class Choice:
                 from bayesprivmrf.inference.posterior.held_records import HeldRecords
 
                 return HeldRecords(**given)
-            longest = _TABLE_SECONDS if has_one_clique else _EXACT_SECONDS
-            may_be = self.is_plain and self.asked.formulation == "auto" and self.asked.smoothing == 0
+            relaxed = HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
+            may_be = self.asked.formulation == "auto" and self.asked.smoothing == 0
             may_be = may_be and (has_one_clique or self.evidence.queries is None)
-            if name == "exact" or self.is_held or (may_be and exact.seconds_a_sweep <= longest):
+            if name == "exact" or self.is_held:
                 return exact
-            return HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
+            if not (may_be and exact.work <= relaxed.work):
+                return relaxed
+            if not self.is_plain:
+                raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet"))
+            return exact
         return self._effects(is_exact=name == "exact")
 
     def _refuse_relaxed(self) -> None:

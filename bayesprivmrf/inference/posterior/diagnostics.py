@@ -122,8 +122,12 @@ def diagnose(
     evidence: Evidence,
     sampler: Sampler,
     finished: Finished | None = None,
+    other: str | None = None,
 ) -> Diagnosis:
-    """Judge a sampling on the variables that its formulation names, and on how its population was drawn."""
+    """Judge a sampling on the variables that its formulation names, and on how its population was drawn.
+
+    `other` names a formulation that may mix better, where there is one.
+    """
     numbers = _together([sampled.draws[name] for name in judged])
     varying = _varying(numbers)
     chains, draws = sampled.statistics["lp"].shape
@@ -156,6 +160,7 @@ def diagnose(
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
             f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {_longer(sampled, mixing)}"
+            f"{f', or take LatentCounts(formulation={other!r})' if other else ''}"
             f"{_STEPS if evidence.specification.shares_transitions else ''}"
         )
     if not saturated <= LARGEST_SATURATED:
@@ -234,13 +239,13 @@ def times_longer(mixing: Mixing, chains: int) -> float:
 
 
 def _longer(sampled: Sampled, mixing: Mixing) -> str:
-    """What makes a sampling long enough; `time_limit`, with a forecast, where the chains may go on so far."""
+    """What makes a sampling long enough; `time_limit` where that is what stopped the chains."""
     chains, draws = sampled.statistics["lp"].shape
     times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
-    if not (sampled.may_go_on and draws >= SMALLEST_ESS and steps * times <= LONGEST):
+    if not (sampled.is_late and draws >= SMALLEST_ESS and steps * times <= LONGEST):
         return "`draws` and `tune`"
     seconds = sampled.stats.get("sampling_seconds", 0.0) * times
-    return f"`draws` and `tune`, or `time_limit` (about {max(seconds, 1):,.0f} seconds should do)"
+    return f"`time_limit` (about {max(seconds, 1):,.0f} seconds should do)"
 
 
 def warn_of(diagnosis: Diagnosis) -> None:

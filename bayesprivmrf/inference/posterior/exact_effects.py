@@ -60,8 +60,18 @@ class ExactEffects(LogLinear, RecordSampler):
 
     @property
     def is_whole(self) -> bool:
-        """They are."""
+        """Return True: the counts are those of records."""
         return True
+
+    @property
+    def other(self) -> str | None:
+        """The log-linear formulation, where relaxed counts stand for all that was measured."""
+        return "log-linear" if self.preliminary.mode.means.tells_all else None
+
+    @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain: of records, and some gradients by the potentials (`effort`)."""
+        return RecordSampler.operations_a_sweep.fget(self) + 4 * self.operations_a_gradient  # type: ignore[misc]
 
     @property
     def name(self) -> str:

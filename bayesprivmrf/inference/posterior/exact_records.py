@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.record_chains import MOVES, Kept, RecordChain, RecordSampler
@@ -24,8 +25,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactRecords"]
 
-_A_CELL, _A_CLIQUE = 2.5, 100.0
-"""Nanoseconds that a visit takes for each cell that it reads, and for each clique."""
+_ENOUGH = 100
+"""Effective draws of a chain, over which the work of its first records is spread."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +38,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
 
     @property
     def is_whole(self) -> bool:
-        """They are."""
+        """Return True: the counts are those of records."""
         return True
 
     @property
@@ -60,11 +61,17 @@ class ExactRecords(HyperDirichlet, RecordSampler):
         return record_tape(self.evidence, self.forest)
 
     @property
-    def seconds_a_sweep(self) -> float:
-        """Forecast of one sweep of one chain on a core of its own."""
-        visits = min(self.first_total, MOVES) + self.births
-        reads = self.forest.cells.size + self.forest.sources.size
-        return 1e-9 * visits * (_A_CELL * reads + _A_CLIQUE * len(self.forest.tables))
+    def other(self) -> str | None:
+        """The formulation of the same prior whose counts are relaxed."""
+        return "hyper-dirichlet"
+
+    @property
+    def work(self) -> float:
+        """Operations to an effective draw, the first records among them (`effort`)."""
+        error = 0.0 if self.total is not None else self.evidence.total_standard_error
+        spread = CellSpread.of(self.evidence, self._measured, self.first_total)
+        sweeps = sweeps_of_records(spread, self.first_total, MOVES, self.births, error)
+        return self.operations_a_sweep * sweeps + self.operations_a_visit * self.first_total / _ENOUGH
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """No records yet; shapes drawn from their prior."""

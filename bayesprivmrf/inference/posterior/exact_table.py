@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
 from bayesprivmrf.inference.posterior.exact_records import ExactRecords
 from bayesprivmrf.inference.posterior.hard_bounds import bounded_sums, half_widths
 from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION, CrossingError, NestedSums
 from bayesprivmrf.inference.posterior.record_chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.record_tape import grouped
+from bayesprivmrf.inference.posterior.shape_moves import MANY
 from bayesprivmrf.inference.posterior.table_moves import (
     TableState,
     TableTape,
@@ -32,8 +34,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactTable"]
 
-_NANOSECONDS = 60.0
-"""That moves of one cell take for each number that it is part of, and one move of the shapes for each cell."""
+_OPERATIONS = 60.0
+"""Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
 _SURE = 2.0
 """Standard deviations of the noise below which a chain may start with a cell empty."""
@@ -72,10 +74,24 @@ class ExactTable(ExactRecords):
         )
 
     @property
-    def seconds_a_sweep(self) -> float:
-        """Forecast of one sweep of one chain on a core of its own."""
-        moved = 4.0 * self._measured.entries.size + self.prior.size * self.forest.cells.size / 4
-        return 1e-9 * _NANOSECONDS * moved * rounds_of(self.forest.cells.size)
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain (`effort`)."""
+        cells = self.forest.cells.size
+        margins = np.diff(self.prior.tape.group_starts)
+        passes = np.where(margins > MANY, 2, margins).sum() + 1 if self.prior.size else 0
+        moved = 4.0 * self._measured.entries.size + passes * cells / 4
+        return _OPERATIONS * moved * rounds_of(cells)
+
+    @property
+    def work(self) -> float:
+        """Operations to an effective draw (`effort`)."""
+        spread = CellSpread.of(self.evidence, self._measured, self.first_total)
+        return self.operations_a_sweep * sweeps_of_table(spread, rounds_of(self.forest.cells.size))
+
+    @property
+    def bytes_a_record(self) -> int:
+        """Memory of one record: none, since only the table is kept."""
+        return 0
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Whole counts near the finest noisy numbers, the small ones empty; shapes drawn from their prior."""

@@ -62,6 +62,20 @@ class ExactTransitions(ExactRecords):
             "`posterior.tree`, or `posterior.quantity` for a function of each draw."
         )
 
+    @property
+    def other(self) -> None:
+        """None: no relaxed counts share their transitions."""
+
+    @property
+    def bytes_a_record(self) -> int:
+        """Memory of one record: none, since only tables are kept."""
+        return 0
+
+    @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain (`effort`)."""
+        return self.operations_a_visit * (_MOVES + self.births)
+
     @cached_property
     def chain_rows(self) -> TransitionRows:
         """The chain's order of time, and its windows' cells."""

@@ -114,6 +114,11 @@ class Formulation(Protocol):
         ...
 
     @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        ...
+
+    @property
     def density(self) -> Density:
         """The compiled density, whose groups of latent numbers have the names of the variables."""
         ...

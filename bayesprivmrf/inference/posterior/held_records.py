@@ -42,7 +42,17 @@ _NEAR = 1.0
 
 
 class _Held(RecordSampler):
-    """The common part of both engines."""
+    """The common part of the engines with sums without noise."""
+
+    @property
+    def other(self) -> None:
+        """None: relaxed counts have no sums without noise."""
+
+    @property
+    def bytes_a_record(self) -> int:
+        """Memory of one record of one chain: its cell of each clique."""
+        assert self._forest is not None
+        return len(self._forest.order) * np.dtype(np.int64).itemsize
 
     @cached_property
     def _held(self) -> HeldSums:

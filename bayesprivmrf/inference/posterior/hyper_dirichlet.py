@@ -32,6 +32,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence
 from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest_density import KINDS, RowData, visit_forest
 from bayesprivmrf.inference.posterior.forest_draws import (
     draw_log_rows,
@@ -133,6 +134,17 @@ class HyperDirichlet:
         return target_acceptance(self.evidence, self.smoothing)
 
     @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        return gradient_operations(self.density.size)
+
+    @property
+    def work(self) -> float:
+        """Operations to an effective draw (`effort`)."""
+        laws = [law for law in self.evidence.noise if law.base_law.kernel == "absolute"]
+        return relaxed_work(self.density.size, min((law.scale for law in laws), default=math.inf))
+
+    @property
     def is_whole(self) -> bool:
         """Whether counts and N are whole numbers all along."""
         return False
@@ -166,7 +178,7 @@ class HyperDirichlet:
         sizes = {"cell": cells.cells.size, "noisy_cell": cells.targets.size}
         inner = self.forest.cells.size - cells.cells.size
         coords = {name: np.arange(size) for name, size in (sizes | {"inner_cell": inner}).items()}
-        with pm.Model(coords=coords) as model:
+        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
             latent = declare_latent(self.density, self._draw_positions)
             counts = pm.Deterministic("counts", latent["counts"], dims="cell")
             if self.total is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -18,19 +18,23 @@ from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population,
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.choice import Choice
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.sampled import Sampler
 from bayesprivmrf.inference.posterior.sampling import (
     check_settings,
     draw_posterior,
     prior_as_sampled,
 )
+from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.base import Released
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["LatentCounts", "refuse_total_outside"]
@@ -60,8 +64,9 @@ class LatentCounts:
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
         learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
         log-linear's prior where the model is not decomposable, or has `levels` or smooth scores, else with the
-        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where a sweep is cheap; else the
-        first that fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
+        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where it is forecast to need fewer
+        operations to an effective draw than the hyper-Dirichlet one, which has the same prior; else the first that
+        fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
         counts without noise or within bounds, have the exact one alone.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
@@ -124,7 +129,7 @@ class LatentCounts:
         draws: int = 1000,
         tune: int = 500,
         chains: int = 4,
-        time_limit: float = 60.0,
+        time_limit: float | None = None,
         **settings: Any,
     ) -> Posterior:
         """Sample the posterior of a release, or of several releases of one population or of several waves.
@@ -138,10 +143,9 @@ class LatentCounts:
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ..., and
             ``interval([..., "wave"], of="records")`` is of each wave's own people.
         rng
-            Seed or generator; equal seeds give equal posteriors, unless `time_limit` ends them at other lengths
-            (``stats["steps_between_draws"]``) or leaves no time for smaller steps (``stats["target_accept"]``). None
-            draws a seed. ``stats["seed"]`` is the seed that gives this posterior again; for a generator, whose state
-            no number holds, it is ``"generator"``.
+            Seed or generator; equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
+            them. None draws a seed. ``stats["seed"]`` is the seed that gives this posterior again; for a generator,
+            whose state no number holds, it is ``"generator"``.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
@@ -149,14 +153,18 @@ class LatentCounts:
         draws, tune, chains
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit
-            Seconds. Chains that have not mixed go on, to 2, 3, 4, 6, 8, 12 and 16 times their length, and end where
-            they are when the limit comes; as many draws are kept, evenly spaced. The first length always ends, so
-            that what is drawn hangs on no machine's speed; fewer `draws` and less `tune` end it sooner. It is the
-            only one of PyMC's, and of `cores` fewer than `chains`. Where more than .2 % of the trajectories diverged
-            within a quarter of the limit, all is sampled anew with smaller steps.
+            Seconds after which no longer sampling is begun or ended; None for no such limit. Chains that have not
+            mixed go on to as much as 16 times their length, as long as the work stays within a fixed number of
+            operations, about a minute on two cores. From each length `draws` are kept, evenly spaced. The first
+            length is always completed, so that fewer `draws` and less `tune` end it sooner; it is the only one of
+            PyMC's, and of `cores` fewer than `chains`. Chains that the limit stops before they have mixed have the
+            status ``iteration_limit``. Where more than 0.2 % of the trajectories diverged, and the work allows it,
+            all is sampled anew with smaller steps.
         **settings
-            Passed to the sampler as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`
-            and others.
+            Passed to NUTS as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
+            `progress_bar` and others. They never change the model: where whole records are drawn, which have no NUTS,
+            all but `cores` and `progress_bar` are refused, and ``LatentCounts(formulation="hyper-dirichlet")`` takes
+            them.
 
         Raises
         ------
@@ -174,9 +182,10 @@ class LatentCounts:
             The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
             An interrupted sampling keeps what was drawn.
         """
-        begin = time.perf_counter()
+        clock = Clock()
         check_settings(sampler, draws, tune, chains, settings)
-        positive_finite("time_limit", time_limit)
+        if time_limit is not None:
+            positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
@@ -185,7 +194,7 @@ class LatentCounts:
             )
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        formulation = self._formulation(evidence, chains * draws, is_plain=is_plain)
+        formulation = self._formulation(evidence, chains * draws, is_plain=is_plain, chains=chains)
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
@@ -199,20 +208,21 @@ class LatentCounts:
                 chains=chains,
                 seed=seed,
                 settings=settings,
-                time_limit=float(time_limit),
+                time_limit=math.inf if time_limit is None else float(time_limit),
             )
             finished = formulation.finish(sampled.draws, afterwards)
         else:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
         alarms = raise_alarms(evidence, finished)
-        diagnosis = alarms.added_to(diagnose(sampled, formulation.judged, evidence, sampler, finished))
+        other = formulation.other if isinstance(formulation, RecordSampler) else None
+        diagnosis = alarms.added_to(diagnose(sampled, formulation.judged, evidence, sampler, finished, other))
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
             **diagnosis.as_stats(),
             **alarms.numbers,
             **sampled.stats,
-            "seconds": time.perf_counter() - begin,
+            "seconds": clock.seconds,
             "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
             "formulation": formulation.name,
             **formulation.settings,
@@ -243,10 +253,14 @@ class LatentCounts:
                 is_simulated=evidence.is_simulated,
                 status=diagnosis.status,
             ),
+            _source=Source(estimator=self, releases=_as_given(releases), population=population),
         )
 
-    def _formulation(self, evidence: Evidence, draws: int, *, is_plain: bool = True) -> Formulation:
-        return Choice(asked=self, evidence=evidence, draws=draws, is_plain=is_plain).formulation()
+    def _formulation(
+        self, evidence: Evidence, draws: int, *, is_plain: bool = True, chains: int = 4
+    ) -> Formulation:
+        choice = Choice(asked=self, evidence=evidence, draws=draws, is_plain=is_plain, chains=chains)
+        return choice.formulation()
 
 
 def _has_no_records(evidence: Evidence) -> bool:
@@ -269,6 +283,10 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
         )
 
 
+def _as_given(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> tuple[NoisyStatistics, ...]:
+    return (releases,) if isinstance(releases, Released) else tuple(releases)
+
+
 def _attributes(
     releases: NoisyStatistics | Sequence[NoisyStatistics],
     evidence: Evidence,
@@ -276,10 +294,9 @@ def _attributes(
     status: str,
 ) -> dict[str, Any]:
     """What a file of the tree must say by itself."""
-    given = [releases] if isinstance(releases, NoisyStatistics) else list(releases)
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
-        "privacy": "\n".join(release.privacy_statement() for release in given),
+        "privacy": "\n".join(release.privacy_statement() for release in _as_given(releases)),
         "simulated": int(evidence.is_simulated),
         "status": status,
         "formulation": stats["formulation"],

@@ -24,6 +24,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effects
+from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
@@ -36,6 +37,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
 )
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.record_tables import draw_tables
+from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
@@ -119,6 +121,14 @@ class LogLinear:
         return target_acceptance(self.evidence, self.smoothing)
 
     @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient: marginals, products with the basis, cells."""
+        model, size = self.evidence.specification, self.latent.effects.size
+        products = 2.0 * size * size if self.preliminary.is_dense else 0.0
+        marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
+        return marginals + products + gradient_operations(size + model.size)
+
+    @property
     def is_whole(self) -> bool:
         """Whether counts and N are whole numbers all along."""
         return False
@@ -184,7 +194,7 @@ class LogLinear:
 
         cells = self._measured
         coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
-        with pm.Model(coords=coords) as model:
+        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
             latent = declare_latent(self.density)
             for name in ("coordinates", *self.judged[1:]):
                 pm.Deterministic(name, latent[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.step_progress import StepProgress
 
-__all__ = ["Chains", "NutpieRun", "steps_made"]
+__all__ = ["Chains", "NutpieRun", "gradients_of", "steps_made"]
 
 _NAMES = {
     "diverging": "diverging",
@@ -48,7 +48,7 @@ class NutpieRun:
     ) -> None:
         import nutpie
 
-        self._steps = 0
+        self._steps, self._gradients = 0, 0
         self._trace: Chains | None = None
         try:
             self._handle = nutpie.sample(
@@ -73,16 +73,20 @@ class NutpieRun:
     def _hear(self, progress: Sequence[Any]) -> None:
         """What a thread of nutpie calls."""
         self._steps = min(chain.finished_draws for chain in progress)
+        self._gradients = sum(chain.total_num_steps for chain in progress)
 
-    def goes_to(self, steps: int, until: float, bar: StepProgress, *, must_end: bool) -> bool:
+    def goes_to(self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool) -> bool:
         """Go on until every chain has made so many steps, tuning among them.
 
-        False where the time came first; where the length must end all the same, the bar says so.
+        False where the time came first, or more gradients than `most` were taken; where the length must end all the
+        same, the bar says so.
         """
         if self._trace is None:
             self._handle.resume()
         while self._trace is None and self._steps < steps:
-            if time.perf_counter() > until:
+            if self._gradients > most:
+                return False
+            if clock.is_over:
                 if not must_end:
                     return False
                 bar.aim(steps, "beyond `time_limit`: the first length always ends")
@@ -108,6 +112,11 @@ class NutpieRun:
 def _batches(trace: Any) -> Chains:
     """What a trace of nutpie holds, which it gives once."""
     return list(zip(*trace.get_arrow_trace(), strict=True))
+
+
+def gradients_of(chains: Chains, rows: int) -> int:
+    """Gradients that the first steps of all chains took, tuning among them: it depends on the seed alone."""
+    return sum(int(np.sum(told.column("n_steps").to_numpy()[:rows])) for _, told in chains)
 
 
 def steps_made(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,10 +17,12 @@ import numpy as np
 from numba import cfunc, types
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_BFMI
+from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nutpie_run import Chains, NutpieRun, steps_made
+from bayesprivmrf.inference.posterior.nutpie_run import Chains, NutpieRun, gradients_of, steps_made
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.step_progress import step_progress
 
@@ -39,9 +40,9 @@ def sample_with_nutpie(
     lengths: Sequence[int],
     judge: Callable[[Sampled], Sampled],
     may_stop: Callable[[Sampled], bool],
-    time_limit: float = math.inf,
-    must_end: bool = True,
-) -> Sampled:
+    clock: Clock,
+    most: float = math.inf,
+) -> Sampled | None:
     """Draw with nutpie until the draws may stop; the other arguments are those of `draw_posterior`.
 
     The chains are one sampling: they are tuned once, and wait where they are while their draws are judged. So what is
@@ -54,10 +55,15 @@ def sample_with_nutpie(
         spaced.
     judge, may_stop
         Add to draws how they have mixed; and tell whether that is enough.
-    time_limit
-        Seconds after which a sampling ends where it is, once the first length is reached.
-    must_end
-        Whether the first length ends whatever the time.
+    clock
+        When its limit has passed, the draws of the last length that was completed are returned.
+    most
+        Operations that the first length may take; infinite where it must be completed, whatever the time.
+
+    Returns
+    -------
+    Sampled or None
+        None where the first length took more operations than `most`, or the time came before its end.
 
     Raises
     ------
@@ -68,34 +74,45 @@ def sample_with_nutpie(
         raise ArgumentError(
             "`tune` must be 1 or more for nutpie, got 0: its step has to be found; 500 is usual."
         )
-    begin = time.perf_counter()
+    compiling = Clock()
     model = _nutpie_model(formulation.density)
-    compile_seconds = time.perf_counter() - begin
+    compile_seconds = compiling.seconds
     is_shown = settings.pop("progress_bar", None)
     settings.setdefault("cores", chains)
     if settings["cores"] < chains:  # chains follow each other, and the first would not wait for the last
         lengths = lengths[:1]
-    begin, found = time.perf_counter(), None
+    sampling, found, done, each = Clock(), None, 0, formulation.operations_a_gradient
 
     def read(drawn: Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
-        seconds = {"compile_seconds": compile_seconds, "sampling_seconds": time.perf_counter() - begin}
+        seconds = {"compile_seconds": compile_seconds, "sampling_seconds": sampling.seconds}
         sampled = _sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds)
-        return judge(replace(sampled, may_go_on=len(lengths) > 1))
+        work = each * gradients_of(drawn, tune + (steps or lengths[-1]))
+        return judge(replace(sampled, work=work))
 
     with step_progress(tune + lengths[0], is_shown=is_shown) as bar:
         run = NutpieRun(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
         try:
             for length in lengths:
                 if found is not None:
+                    # what is drawn follows from the seed and the work, never from the time that it took
+                    if found.work * (tune + length) > WORK * (tune + done):
+                        break
+                    if clock.is_over:
+                        return replace(found, is_late=True)
                     bar.aim(tune + length, f"going on: {reason_to_go_on(found, chains)}")
-                if not run.goes_to(
-                    tune + length, begin + time_limit, bar, must_end=must_end and found is None
-                ):
-                    return read(run.end())
+                is_first, done = found is None, length
+                limits = {
+                    "most": most / each if is_first else math.inf,
+                    "must_end": is_first and math.isinf(most),
+                }
+                if not run.goes_to(tune + length, clock, bar, **limits):
+                    return None if found is None else replace(found, is_late=True)
                 found = read(run.look(), length)
-                if may_stop(found) or length == lengths[-1] or time.perf_counter() - begin > time_limit:
+                if is_first and found.work > most:
+                    return None
+                if may_stop(found):
                     break
-            return found  # pyright: ignore[reportReturnType]
+            return found
         except KeyboardInterrupt:
             return read(run.end(), is_stopped=True)
         finally:

@@ -27,8 +27,8 @@ from bayesprivmrf.inference.posterior.intervals import (
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
+from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
-from bayesprivmrf.inference.posterior.tree import write_tree
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
@@ -72,6 +72,7 @@ class Posterior(Card):
     _evidence: Evidence
     _formulation: Formulation
     _draws: Draws
+    _source: Source
 
     method = "posterior"
     references = ("cgm", "posterior", "pymc")
@@ -97,13 +98,14 @@ class Posterior(Card):
         """What answers rest on whatever was measured, a sentence each, in a fixed order."""
         return model_assumptions(self.specification, self._evidence.of_records)
 
-    @property
+    @cached_property
     def pymc_model(self) -> pm.Model:
-        """A fresh PyMC model of this release, to read, to extend and to sample in one's own way.
+        """The PyMC model of this release, to read, to extend and to sample in one's own way.
 
-        Its log density is the one that `fit` samples. Under Laplace noise that has a kink at every noisy count, where
-        the derivative jumps. In `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the
-        same density, so that it takes longer steps.
+        It is one object, made when first asked for, so that a potential added to it stays. Its log density is the one
+        that `fit` samples. Under Laplace noise that has a kink at every noisy count, where the derivative jumps. In
+        `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the same density, so that it
+        takes longer steps.
         """
         return self._formulation.model()
 
@@ -403,14 +405,21 @@ class Posterior(Card):
         return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tree as a netCDF file, in place of one that is there; ``arviz.from_netcdf`` reads it back.
+        """Write the posterior as one netCDF file, in place of one that is there.
+
+        `bayesprivmrf.load_posterior` reads it back as a posterior, ``arviz.from_netcdf`` as a tree. The releases that
+        it rests on are in the file, and nothing is pickled.
 
         Raises
         ------
         ArgumentError
             The file cannot be written.
+        ReleaseFileError
+            A release behind it cannot be saved.
         """
-        write_tree(self.tree, path)
+        from bayesprivmrf.inference.posterior.file import save_posterior
+
+        save_posterior(self, path)
 
     def _records(self) -> int:
         """Posterior median of N, of which a long upper tail makes no more than it is."""

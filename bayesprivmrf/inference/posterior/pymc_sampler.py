@@ -6,12 +6,12 @@ It takes the derivative of the log density as it is, kinks included, where nutpi
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, is_watched
 
@@ -43,7 +43,7 @@ def sample_with_pymc(
     stored = [*formulation.judged, *formulation.hidden]
     settings.setdefault("progressbar", is_watched())
     settings.setdefault("cores", 1)  # a worker process would compile all over again
-    begin = time.perf_counter()
+    clock = Clock()
     logger = logging.getLogger("pymc")
     level = logger.level
     # what it says of convergence is said by `diagnostics`, of the judged variables
@@ -77,7 +77,7 @@ def sample_with_pymc(
         is_interrupted=shape != (chains, draws),
         stats={
             "sampler": f"PyMC {pm.__version__}",
-            "sampling_seconds": time.perf_counter() - begin,
+            "sampling_seconds": clock.seconds,
         },
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Event
@@ -15,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
+from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_progress
 from bayesprivmrf.inference.posterior.table_moves import TableState
 from bayesprivmrf.model.tables import FloatArray
 
@@ -29,6 +32,10 @@ MOVES = 2000
 _BIRTHS = (20, 1000)
 _STRETCH = 50
 """Sweeps between two looks at the room for births, and at whether to stop."""
+_LOOK = 0.1
+"""Seconds between two looks at the chains, for the progress that is shown and for a limit in seconds."""
+_A_CELL, _A_CLIQUE = 2.5, 100.0
+"""Operations of a visit for each cell that it reads, and for each clique (benchmark *Choice of the engine*)."""
 
 type Kept = dict[str, np.ndarray]
 """Draws of one chain by name, the draw first."""
@@ -53,6 +60,8 @@ class RecordChain:
         What else `sweep` moves.
     is_tuning
         Whether steps may still be adapted.
+    sweeps
+        Sweeps made so far.
     """
 
     sweep: Callable[[RecordChain, Kept, int], int]
@@ -64,6 +73,7 @@ class RecordChain:
     births: int
     parts: Mapping[str, Any]
     is_tuning: bool = True
+    sweeps: int = 0
     stopped: Event = field(default_factory=Event)
 
     def room(self, draws: int) -> Kept:
@@ -80,6 +90,7 @@ class RecordChain:
             part = self.room(min(each, draws - first))
             self._make_room(len(part["total"]) * thin * self.births)
             self.total = self.sweep(self, part, thin)
+            self.sweeps += len(part["total"]) * thin
             parts.append(part)
         return _joined(parts)
 
@@ -101,6 +112,10 @@ class RecordSampler:
     @cached_property
     def _measured(self) -> MeasuredCells:
         return MeasuredCells.of(self.evidence)
+
+    @cached_property
+    def _forest(self) -> JunctionForest | None:
+        raise NotImplementedError
 
     @cached_property
     def _tape(self) -> RecordTape:
@@ -140,6 +155,29 @@ class RecordSampler:
         error = self.evidence.total_standard_error
         return int(np.clip(error * error, *_BIRTHS)) if math.isfinite(error) else _BIRTHS[1]
 
+    @property
+    def bytes_a_record(self) -> int:
+        """Memory of one record of one chain: its cell of each clique."""
+        assert self._forest is not None
+        return len(self._forest.order) * np.dtype(np.int32).itemsize
+
+    @property
+    def other(self) -> str | None:
+        """Formulation with the same prior and relaxed counts, as `LatentCounts` names it; None if there is none."""
+        return None
+
+    @property
+    def operations_a_visit(self) -> float:
+        """Operations by which one record is moved, or tried as a birth or a death."""
+        forest = self._forest
+        assert forest is not None
+        return _A_CELL * (forest.cells.size + forest.sources.size) + _A_CLIQUE * len(forest.order)
+
+    @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain (`effort`)."""
+        return self.operations_a_visit * (min(self.first_total, MOVES) + self.births)
+
     def sample(
         self,
         *,
@@ -149,30 +187,45 @@ class RecordSampler:
         seed: int,
         time_limit: float = math.inf,
         cores: int | None = None,
+        progress_bar: bool | None = None,
     ) -> Sampled:
-        """Sweep until the worst effective draws are enough, or the time limit is near.
+        """Sweep until the worst effective draws are enough, or the work is `WORK`.
 
         `draws` sweeps a chain are kept. While they have not mixed, every second of them is dropped, and the chains go
-        on with twice as many sweeps between draws.
+        on with twice as many sweeps between draws. When the time limit has passed, the sweeps since the last such
+        decision are dropped, so that draws follow from the seed and the number of decisions.
         """
-        begin = time.perf_counter()
+        clock = Clock(time_limit)
         states = [
             self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)
         ]
-        thin, kept = 1, [state.room(0) for state in states]
-        with ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers:
-            _, stopped = _together(workers, states, tune, 1)
+        thin, kept, each = 1, [state.room(0) for state in states], chains * self.operations_a_sweep
+        with (
+            ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
+            step_progress(tune + draws, is_shown=progress_bar) as bar,
+        ):
+            _, stopped = _together(workers, states, tune, 1, bar, Clock())
             for state in states:
                 state.is_tuning = False
+            before, is_late = (thin, kept), False
             while not stopped:
-                new, stopped = _together(workers, states, draws - len(kept[0]["total"]), thin)
+                is_first = thin == 1
+                limit = Clock() if is_first else clock  # the first length is always completed
+                new, stopped = _together(workers, states, draws - len(kept[0]["total"]), thin, bar, limit)
+                if stopped and not is_first and clock.is_over:
+                    (thin, kept), is_late = before, True
+                    break
                 kept = [_joined(pair) for pair in zip(kept, new, strict=True)]
-                spent = time.perf_counter() - begin
                 judged = [np.stack(values) for values in zip(*map(self.judged_of, kept), strict=True)]
-                is_over = stopped or 3 * spent > time_limit or thin >= LONGEST
+                is_over = stopped or thin >= LONGEST or each * (tune + 2 * thin * draws) > WORK
                 if draws < SMALLEST_ESS or is_over or is_mixed(mixing_of(judged), chains):
                     break
+                if clock.is_over:
+                    is_late = True
+                    break
+                before = thin, kept
                 thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
+                bar.aim(tune + thin * draws, "going on: the chains have not mixed")
         shortest = min(len(one["total"]) for one in kept)
         values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
         values["counts"] = self.in_order(values["counts"])
@@ -180,11 +233,11 @@ class RecordSampler:
             draws=values,
             statistics={"lp": self._log_kernel(values["counts"])},
             is_interrupted=shortest < draws,
-            may_go_on=draws >= SMALLEST_ESS,
+            is_late=is_late,
             stats={
                 "sampler": "exact",
                 "steps_between_draws": thin,
-                "sampling_seconds": time.perf_counter() - begin,
+                "sampling_seconds": clock.seconds,
             },
         )
 
@@ -210,13 +263,22 @@ def _joined(parts: Any) -> Kept:
 
 
 def _together(
-    workers: ThreadPoolExecutor, states: list[RecordChain], draws: int, thin: int
+    workers: ThreadPoolExecutor,
+    states: list[RecordChain],
+    draws: int,
+    thin: int,
+    bar: StepProgress,
+    clock: Clock,
 ) -> tuple[list[Kept], bool]:
-    """What every chain keeps of its next sweeps; where they are interrupted, what it had until then."""
+    """What every chain keeps of its next sweeps; where somebody or the clock stops them, what it had until then."""
     futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
     try:
-        for future in futures:
-            future.result()
+        while wait(futures, timeout=_LOOK).not_done:
+            bar.reach(min(state.sweeps for state in states))
+            if clock.is_over and not stopped:
+                stopped = True
+                for state in states:
+                    state.stopped.set()
     except KeyboardInterrupt:
         stopped = True
         for state in states:

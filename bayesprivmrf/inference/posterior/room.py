@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 
-__all__ = ["MEMORY", "require_room"]
+__all__ = ["MEMORY", "require_records", "require_room"]
 
 MEMORY = 4 * 2**30
 """Bytes that the draws may take."""
@@ -42,3 +43,14 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
                 f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
                 "NoiseAwareMAP, or fewer or smaller cliques."
             )
+
+
+def require_records(sampler: RecordSampler, chains: int) -> None:
+    """Refuse whole records that would not fit, and name what would."""
+    needed = chains * sampler.first_total * sampler.bytes_a_record
+    if not needed <= MEMORY:
+        other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
+        raise ModelTooLargeError(
+            f"{chains} chains of {sampler.first_total:,} whole records would need about {needed / 2**30:,.1f} GiB, "
+            f"more than {MEMORY / 2**30:.0f}; take {other}, whose memory does not depend on the number of records."
+        )

@@ -58,8 +58,8 @@ _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 _FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
 _NODES = 257
 """Logarithms of S(u) from which its inverse is interpolated; beyond the last S(u) is u."""
-_LARGEST_FREEDOM = 1e10
-"""Bound of κ - A, beyond which κ (log G - G) loses digits."""
+_PLAIN_FREEDOM, _LARGEST_FREEDOM = 1e10, 1e25
+"""κ - A from which κ (log G - G) is written by G - 1, whose digits it needs; and its bound, where these end."""
 
 
 def row_weights_data(
@@ -258,6 +258,14 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
     return by_position, by_shapes
 
 
+@njit(nogil=True, error_model="numpy", **INNER)
+def _log_less_line(x):
+    """Log(1 + x) - x, to the digits of x."""
+    if abs(x) > 1e-3:
+        return math.log1p(x) - x
+    return -x * x * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x * (1 / 5 - x / 6))))
+
+
 @njit(nogil=True, error_model="numpy")
 def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
     """Weights and log density at u; the weights' slopes, and the log density's derivatives by u and by α."""
@@ -280,9 +288,15 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
         kappa, log_kappa = freedom[row] + mass, math.log(freedom[row] + mass)
         of_mass, psi_of_mass = log_gamma(mass)
         of_kappa, psi_of_kappa = log_gamma(kappa)
-        log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + of_mass
-        log_density += kappa * (log_kappa - 1.0) - of_kappa
-        factor = (freedom[row] / whole - kappa) / centre[row]
+        if freedom[row] <= _PLAIN_FREEDOM:
+            log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + of_mass
+            log_density += kappa * (log_kappa - 1.0) - of_kappa
+            factor = (freedom[row] / whole - kappa) / centre[row]
+        else:  # the same, log Γ(κ) by Stirling's formula
+            beyond = whole - 1.0
+            log_density += freedom[row] * _log_less_line(beyond) - mass * beyond + of_mass
+            log_density += 0.5 * log_kappa - _HALF_LOG_2_PI
+            factor = -(freedom[row] * beyond / whole + mass) / centre[row]
         by_mass = psi_of_mass - psi_of_kappa + log_kappa - (whole - 1.0)
         for i in range(start, stop):
             if shapes[i] != alpha:  # neighbours often share theirs

@@ -56,8 +56,10 @@ class Sampled:
     mixing
         Worst R-hat and effective sample sizes of the judged variables, where they were looked at while sampling; as
         `diagnostics.mixing_of` has them.
-    may_go_on
-        Whether chains that have not mixed go on within a time limit.
+    is_late
+        Whether a limit in seconds stopped chains that were to go on.
+    work
+        Operations of all chains (`effort`), those of tuning among them.
     """
 
     draws: Mapping[str, np.ndarray]
@@ -65,7 +67,8 @@ class Sampled:
     is_interrupted: bool
     stats: Mapping[str, Any]
     mixing: Mixing | None = None
-    may_go_on: bool = False
+    is_late: bool = False
+    work: float = 0.0
 
 
 def is_watched() -> bool:

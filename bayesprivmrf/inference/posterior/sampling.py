@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
@@ -21,6 +21,7 @@ from bayesprivmrf.inference.posterior.diagnostics import (
     mixing_of,
     saturates,
 )
+from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
@@ -53,7 +54,7 @@ Above .8 no step is small enough where a Laplace likelihood has many kinks: tree
 """
 
 _TIMES_LONGER, _TIMES_AT_MOST = 4, 8
-"""Times the seconds so far that a sampling anew is thought to take, and may take."""
+"""Times the work so far that a sampling anew is thought to take, and may take."""
 
 
 def draw_posterior(
@@ -69,10 +70,11 @@ def draw_posterior(
 ) -> Sampled:
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
-    The chains go on until `is_mixed`, to sixteen times their length or to `time_limit`, in seconds. From what they
-    have drawn by then, `draws` are kept, evenly spaced. Where more trajectories diverged than may be, as at the steep
-    side of nearly empty cells, whose counts grow exponentially with their potentials, everything is sampled anew with
-    a step that is tuned for a higher acceptance, unless `target_accept` is set or the time is short.
+    The chains go on until `is_mixed`, to sixteen times their length or to `WORK` operations. From what they have
+    drawn by then, `draws` are kept, evenly spaced. Where more trajectories diverged than may be, as at the steep side
+    of nearly empty cells, whose counts grow exponentially with their potentials, everything is sampled anew with a
+    step that is tuned for a higher acceptance, unless `target_accept` is set or the work would be too much. When
+    `time_limit`, in seconds, has passed, nothing longer and nothing anew is begun or ended.
 
     Raises
     ------
@@ -86,7 +88,10 @@ def draw_posterior(
         sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
         sampled = _with_steps_that_hold(
-            partial(_by_nuts, formulation, sampler, how), formulation, settings, time_limit
+            partial(_by_nuts, formulation, sampler, how, clock := Clock(time_limit)),
+            formulation,
+            settings,
+            clock,
         )
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
@@ -96,51 +101,47 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    sample: Callable[..., Sampled], formulation: Formulation, settings: Mapping[str, Any], time_limit: float
+    sample: Callable[..., Sampled | None], formulation: Formulation, settings: Mapping[str, Any], clock: Clock
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
 
-    A sampling anew begins within a quarter of `time_limit`. What it drew is kept if it ends, within eight times the
-    seconds so far, and if its trees are not all at their greatest depth; else the draws before it are.
+    A sampling anew begins where the work so far is at most a quarter of `WORK`. What it drew is kept if it ends
+    within eight times the work so far, and if its trees are not all at their greatest depth; else the draws before it
+    are.
     """
-    begin = time.perf_counter()
+    spent = 0.0
 
-    def spent() -> float:
-        return time.perf_counter() - begin
-
-    def may_repeat() -> bool:
-        return _TIMES_LONGER * spent() <= time_limit
+    def may_repeat(sampled: Sampled) -> bool:
+        return _TIMES_LONGER * (spent + sampled.work) <= WORK
 
     def told(sampled: Sampled, acceptance: float) -> Sampled:
-        seconds = {"sampling_seconds": spent(), "target_accept": acceptance}
-        return replace(sampled, stats={**sampled.stats, **seconds})
+        own = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
+        return replace(sampled, stats={**sampled.stats, **own})
 
     usual, given = formulation.acceptance, settings.get("target_accept")
     first, *smaller = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
-    found = told(
-        sample(
-            {**settings, "target_accept": first},
-            time_limit,
-            may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(),
-        ),
-        first,
+    drawn = sample(
+        {**settings, "target_accept": first},
+        may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(sampled),
     )
+    assert drawn is not None  # the first length is always completed
+    found = told(drawn, first)
     for acceptance in smaller:
-        if found.is_interrupted or not diverges(found) or not may_repeat():
+        if found.is_interrupted or not diverges(found) or not may_repeat(found) or clock.is_over:
             break
-        before, is_last = spent(), acceptance == smaller[-1]
-        limit = min(_TIMES_AT_MOST * before, time_limit - before)
+        spent, is_last = spent + found.work, acceptance == smaller[-1]
         try:
             following = sample(
                 {**settings, "target_accept": acceptance},
-                limit,
-                may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(),
-                must_end=False,
+                most=min(_TIMES_AT_MOST * spent, WORK - spent),
+                may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(sampled),
             )
         except KeyboardInterrupt:
             return replace(found, is_interrupted=True)
-        if following.is_interrupted:  # by somebody, or by the time
-            return replace(found, is_interrupted=spent() - before < limit)
+        if following is None:
+            break
+        if following.is_interrupted:
+            return replace(found, is_interrupted=True)
         if saturates(following):
             break
         found = told(following, acceptance)
@@ -151,17 +152,19 @@ def _by_nuts(
     formulation: Formulation,
     sampler: Sampler,
     how: Mapping[str, Any],
+    clock: Clock,
     settings: dict[str, Any],
-    time_limit: float,
     *,
     may_stop: Callable[[Sampled], bool],
-    must_end: bool = True,
-) -> Sampled:
+    most: float = math.inf,
+) -> Sampled | None:
     """Sample once."""
     if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
         from bayesprivmrf.inference.posterior.pymc_sampler import sample_with_pymc
 
-        return _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
+        sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
+        gradients = float(np.sum(sampled.statistics["n_steps"]))
+        return replace(sampled, work=formulation.operations_a_gradient * gradients)
     from bayesprivmrf.inference.posterior.nutpie_sampler import sample_with_nutpie
 
     return sample_with_nutpie(
@@ -171,8 +174,8 @@ def _by_nuts(
         lengths=_lengths(formulation, how["draws"], how["chains"]),
         judge=partial(_judged, formulation=formulation),
         may_stop=lambda sampled: may_stop(sampled) or _may_stop(sampled, how["chains"]),
-        time_limit=time_limit,
-        must_end=must_end,
+        clock=clock,
+        most=most,
     )
 
 
@@ -196,7 +199,7 @@ def _may_stop(sampled: Sampled, chains: int) -> bool:
 
 def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that mean something to the exact formulation, which has no step to tune."""
-    return {name: value for name, value in settings.items() if name == "cores"}
+    return {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
 
 
 def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:

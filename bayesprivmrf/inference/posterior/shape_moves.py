@@ -27,9 +27,10 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 )
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["growth", "move_shapes"]
+__all__ = ["MANY", "growth", "move_shapes"]
 
 _FEW = 8
+MANY = 64  # states of a margin from which a position moves together with the level: the work of a pass is then linear
 
 
 @njit(nogil=True, inline="always")
@@ -138,12 +139,82 @@ def _move_group(clique, group, position, state, tape, prior, rng):
 
 
 @njit(nogil=True, **INNER)
+def _move_states(clique, group, position, state, tape, prior, rng):
+    r"""Move the positions of a margin with many states, each together with the level, so that other cells stay.
+
+    A position z that grows by d makes the log of the margin's sum grow by :math:`g = \log(1 + m (e^d - 1))`. The
+    bounded level :math:`B = e^x / (1 + e^x / L)` grows by the factor :math:`e^g`, which cancels that: only α less its
+    floor in the cells of z's own state changes, by :math:`e^d`. The way back takes -d and -g, and the map of (z, x)
+    has the Jacobian :math:`(1 + e^{x'} / L) / (1 + e^x / L)`. So a pass over K states costs what is occupied, and not
+    K times that.
+    """
+    start, places = prior.group_starts[group], 1 + clique
+    states = prior.group_starts[group + 1] - start
+    (floors, sums, totals), (alphas, fixed, counts, own) = _gathered(
+        clique, group, states, state, tape, prior
+    )
+    wholes = floors.copy()
+    for r in range(totals.size):
+        for k in range(states):
+            wholes[r] += sums[r, k]
+    # occupied cells by state, by counting
+    starts = np.zeros(states + 1, np.int64)
+    for i in range(own.size):
+        starts[own[i] + 1] += 1
+    for k in range(states):
+        starts[k + 1] += starts[k]
+    filled, members = starts.copy(), np.empty(own.size, np.int64)
+    for i in range(own.size):
+        members[filled[own[i]]] = i
+        filled[own[i]] += 1
+    log_sum = log_whole(group, position, prior)
+    level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[places]
+    for k in range(states):
+        for step in (0.25, 1.0):
+            change = step * rng.standard_normal()
+            mark = math.log(rng.random())
+            factor = math.expm1(change)
+            gain = math.log1p(math.exp(position[start + k] - log_sum) * factor)
+            bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
+            if bounded >= LARGEST:
+                continue
+            grown = math.log(bounded) - math.log1p(-bounded / LARGEST)
+            moved = position[places] + (grown - level) / SPREAD_BETWEEN_TABLES
+            ratio = math.log1p(math.exp(grown) / LARGEST) - math.log1p(math.exp(level) / LARGEST)
+            ratio -= 0.5 * change * (2.0 * position[start + k] + change)
+            ratio -= 0.5 * (moved - position[places]) * (moved + position[places])
+            for r in range(totals.size):
+                if sums[r, k] > 0.0:
+                    whole = wholes[r] + factor * sums[r, k]
+                    ratio += math.lgamma(whole) - math.lgamma(whole + totals[r])
+                    ratio += math.lgamma(wholes[r] + totals[r]) - math.lgamma(wholes[r])
+            for place in range(starts[k], starts[k + 1]):
+                i = members[place]
+                ratio += _log_rising(alphas[i] + factor * (alphas[i] - fixed[i]), counts[i])
+                ratio -= _log_rising(alphas[i], counts[i])
+            if mark < ratio:
+                position[start + k] += change
+                position[places], level, log_sum = moved, grown, log_sum + gain
+                for r in range(totals.size):
+                    wholes[r] += factor * sums[r, k]
+                    sums[r, k] *= 1.0 + factor
+                for place in range(starts[k], starts[k + 1]):
+                    i = members[place]
+                    alphas[i] += factor * (alphas[i] - fixed[i])
+    clique_shapes(clique, position, prior, state.shapes)
+
+
+@njit(nogil=True, **INNER)
 def move_shapes(position, state, tape, prior, rng):
     """Metropolis moves of the shapes' positions given the tables, one at a time."""
     cliques = prior.clique_cells.size - 1
     for k in range(cliques):
         clique_shapes(k, position, prior, state.shapes)
         for group in range(prior.clique_groups[k] - 1, prior.clique_groups[k + 1]):
+            is_own = group >= prior.clique_groups[k]
+            if is_own and prior.group_starts[group + 1] - prior.group_starts[group] > MANY:
+                _move_states(k, group, position, state, tape, prior, rng)
+                continue
             _move_group(
                 k, group if group >= prior.clique_groups[k] else -1, position, state, tape, prior, rng
             )

@@ -31,7 +31,7 @@ from bayesprivmrf.model.ties import coordinates_of
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["build_tree"]
+__all__ = ["build_tree", "write_tree"]
 
 _DRAWN = ("chain", "draw")
 _EFFECTS = 6

@@ -507,18 +507,18 @@ def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuc
 @pytest.mark.parametrize(
     ("steps", "size", "words"),
     [
-        (1.0, 1000, "time_limit` \\(about 8 seconds should do"),
+        (1.0, 1000, "raise `time_limit` \\(about 8 seconds should do"),
         (16.0, 1000, "raise `draws` and `tune`$"),
         (None, 1000, "raise `draws` and `tune`$"),
         (1.0, 50, "raise `draws` and `tune`$"),
-        (1.5, 1000, "raise `draws` and `tune`$"),  # on fewer cores than chains, the first length is all
+        (1.5, 1000, "raise `draws` and `tune`$"),  # no limit in seconds stopped these
     ],
 )
-def test_a_time_limit_is_the_remedy_where_the_chains_may_go_on_so_far(release, steps, size, words):
-    """And not where they have their greatest length, were sampled once, or are too few draws to tell."""
+def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, steps, size, words):
+    """And not where they have their greatest length, were stopped by their work, or are too few draws to tell."""
     given = {"sampling_seconds": 2.0} | ({} if steps is None else {"steps_between_draws": steps})
     sampled = replace(made_up(np.random.default_rng(8).normal(size=(4, size, 3))), stats=given)
-    sampled = replace(sampled, may_go_on=steps != 1.5)
+    sampled = replace(sampled, is_late=steps != 1.5)
     slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
     assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
 

@@ -1,0 +1,33 @@
+"""The one clock of the samplers: it stops them and tells how long they took, and decides no number."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+__all__ = ["Clock"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Seconds since it was made, and whether a limit has passed.
+
+    Parameters
+    ----------
+    limit
+        Seconds; infinite where there is none.
+    """
+
+    limit: float = math.inf
+    _begin: float = field(default_factory=time.perf_counter, init=False)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._begin
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if the limit has passed."""
+        return self.seconds > self.limit

@@ -1,0 +1,279 @@
+"""A posterior as one file: netCDF, which ArviZ reads as well, with all that is needed to ask it again.
+
+Beside the groups of `Posterior.tree` stands one group of this package's own: the releases, each as the bytes of its
+own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable in the file.
+The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked against
+the releases' model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
+from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.posterior.draws import Draws
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.tree import write_tree
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.release.base import read_release
+from bayesprivmrf.release.codec import Fields
+from bayesprivmrf.release.file import checked_path
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["load_posterior", "save_posterior"]
+
+FORMAT, VERSION = "bayesprivmrf-posterior", 1
+"""Name and version of the format; a change of its meaning is a new version."""
+LARGEST = 8 * 2**30
+"""Bytes that a file's variables may take, unless its reader allows more."""
+
+_GROUP = "bayesprivmrf"
+_ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
+_BY_NAME = ("log_prior", "learned")
+
+
+def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+    """Write a posterior's file.
+
+    Raises
+    ------
+    ArgumentError
+        The file cannot be written.
+    ReleaseFileError
+        A release behind it cannot be saved.
+    """
+    import xarray as xr
+
+    finished, source = posterior._draws.finished, posterior._source
+    own: dict[str, Any] = {name: getattr(finished, name) for name in _ARRAYS}
+    own |= {f"{kind} of {name}": x for kind in _BY_NAME for name, x in getattr(finished, kind).items()}
+    own |= {f"release {k}": _bytes(r._as_file()) for k, r in enumerate(source.releases)}
+    arrays = {name: np.asarray(value) for name, value in own.items() if value is not None}
+    dataset = xr.Dataset(
+        {name: ([f"{name}, axis {k}" for k in range(x.ndim)], x) for name, x in arrays.items()}
+    )
+    document = {
+        "releases": len(source.releases),
+        "population": source.population,
+        "estimator": asdict(source.estimator),
+        "formulation": posterior._formulation.name.lower(),
+        "status": posterior.status.value,
+        "stats": dict(posterior.stats),
+    }
+    tree = posterior.tree.copy()
+    tree[_GROUP] = xr.DataTree(dataset)
+    tree[_GROUP].attrs = {"document": json.dumps(document, default=_plain)}
+    tree[_GROUP].attrs["sha256"] = _checksum(tree)
+    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
+    write_tree(tree, path)
+
+
+def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:
+    """Read a posterior that `Posterior.save` wrote: the same draws, which answer the same questions.
+
+    Parameters
+    ----------
+    path
+        The file.
+    largest
+        Bytes that its variables may take in memory, 8 GiB by default.
+
+    Returns
+    -------
+    Posterior
+        A posterior of simulated noise says so, as before. Its `pymc_model` is made anew.
+
+    Raises
+    ------
+    ReleaseFileError
+        The file is missing, damaged, altered or too large; a `ForeignFileError` where it is no posterior, a
+        `NewerFormatError` where a newer version wrote it.
+    """
+    import xarray as xr
+
+    target = checked_path(path)
+    try:
+        _refuse_links(target)
+        with xr.open_datatree(target, engine="h5netcdf") as opened:
+            _require_readable(opened, target, largest)
+            tree = opened.load()
+        return _posterior(tree)
+    except (ForeignFileError, NewerFormatError):
+        raise
+    except Exception as error:  # whatever a library makes of a damaged file
+        reason = str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
+        raise ReleaseFileError(f"{str(target)!r} holds no posterior that can be read: {reason}.") from error
+
+
+def _refuse_links(target: Path) -> None:
+    """Raise where a file is no HDF5, or refers to other files, which nobody who opens it has chosen to read."""
+    import h5py
+
+    if target.is_file() and not h5py.is_hdf5(target):
+        raise ForeignFileError(f"{str(target)!r} is no posterior: it is not a netCDF file.")
+
+    def look(group: Any, depth: int) -> None:
+        for name in group:
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink) or depth > 2:
+                raise ReleaseFileError(f"its part {name!r} is a link or nested too deep")
+            part = group[name]
+            if isinstance(part, h5py.Group):
+                look(part, depth + 1)
+            elif isinstance(part, h5py.Dataset) and (part.external or part.is_virtual):
+                raise ReleaseFileError(f"its part {name!r} refers to another file")
+
+    with h5py.File(target, "r") as file:
+        look(file, 0)
+
+
+def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
+    """Raise at another format, a newer one, or more numbers than may be read."""
+    if tree.attrs.get("format") != FORMAT:
+        raise ForeignFileError(
+            f"{str(target)!r} is no posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
+        )
+    version = tree.attrs["format_version"]
+    if not version <= VERSION:
+        raise NewerFormatError(
+            f"{str(target)!r} has format version {version}, newer than {VERSION}, the newest that this bayesprivmrf "
+            "reads; upgrade it."
+        )
+    size = sum(variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values())
+    if size > largest:
+        raise ReleaseFileError(
+            f"its variables would take {size:,} bytes, more than {largest:,}; pass `largest=`"
+        )
+
+
+def _posterior(tree: xr.DataTree) -> Posterior:
+    """Return the posterior of a tree in memory."""
+    from bayesprivmrf.inference.posterior.source import Source
+
+    own = tree[_GROUP]
+    if own.attrs["sha256"] != _checksum(tree):
+        raise ReleaseFileError("its content was altered, or damaged")
+    fields = Fields(json.loads(own.attrs["document"]))
+    numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}
+    releases = [
+        read_release(numbers.pop(f"release {k}").astype(np.uint8).tobytes())
+        for k in range(fields.whole("releases", 1, 10**6))
+    ]
+    given = fields.mapping("estimator")
+    estimator = LatentCounts(**{**given, "total_range": tuple(given["total_range"])})
+    source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
+    evidence = gather(releases, takes_bounds=True, population=source.population)
+    if bool(tree.attrs["simulated"]) != evidence.is_simulated:
+        raise ReleaseFileError("its mark of simulated noise differs from its releases'")
+    finished = _finished(tree, evidence, numbers)
+    asked = replace(estimator, formulation=fields.text("formulation"))
+    status = Status(fields.text("status"))
+    stats = {
+        name: tuple(value) if isinstance(value, list) and name != "problems" else value
+        for name, value in fields.mapping("stats").items()
+    }
+    del tree[_GROUP]
+    return Posterior(
+        tree=tree,
+        status=status,
+        stats=stats,
+        _evidence=evidence,
+        _formulation=asked._formulation(evidence, finished.total.size, chains=len(finished.total)),
+        _draws=Draws(
+            model=evidence.specification,
+            supported=evidence.supported,
+            finished=finished,
+            is_simulated=evidence.is_simulated,
+            status=status,
+        ),
+        _source=source,
+    )
+
+
+def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.ndarray]) -> Finished:
+    """Return the draws, each of a shape that the model has."""
+    model = evidence.specification
+    lead = _checked("total", numbers["total"], numbers["total"].shape[:2], 2).shape
+    effects = _checked("effects", numbers["effects"], lead, 3)
+    if effects.shape[-1] not in (
+        Effects.of(model.cardinalities, model.scopes).size,
+        coordinates_of(model).size,
+    ):
+        raise ReleaseFileError("its effects are not those of its model")
+    names, tables = dimension_names(model.domain), {}
+    for kind in ("marginal", "counts"):
+        parts = [np.zeros((*lead, 0))]
+        for scope, shape in zip(model.scopes, model.shapes, strict=True):
+            table = np.asarray(tree["posterior"][table_name(kind, names, scope)], dtype=float)
+            if table.shape != (*lead, *shape) or not np.isfinite(table).all():
+                raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
+            parts.append(table.reshape(*lead, -1))
+        tables[kind] = np.concatenate(parts, axis=-1)
+    by_name = {
+        kind: {
+            name.removeprefix(f"{kind} of "): _checked(name, values, lead, 2)
+            for name, values in numbers.items()
+            if name.startswith(f"{kind} of ")
+        }
+        for kind in _BY_NAME
+    }
+    optional: dict[str, Any] = {name: numbers.get(name) for name in _ARRAYS[2:]}
+    for name, values in optional.items():
+        if values is not None and name != "least" and values.ndim:
+            _checked(name, values, lead, values.ndim)
+        if values is not None and not values.ndim:
+            optional[name] = float(values)
+    return Finished(
+        marginals=tables["marginal"],
+        counts=tables["counts"],
+        effects=effects,
+        total=numbers["total"],
+        **optional,
+        **by_name,
+    )
+
+
+def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
+    """Return draws of numbers, of the shape that all have."""
+    if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
+        raise ReleaseFileError(f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}")
+    return values.astype(float)
+
+
+def _checksum(tree: xr.DataTree) -> str:
+    """SHA-256 of every variable in a tree and of its own document."""
+    digest = hashlib.sha256(tree[_GROUP].attrs["document"].encode())
+    for node in sorted(tree.subtree, key=lambda node: node.path):
+        for name, variable in sorted(node.to_dataset(inherit=False).variables.items(), key=str):
+            values = np.ascontiguousarray(variable.values)
+            text = values.dtype.kind not in "biuf"
+            digest.update(f"{node.path}/{name} {values.shape}\n".encode())
+            digest.update("\n".join(map(str, values.ravel().tolist())).encode() if text else values.tobytes())
+    return digest.hexdigest()
+
+
+def _bytes(whole: bytes) -> np.ndarray:
+    return np.frombuffer(io.BytesIO(whole).getvalue(), np.uint8)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of a number of NumPy, or of anything else."""
+    return value.item() if isinstance(value, np.generic) else str(value)
