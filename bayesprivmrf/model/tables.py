@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
 from bayesprivmrf.model.labeled import aligned

@@ -74,7 +74,9 @@ def test_limits_about_a_count_under_a_flat_prior_hold_it_wherever_it_is(noise, t
     rng = np.random.default_rng(5)
     y = truth + (noise.rvs(400, random_state=rng) if noise.dist.name == "norm" else rng.laplace(size=400))
     grid = np.linspace(0, 30, 3001)
-    log_density = -np.abs(grid - y[:, None]) if noise.dist.name == "expon" else -((grid - y[:, None]) ** 2) / 2
+    log_density = (
+        -np.abs(grid - y[:, None]) if noise.dist.name == "expon" else -((grid - y[:, None]) ** 2) / 2
+    )
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
     share = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
     draws = np.array([np.interp(EVEN[::4], own, grid) for own in share]).T[np.newaxis]

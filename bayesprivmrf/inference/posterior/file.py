@@ -254,7 +254,9 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
     """Return draws of numbers, of the shape that all have."""
     if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
-        raise ReleaseFileError(f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}")
+        raise ReleaseFileError(
+            f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"
+        )
     return values.astype(float)
 
 
