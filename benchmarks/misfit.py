@@ -1,8 +1,8 @@
 """How many wrong models a fit catches, and how many right ones it accuses, by estimator and family of models.
 
 For each family a population departs from the model along a random direction, as far as makes the mean of the misfit
-0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, which sampling
-and noise leave as they are. Then records are drawn, and noise is added.
+0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, without
+sampling or noise. Then records are drawn, and noise is added.
 
     python -m benchmarks.misfit --repeats 200 --posteriors 10 > benchmarks/results/misfit.csv
 
