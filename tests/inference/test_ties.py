@@ -1,8 +1,7 @@
 """Tied potentials and shared transitions, against sums over all joint states."""
 
-from itertools import pairwise, product
-
 import warnings
+from itertools import pairwise, product
 
 import numpy as np
 import pytest

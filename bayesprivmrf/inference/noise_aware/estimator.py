@@ -330,8 +330,8 @@ class NoiseAwareMAP:
         is_hidden = hidden.sum() > _MOST_HIDDEN * is_free.sum()
         noise = (
             f"the noise hides {hidden.sum()} of {is_free.sum()} transitions: their intervals reach 0 or 1, and those "
-            "of the others are too narrow; take the posterior of the sums over the steps, as the guide to chains shows, "
-            "merge rare states, or spend more"
+            "of the others are too narrow; spend more, merge rare states, or take the posterior of the sums over the "
+            "steps, as the guide to chains shows"
         )
         if is_hidden:
             warnings.warn(f"{noise}. The fit is not trusted.", NoiseWarning, stacklevel=4)
