@@ -33,6 +33,10 @@ from bayesprivmrf.model.tables import FloatArray
 type Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
+_LEAST_NOISE = 1e-6
+"""Noise variance of an answer at least, records squared: a thousandth of a record."""
+_ROUNDING = 1e-12
+"""Share of the largest sampling variance that every noise variance has: a smaller one is lost in rounding errors."""
 _MOST_FORMED = 3000
 """Numbers across windows whose covariance is formed: 72 MB, and seconds to factor."""
 
@@ -83,9 +87,20 @@ class NoisySums:
         ModelTooLargeError
             Too many numbers span several windows.
         """
-        return self._by_filter(phi, log_total) if self._windows is not None else self._formed(phi, log_total)
+        noise = self._noise_at(phi, log_total)
+        if self._windows is not None:
+            return self._by_filter(phi, log_total, noise)
+        return self._formed(phi, log_total, noise)
 
-    def _formed(self, phi: FloatArray, log_total: float) -> Whitening:
+    def _noise_at(self, phi: FloatArray, log_total: float) -> FloatArray:
+        """Return the noise's variances, each at least what keeps V positive definite in floating point.
+
+        Sums that are the same for every record have no variance but the noise's.
+        """
+        sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
+        return np.maximum(self.noise, max(_LEAST_NOISE, _ROUNDING * float(sampling.max(initial=0.0))))
+
+    def _formed(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
         from scipy.linalg import solve_triangular
 
         if len(self.noise) > _MOST_FORMED:
@@ -96,11 +111,11 @@ class NoisySums:
             )
         _, _, product = self.engine.linearize(self.rows.potentials(phi))
         own = np.array([self.matrix @ product(row) for row in self.matrix.toarray()])
-        covariance = 0.5 * np.exp(log_total) * (own + own.T) + np.diag(self.noise)
+        covariance = 0.5 * np.exp(log_total) * (own + own.T) + np.diag(noise)
         lower = np.linalg.cholesky(covariance)
         return lambda columns: solve_triangular(lower, columns, lower=True)
 
-    def _by_filter(self, phi: FloatArray, log_total: float) -> Whitening:
+    def _by_filter(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
         first, matrix = self.rows.probabilities(phi)
         total, states = np.exp(log_total), self.rows.states
         contexts = np.repeat(np.arange(len(first)), states)  # the state before, of each cell of a window
@@ -114,7 +129,7 @@ class NoisySums:
             cells -= np.where(contexts[:, np.newaxis] == contexts, np.outer(own * share, share), 0.0)
             cells[np.diag_indices_from(cells)] += own * share
             measured = rows @ cells
-            innovation = measured @ rows.T + np.diag(self.noise[place])
+            innovation = measured @ rows.T + np.diag(noise[place])
             inverse = np.linalg.inv(np.linalg.cholesky(0.5 * (innovation + innovation.T)))
             gain = inverse @ measured  # L⁻¹ A Cov n_t
             factors.append((rows, place, inverse, _next(gain.T, len(first))))

@@ -20,7 +20,8 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +38,7 @@ __all__ = ["TransitionMode", "transition_mode"]
 _PRIOR_COUNT = 0.25
 _RENEWALS = 50
 _STEPS = 60
+_NORMAL_90 = 1.645
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
 
@@ -53,6 +55,8 @@ class TransitionMode:
         (φ, log N), shape (size + 1,).
     covariance
         C of the contrasts c of π and P, shape (size, size), squared probabilities.
+    of_sampling
+        What C would be without the noise.
     status, renewals
         How it ended.
     """
@@ -60,6 +64,7 @@ class TransitionMode:
     rows: TransitionRows
     point: FloatArray
     covariance: FloatArray
+    of_sampling: FloatArray
     status: Status
     renewals: int
 
@@ -68,15 +73,22 @@ class TransitionMode:
         """φ, shape (size,)."""
         return self.point[:-1]
 
-    @property
-    def drowned(self) -> FloatArray:
-        """Which of the transitions that are free have a normal 90 % interval that reaches beyond 0 or 1."""
+    def hidden_by_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which transitions the noise hides, shape (rows, states), and which of them are free.
+
+        A transition is hidden where its normal 90 % interval reaches 0 or 1, and by the noise where that of sampling
+        alone would not.
+        """
         center = self.rows.probabilities(self.coordinates)[1]
         slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
-        reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, self.covariance, slopes))
+
+        def is_hidden(covariance: FloatArray) -> np.ndarray:
+            reach = _NORMAL_90 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, covariance, slopes))
+            return (center <= reach) | (center + reach >= 1)
+
         possible = self.rows.is_possible[1]
         is_free = possible & (possible.sum(axis=1, keepdims=True) > 1)
-        return ((center <= reach) | (center + reach >= 1))[is_free]
+        return is_hidden(self.covariance) & ~is_hidden(self.of_sampling) & is_free, is_free
 
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
@@ -103,6 +115,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
         rows=fit.rows,
         point=point,
         covariance=fit.covariance_or_none_told(point),
+        of_sampling=fit.without_noise().covariance_or_none_told(point),
         status=status,
         renewals=renewals,
     )
@@ -120,14 +133,19 @@ class _Fit:
         )
         self.answers = evidence.noisy_counts[evidence.possible]
         noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
-        # sums that are the same for every record have no variance but the noise's
         self.sums = NoisySums(
             rows=self.rows,
             matrix=self.matrix,
-            noise=np.maximum(noise, 1e-6),
+            noise=noise,
             engine=marginal_engine(model.cardinalities, model.scopes),
         )
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
+
+    def without_noise(self) -> _Fit:
+        """Return the same fit as if nothing had noise."""
+        other = copy(self)
+        other.sums = replace(self.sums, noise=np.zeros_like(self.sums.noise))
+        return other
 
     def whitening(self, point: FloatArray) -> Whitening:
         """Return the whitening by V at a point."""
