@@ -56,8 +56,8 @@ def _next(release: LearnedNetwork, path: Path) -> str:
     else:
         asked = ".interval() gives intervals of the couplings"
     return (
-        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends nothing; in Python, {loaded}{asked}, and "
-        ".graph() the pairs that stand out."
+        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends nothing; in Python, "
+        f"{loaded}{asked}, and .graph() the pairs that stand out."
     )
 
 
@@ -101,8 +101,9 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     sizeless = len(couplings) - len(sized)
     if not sized:
         lines.append(
-            "No effect of a pair is known to within a nat, for its largest entry is of states that hardly ever meet; "
-            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as they occur."
+            "No effect of a pair is known to within a nat, for its largest entry is of states that hardly ever "
+            f"meet; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as they "
+            "occur."
         )
     elif sizeless:
         lines.append(

@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.rounds import Merging, MergeRule
+from bayesprivmrf.learning.rounds import MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 
 SHARES = np.array([0.05, 0.05, 0.4, 0.43, 0.07])
