@@ -102,8 +102,8 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     if not sized:
         lines.append(
             "No effect of a pair is known to within a nat, for its largest entry is of states that hardly ever "
-            f"meet; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as they "
-            "occur."
+            f"meet; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as "
+            "they occur."
         )
     elif sizeless:
         lines.append(
