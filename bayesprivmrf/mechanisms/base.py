@@ -239,8 +239,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if names:
             warn_without_raising(
                 f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
-                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit its "
-                "`statistics` by another estimator, which spends nothing.",
+                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit "
+                "its `statistics` by another estimator, which spends nothing.",
                 InterruptionWarning,
             )
         return made

@@ -80,8 +80,8 @@ class Budget:
 class LearningPlan:
     """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learned. Variables whose states have scores
-    are `ordered`.
+    Where the specification declares cliques, only couplings inside one are learned. Variables whose states have
+    scores are `ordered`.
     """
 
     specification: ModelSpecification

@@ -1,4 +1,4 @@
-"""The release of adaptive rounds: the fitted model on the declared states, everything measured, and what is said of it.
+"""The release of adaptive rounds: the fitted model on the declared states, all that was measured, and warnings.
 
 Nothing here sees a record: a finished run is asked for what it let out alone.
 """

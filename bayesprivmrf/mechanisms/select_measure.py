@@ -56,8 +56,8 @@ from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, Le
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
-from bayesprivmrf.mechanisms.rounds_release import release_of, said_of
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.rounds_release import release_of, said_of
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.mechanisms.wide_rounds import WideRounds
 from bayesprivmrf.model import ModelSpecification

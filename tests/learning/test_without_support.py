@@ -19,8 +19,8 @@ from bayesprivmrf.mechanisms import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
-RECORDS = 2000
-PAPER = {"calibration": "paper", "adjacency": "replace-one", "steps": 8}
+RECORDS = 500
+PAPER = {"calibration": "paper", "adjacency": "replace-one", "steps": 4}
 ASCENT = {"epsilon": 1.0, "delta": 1e-5}
 WITH_INTERVALS = {
     "Frank-Wolfe, linearised": PrivateFrankWolfe(rho=0.5, width=12),
@@ -38,6 +38,7 @@ OF_MORE_STATES = {
     "Frank-Wolfe, pairs of states": PrivateFrankWolfe(rho=0.5, width=6, method="pairs"),
     "tables": SelectMeasure(rho=0.5, degree=2),
 }
+QUICK = {"Frank-Wolfe, linearised", "moments", "tables"}
 WITHOUT_INTERVALS = {
     "rounds": SelectMeasure(rho=0.5),
     "multiplicative weights": ParityQueries(rho=0.5, order=2, method="pmw"),
@@ -47,12 +48,17 @@ WITHOUT_INTERVALS = {
 }
 
 
-def records(last: tuple[int, ...]) -> pd.DataFrame:
+def quickly(learners):
+    """Names of learners; those whose intervals simulate releases are slow."""
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in learners]
+
+
+def records(last: tuple[int, ...], size: int = RECORDS) -> pd.DataFrame:
     """Three dependent columns, and one that has some of its states alone."""
     generator = np.random.default_rng(0)
-    base = generator.random(RECORDS) > 0.5
-    data = {v: (base ^ (generator.random(RECORDS) < 0.25)).astype(int) for v in "abc"}
-    return pd.DataFrame(data | {"e": generator.choice(last, RECORDS)})
+    base = generator.random(size) > 0.5
+    data = {v: (base ^ (generator.random(size) < 0.25)).astype(int) for v in "abc"}
+    return pd.DataFrame(data | {"e": generator.choice(last, size)})
 
 
 CONSTANT = records((0,))
@@ -83,30 +89,31 @@ def test_every_learner_is_among_these():
     assert learners - {mechanisms.learning.LearningMechanism} <= kinds | {StableStructure}
 
 
-@pytest.mark.parametrize("name", WITH_INTERVALS)
+@pytest.mark.parametrize("name", quickly(WITH_INTERVALS))
 def test_a_coupling_with_a_constant_column_is_endless_or_marked(name):
-    model = learned(WITH_INTERVALS[name])
+    model = learned(WITH_INTERVALS[name], data=records((0,), 2000) if "linear" in name else CONSTANT)
     counts_states = model.unsupported is not None
     for of in ("couplings", "fields"):
-        frame = model.interval(rng=1, replicates=8, of=of)
+        frame = model.interval(rng=1, replicates=4, of=of)
         rows = having(frame, "e")
         assert rows.any()
         assert told_nothing(frame)[rows].all()
         if counts_states:
             assert np.isinf(frame.loc[rows, ["lower", "upper"]]).all(axis=None)
-            assert np.isfinite(frame.loc[~rows, ["lower", "upper"]]).any(axis=None)
+            if of == "couplings" and name in QUICK:
+                assert np.isfinite(frame.loc[~rows, ["lower", "upper"]]).all(axis=None)
         if of == "fields" and counts_states:
             assert (frame["status"] != "ok").all()  # a field of another variable moves with such a coupling
     assert model.unsupported_states == ({"e": (1,)} if counts_states else {})
     assert "support" in str(model)
 
 
-@pytest.mark.parametrize("name", OF_MORE_STATES)
+@pytest.mark.parametrize("name", quickly(OF_MORE_STATES))
 def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_centred_over_it(name):
     model = learned(OF_MORE_STATES[name], OF_THREE, PARTLY)
     assert model.unsupported_states == {"e": (2,)}
     for of in ("couplings", "fields"):
-        frame = model.interval(rng=1, replicates=8, of=of)
+        frame = model.interval(rng=1, replicates=4, of=of)
         levels = [level for level in frame.index.names if "state" in level]
         variables = [
             level.replace("state", "variable").replace("other_variable", "other") for level in levels
@@ -128,8 +135,10 @@ def test_a_model_without_intervals_says_in_print_what_is_known_of_support(name):
 
 
 def test_no_edge_ends_at_a_constant_column():
-    released = StableStructure(epsilon=2.0, delta=1e-5).release(NETWORK, CONSTANT, rng=3)
-    assert not any("e" in edge for edge in released.edges)
+    found = StableStructure(epsilon=20.0, delta=1e-3, structure="graph").release(NETWORK, CONSTANT, rng=3)
+    assert found.edges
+    assert not any("e" in edge for edge in found.edges)
+    assert PrivateFrankWolfe(rho=0.5, width=12).release(NETWORK, CONSTANT, rng=3).graph().degree["e"] == 0
 
 
 def test_a_file_keeps_the_states_without_support(tmp_path):

@@ -27,7 +27,7 @@ from bayesprivmrf.mechanisms import (
     rounds_plan,
 )
 from bayesprivmrf.network import IsingNetwork
-from bayesprivmrf.noise.source import SimulatedNoise
+from bayesprivmrf.noise import SimulatedNoise
 
 from .contract import Account, Replay, released
 

@@ -13,7 +13,7 @@ __all__ = ["FALLEN_BACK", "NO_COUNTS", "told_merging", "told_status"]
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
 
-NO_COUNTS = "no released number counts states, so that one without records has effects of the search's own"
+NO_COUNTS = "not known for any state; one without records has effects of the search's own"
 """Words on a model of whose states it is not known which have records."""
 
 _SHOWN = 5  # variables whose merged states are named in print

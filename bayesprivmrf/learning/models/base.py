@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -102,9 +102,8 @@ class LearnedNetwork(Released, LearnedParameters):
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables and what `graph` has as their weight."""
 
-    @final
-    def graph(self, threshold: float = 0.0, *, weight: Weight = "largest") -> nx.Graph:
-        """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
+    def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
+        """Return the graph of couplings that stand out, or are above a threshold in size, as ``weight`` on its edges.
 
         The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
         one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
@@ -116,7 +115,10 @@ class LearnedNetwork(Released, LearnedParameters):
         Parameters
         ----------
         threshold
-            At least 0, nats or a dependence; by default every coupling that is not zero has an edge.
+            At least 0, nats or a dependence; 0 keeps every coupling that is not zero. By default pairs below their
+            noise are left out: after rounds those whose measured dependence noise and sampling alone could make, and
+            everywhere those with a variable of which one state alone has records. The other learners' couplings are
+            all kept, as `interval` has to simulate to know their noise.
         weight
             ``"largest"`` or ``"dependence"``.
 
@@ -127,13 +129,18 @@ class LearnedNetwork(Released, LearnedParameters):
         """
         import networkx as nx
 
-        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold < math.inf:
+        least = 0.0 if threshold is None else threshold
+        if isinstance(least, bool) or not isinstance(least, Real) or not 0 <= least < math.inf:
             raise ArgumentError(
                 f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
             )
         one_of("weight", weight, ("largest", "dependence"))
         names = self.domain.variables
-        weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
+        weights = {
+            (i, j): largest
+            for i, j, largest in self._weighted_pairs()
+            if threshold is not None or self._stands_out(i, j)
+        }
         if weight == "dependence":
             # of the information of each pair, the correlation of a normal pair that has it
             told = {pair: self._dependence.information(*pair) for pair in weights}
@@ -141,9 +148,14 @@ class LearnedNetwork(Released, LearnedParameters):
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
-            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > threshold
+            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > least
         )
         return graph
+
+    def _stands_out(self, first: int, second: int) -> bool:
+        """Whether a pair is in the graph by default: unless a variable is a constant, as far as was measured."""
+        lacking, states = self.unsupported or ((),) * len(self.domain.variables), self.domain.cardinalities
+        return all(len(lacking[v]) < max(states[v] - 1, 1) for v in (first, second))
 
     def association(self, first: Variable, second: Variable) -> xr.DataArray:
         """Return how two variables depend on each other given all others, state by state, nats.
@@ -286,7 +298,7 @@ class LearnedNetwork(Released, LearnedParameters):
         return self.solution.sample(size, rng=generator(rng), method=method)
 
     def _facts(self) -> list[tuple[str, str]]:
-        coupled = self.graph().number_of_edges()
+        coupled = self.graph(0.0).number_of_edges()
         found = [
             ("mechanism", self.provenance.mechanism),
             ("variables", f"{len(self.domain.variables)}"),

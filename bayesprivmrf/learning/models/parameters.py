@@ -62,7 +62,7 @@ _NOT_LINEAR = (
 
 _NO_RECORDS = "of a state that no record may have"
 _MOVES = "moves with effects of a state that no record may have"
-_UNCOUNTED = "it was not counted whether each state has records"
+_UNCOUNTED = "not known whether each state has records"
 
 
 class LearningMap(Protocol):

@@ -112,6 +112,11 @@ class LearnedPotentials(LearnedNetwork):
             graph.nodes[variable]["merged"] = parts
         return graph
 
+    def _stands_out(self, first: int, second: int) -> bool:
+        solution = self.solution
+        is_measured = not isinstance(solution, RoundsSolution) or solution.stands_out(first, second)
+        return is_measured and super()._stands_out(first, second)
+
     def _facts(self) -> list[tuple[str, str]]:
         found = super()._facts()
         if merged := self.merged_states:

@@ -82,6 +82,8 @@ TABLES_BY_ROUND = "tables_by_round"
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
 _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
+_TAIL = 0.00135  # of a normal number beyond three deviations
+_NAMED = 4  # merged states that a row's note names
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -177,9 +179,8 @@ class RoundsSolution(LearnedSolution):
         middle, reach_below, reach_above = (
             np.transpose(each, axes).ravel() for each in (estimate, z * np.sqrt(below), z * np.sqrt(above))
         )
-        is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
         domain = self.specification.domain
-        marks = [Mark(RowStatus.DOUBTFUL, "a state is merged with other rare ones", is_doubtful)]
+        marks = self._merged_marks(query) if len(query) > 1 else []
         for each in missing:
             apart = " × ".join(str(domain.variables[v]) for v in each)
             marks.append(Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}"))
@@ -204,6 +205,31 @@ class RoundsSolution(LearnedSolution):
             for position, scope in enumerate(self.specification.scopes)
         ]
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
+
+    def stands_out(self, first: int, second: int) -> bool:
+        r"""Whether two variables depend, in the tables that were measured of them, by more than noise and sampling.
+
+        It is the rule of `bayesprivmrf.learning.select_measure.couplings`: with the covariances c of the contrasts of
+        the two variables' merged states, noise v and sampling r, :math:`\sum c^2 / (v + r)` is above the quantile of
+        the chi-squared law that three deviations of a normal number have.
+        """
+        from scipy.special import chdtri
+
+        pair = (min(first, second), max(first, second))
+        cards = [self._merging.cardinalities[v] for v in pair]
+        held = [each for each in self._tables if set(pair) <= set(each.scope)]
+        if not held or min(cards) < 2:
+            return False
+        precisions = [math.prod(cards) / (float(np.max(e.variance)) * e.values.size) for e in held]
+        margins = [margin(e.values, e.scope, pair) for e in held]
+        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (sum(precisions) * self.total)
+        bases = [contrasts(k) for k in cards]
+        alone = [self._merged._marginal_table((v,), {}) for v in pair]
+        means = [basis.T @ p for basis, p in zip(bases, alone, strict=True)]
+        spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
+        covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
+        noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
+        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, _TAIL))
 
     def effect_error(self, scope: Scope, states: Sequence[int]) -> float:
         r"""Return the standard deviation of an entry of an effect's table, to first order.
@@ -275,10 +301,20 @@ class RoundsSolution(LearnedSolution):
             table = table * share
         return below, above, missing
 
-    def _is_merged(self, scope: Scope) -> np.ndarray:
-        """Return whether some state of a cell was merged with others."""
-        merged = np.meshgrid(*(self._merging.shares[v] < 1 for v in scope), indexing="ij")
-        return np.logical_or.reduce(merged)
+    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
+        """Return a remark on the cells of each group of merged states, which names them."""
+        domain, merging = self.specification.domain, self._merging
+        shape, marks = [domain.cardinalities[v] for v in query], []
+        for axis, v in enumerate(query):
+            for part in merging.parts(v):
+                own = np.isin(np.arange(shape[axis]), part).reshape(
+                    [-1 if a == axis else 1 for a in range(len(shape))]
+                )
+                named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
+                more = ", ..." if len(part) > _NAMED else ""
+                note = f"{domain.variables[v]}: {named}{more} are one in the fit"
+                marks.append(Mark(RowStatus.DOUBTFUL, note, np.broadcast_to(own, shape)))
+        return marks
 
     def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
         cards = self._merging.cardinalities

@@ -1,16 +1,16 @@
 r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
 
 A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
-costs noise in each of its cells. Rare states of a variable are merged into groups. Which are is decided by the noisy
-tables of single variables and by what was declared (`MergeRule`), so that it is public: the records' codes are recoded
-by it, every later table counts groups, and a neighbour moves such a table as it moves any other.
+costs noise in each of its cells. Rare states of a variable are merged into groups. Which are is decided by the
+noisy tables of single variables and by what was declared (`MergeRule`), so that it is public: the records' codes are
+recoded by it, every later table counts groups, and a neighbor moves such a table as it moves any other.
 
 A group of m states with noise of deviation σ on each count is *known* once its noisy count is :math:`r σ \sqrt m`,
 r being the deviations of `RARE`. What a merge loses is how the people of the smaller part differ from those of the
 larger one, so the smallest parts are merged first, and a known group is merged no further. With no order the rare
-states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged: the
-rare states between two common ones are a run, and within a run the smallest group that is not known joins its smaller
-neighbor. A state that takes missing or undeclared values is never merged with an answer.
+states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged:
+the rare states between two common ones are a run, and within a run the smallest group that is not known joins its
+smaller neighbor. A state that takes missing or undeclared values is never merged with an answer.
 
 A variable may be measured again later: its counts
 are then pooled, for shares, and where no table of several was measured before, for which states are rare
@@ -338,14 +338,13 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
 def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
     """Return groups of rare states: from the smallest on, each is filled until its count is known."""
     groups: list[list[int]] = []
-    forced = noisy.size - MOST_GROUPS + 1  # so many are one group, however many records they have
+    count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # so many are one group, however many records they have
     for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
-        last = groups[-1] if groups else []
-        is_known = noisy[last].sum() >= least * math.sqrt(len(last)) and len(last) >= forced
-        if last and not is_known:
-            last.append(state)
-        else:
-            groups.append([state])
+        if not groups or (count >= least * math.sqrt(len(groups[-1])) and len(groups[-1]) >= forced):
+            groups.append([])
+            count = 0.0
+        groups[-1].append(state)
+        count += float(noisy[state])
     return groups
 
 
