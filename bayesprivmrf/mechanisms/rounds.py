@@ -65,6 +65,7 @@ from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal, number_of_records
+from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
@@ -337,6 +338,9 @@ class Rounds:
     def _refit(self, *, is_last: bool = False) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
         found = self._fitted(self.fit, is_last=is_last, share=1.0 if is_last else _ROUND_TIME)
+        if is_last:
+            tables = [each.merged(self.merging) for each in self.tables]
+            found = with_learned_scales(found, tables, total=self.total)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if self.has_fallen_back:

@@ -59,15 +59,18 @@ from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
     PRIOR_DEVIATIONS,
+    RoundFit,
     agreeing,
     effect_moments,
     effect_precision,
     number_of_records,
+    pooled_means,
 )
+from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 
@@ -80,6 +83,10 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
+_CONTRADICTED = (
+    2.0  # deviations of what the prior takes from a cell, from which the numbers contradict the prior
+)
+_ONE_SIDED = 0.25  # share of the distance at which 0 is excluded, over which a lower limit leaves 0
 _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
 
@@ -156,13 +163,14 @@ class RoundsSolution(LearnedSolution):
         scope = tuple(sorted(query))
         estimate = self._marginal_table(scope, {})
         z = float(ndtri(0.5 + prob / 2))
-        below, above, missing = self._variances(scope, z)
+        below, above, plain, missing = self._variances(scope, z)
         if of == "population":
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
         axes = [scope.index(v) for v in query]
-        middle, reach_below, reach_above = (
-            np.transpose(each, axes).ravel() for each in (estimate, z * np.sqrt(below), z * np.sqrt(above))
+        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * _excluded(estimate, z * np.sqrt(plain))
+        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * _excluded(
+            1 - estimate, z * np.sqrt(plain)
         )
         is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
         domain = self.specification.domain
@@ -174,9 +182,7 @@ class RoundsSolution(LearnedSolution):
             # the widths would be those of tables that the estimate does not know
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
         return interval_frame(
-            middle,
-            np.maximum(middle - reach_below, 0.0),
-            np.minimum(middle + reach_above, 1.0),
+            *(np.transpose(each, axes).ravel() for each in (estimate, lower, 1 - upper)),
             joint_index(domain, names),
             status=self.status,
             marks=marks,
@@ -245,47 +251,59 @@ class RoundsSolution(LearnedSolution):
     def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
         return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
-    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, list[Scope]]:
+    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
         """Return the variances of each cell about the records' shares, and the effects that were not measured.
 
-        The first array is of how far the truth may lie below the estimate, the second of how far above.
+        The first array is of how far the truth may lie below the estimate, the second of how far above, and the third
+        of how far noise alone moves a cell without a prior.
         """
         merging, table = self._merging, self._merged._marginal_table(scope, {})
         axes = np.ix_(*(merging.groups[v] for v in scope))
-        variance, missing = self._merged_variances(scope, table)
+        variance, plain, missing = self._merged_variances(scope, table)
         below = above = variance[axes]
-        table = table[axes]
+        table, plain = table[axes], plain[axes]
         for axis, v in enumerate(scope):
             share, lower, upper = (self._along(each, axis, len(scope)) for each in self._share_limits(v, z))
+            plain = plain * share**2 + (table * (share - lower) / z) ** 2
             below = below * share**2 + (table * (share - lower) / z) ** 2
             above = above * share**2 + (table * (upper - share) / z) ** 2
             table = table * share
-        return below, above, missing
+        return below, above, plain, missing
 
     def _is_merged(self, scope: Scope) -> np.ndarray:
         """Return whether some state of a cell was merged with others."""
         merged = np.meshgrid(*(self._merging.shares[v] < 1 for v in scope), indexing="ij")
         return np.logical_or.reduce(merged)
 
-    def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
-        cards = self._merging.cardinalities
-        found, missing = np.zeros(table.shape), []
+    def _merged_variances(
+        self, scope: Scope, table: FloatArray
+    ) -> tuple[FloatArray, FloatArray, list[Scope]]:
+        """Return the variance of each cell of merged states, that without a prior, and what was not measured."""
+        cards, (effects, told, variances) = self._merging.cardinalities, self._pooled
+        place = dict(zip(effects.subsets, effects.offsets, strict=False))
+        apart, pull, alone, plain = (np.zeros(table.shape) for _ in range(4))
+        spread, missing = [], []
         free = [v for v in scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            precision = effect_precision(cards, self._tables, subset)
-            if precision is None:
-                missing.append(subset)
-                precision = self._precision_of_the_unmeasured
             mean, second = effect_moments(cards, subset, margin(table, scope, subset))
-            spread = np.maximum(second - mean**2, _LEAST_SPREAD)
-            prior = spread * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
-            cells = 1 / (precision * self.total**2 + 1 / prior**2)
-            for v in subset:  # each contraction moves the first axis to the end
-                cells = np.tensordot(cells, contrasts(cards[v]) ** 2, axes=(0, 1))
-            shape = [cards[v] if v in subset else 1 for v in scope]
-            found += cells.reshape(shape) / math.prod(cards[v] for v in scope if v not in subset) ** 2
-        found += (table - 1 / table.size) ** 2 * self._relative_variance_of_the_total
-        return found, missing
+            prior = np.maximum(second - mean**2, _LEAST_SPREAD)
+            prior = prior * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
+            if subset not in place:
+                missing.append(subset)
+                precision = self._precision_of_the_unmeasured * self.total**2
+                apart += in_cells(1 / (precision + 1 / prior**2), cards, subset, scope, power=2)
+                continue
+            columns = slice(place[subset], place[subset] + mean.size)
+            noise = variances[columns].reshape(mean.shape)
+            pull += in_cells(told[columns].reshape(mean.shape) - mean, cards, subset, scope)
+            plain += in_cells(noise, cards, subset, scope, power=2)
+            alone += in_cells(1 / (1 / noise + 1 / prior**2), cards, subset, scope, power=2)
+            spread.append((subset, np.arange(columns.start, columns.stop)))
+        known = alone if self._expansion is None else self._expansion.variance_of_cells(spread, scope)
+        # by a prior that the numbers contradict, an interval is not narrowed: the pull counts as error then
+        known = known + np.maximum(pull**2 - _CONTRADICTED**2 * np.maximum(plain - known, 0.0), 0.0)
+        apart += (table - 1 / table.size) ** 2 * self._relative_variance_of_the_total
+        return known + apart, plain + apart, missing
 
     @cached_property
     def _merged(self) -> Solution:
@@ -351,6 +369,28 @@ class RoundsSolution(LearnedSolution):
         return agreeing([each.merged(self._merging) for each in self._measured], *self._number)
 
     @cached_property
+    def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:
+        """Effects of the merged model, their pooled noisy means, and the noise variances of these."""
+        effects = Effects.of(self._merging.cardinalities, self.specification.scopes)
+        return effects, *pooled_means(effects, self._tables, self.total)
+
+    @cached_property
+    def _expansion(self) -> Expansion | None:
+        """The objective of the last fit around the model; ``None`` where no scales were learned."""
+        effects, told, variances = self._pooled
+        if not has_scales(effects):
+            return None
+        fit = RoundFit(
+            effects=effects,
+            coordinates=effects.coordinates(self._merged.potentials.flat),
+            total=self.total,
+            status=self.status,
+            off=0.0,
+            evaluations=0,
+        )
+        return Expansion(fit=fit, told=told, variances=variances)
+
+    @cached_property
     def _relative_variance_of_the_total(self) -> float:
         return (self._number[1] / self.total) ** 2
 
@@ -358,6 +398,20 @@ class RoundsSolution(LearnedSolution):
     def _precision_of_the_unmeasured(self) -> FloatArray:
         last = next((each for each in reversed(self._measured) if len(each.scope) > 1), None)
         return np.array(0.0 if last is None else 1 / (_UNMEASURED**2 * last.law.variance))
+
+
+def _excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return how far an end of the range is excluded, from 0 to 1, by measured numbers without a prior.
+
+    Parameters
+    ----------
+    distance
+        From the estimate to the end.
+    reach
+        How far noise may move a cell without a prior, at the interval's level.
+    """
+    beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
+    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
 
 
 def with_intervals(
