@@ -23,6 +23,9 @@ counts as converged, takes intervals of 90 % to .890. The measure is the noise a
 which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
 the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
 
+That is the fit between rounds, and the start of the last one, whose scales are learned by effect
+(`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
+
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """

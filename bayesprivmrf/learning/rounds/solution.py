@@ -5,30 +5,11 @@ its `statistics`, and the number of records that these tell. `with_intervals` ma
 nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
 exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
 
-A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
-(`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
+The error of a cell of the merged states about the records' share is that of the means of its effects, and of the
+number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two more parts come to it:
 
-.. math:: \hat p(x) - p(x) = \sum_{S} \sum_j \frac{\phi_{S,j}(x_S)}{\prod_{v \notin S} K_v} e_{S,j} .
-
-1. **A measured effect.** The pooled noisy mean has the noise variance :math:`v_S` of
-   `bayesprivmrf.learning.rounds.fit`, and the noise of different effects is uncorrelated: an orthonormal transform of
-   independent noise. (But for merged states of one variable, whose noise is wider: correlations are left out there.)
-   Each noise is drawn after the choice of its table, so that choosing does not bias it. But tables are chosen by
-   the same sample that is measured: as far as an interval is for the population, the dependence in a chosen table
-   leans to be larger in the sample than there, as after any choice, and nothing corrects it. With the fit's normal
-   prior of deviation :math:`\tau` on the effect, its mean has about the prior deviation :math:`F_S \tau`, with
-   :math:`F_S` the effect's variance in one record, and the error the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
-   :math:`F_S` is here that of the released model, in the fit's ridge that of the model from which the fit began.
-2. **An effect that no measured table holds.** Its table was asked for and not chosen, for the model missed it by no
-   more than others; or it was never asked for, because it was too large for the model, one of too many triples
-   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. It is taken for an effect that was
-   measured with twice the noise of the last table of several variables, with the same prior. That is a rule and no
-   theorem, and rests on nothing but the prior where the table was never asked for, or where no table was measured.
-3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
-   are divided by it, all but the constant one, so that cells of k move by
-   :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.
-4. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
-5. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
+1. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
+2. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
    made positive: where most states of a group are empty, their noise takes from the others. The interval of a share
    is therefore that of the state's own noisy count y, :math:`[(y - z\sigma_1)_+, (y + z\sigma_1)_+] / n_g`, widened
    to hold :math:`s`. So a table of one variable has at a merged state the interval of its own count, which holds at
@@ -36,8 +17,9 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
    others as its group does: nothing was measured that could say otherwise, and these rows are doubtful.
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
-the shares as independent ones; the interval is cut off at 0 and 1. docs/benchmarks.md, "Learning in rounds", has how
-often such intervals hold the truth.
+the shares as independent ones; the interval is cut off at 0 and 1, and holds these ends unless the measured numbers
+exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", has how often such intervals hold
+the truth.
 """
 
 from __future__ import annotations
@@ -46,7 +28,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -56,21 +37,12 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.engine import Scope, margin
-from bayesprivmrf.learning.rounds.fit import (
-    PRIOR_DEVIATIONS,
-    RoundFit,
-    agreeing,
-    effect_moments,
-    effect_precision,
-    number_of_records,
-    pooled_means,
-)
-from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
+from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import agreeing, effect_precision, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 
@@ -168,8 +140,8 @@ class RoundsSolution(LearnedSolution):
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
         axes = [scope.index(v) for v in query]
-        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * _excluded(estimate, z * np.sqrt(plain))
-        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * _excluded(
+        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * excluded(estimate, z * np.sqrt(plain))
+        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * excluded(
             1 - estimate, z * np.sqrt(plain)
         )
         is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
@@ -259,7 +231,7 @@ class RoundsSolution(LearnedSolution):
         """
         merging, table = self._merging, self._merged._marginal_table(scope, {})
         axes = np.ix_(*(merging.groups[v] for v in scope))
-        variance, plain, missing = self._merged_variances(scope, table)
+        variance, plain, missing = self._errors.of(scope, table)
         below = above = variance[axes]
         table, plain = table[axes], plain[axes]
         for axis, v in enumerate(scope):
@@ -274,36 +246,6 @@ class RoundsSolution(LearnedSolution):
         """Return whether some state of a cell was merged with others."""
         merged = np.meshgrid(*(self._merging.shares[v] < 1 for v in scope), indexing="ij")
         return np.logical_or.reduce(merged)
-
-    def _merged_variances(
-        self, scope: Scope, table: FloatArray
-    ) -> tuple[FloatArray, FloatArray, list[Scope]]:
-        """Return the variance of each cell of merged states, that without a prior, and what was not measured."""
-        cards, (effects, told, variances) = self._merging.cardinalities, self._pooled
-        place = dict(zip(effects.subsets, effects.offsets, strict=False))
-        apart, pull, alone, plain = (np.zeros(table.shape) for _ in range(4))
-        spread, missing = [], []
-        free = [v for v in scope if cards[v] > 1]
-        for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            mean, second = effect_moments(cards, subset, margin(table, scope, subset))
-            prior = np.maximum(second - mean**2, _LEAST_SPREAD)
-            prior = prior * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
-            if subset not in place:
-                missing.append(subset)
-                precision = self._precision_of_the_unmeasured * self.total**2
-                apart += in_cells(1 / (precision + 1 / prior**2), cards, subset, scope, power=2)
-                continue
-            columns = slice(place[subset], place[subset] + mean.size)
-            noise = variances[columns].reshape(mean.shape)
-            pull += in_cells(told[columns].reshape(mean.shape) - mean, cards, subset, scope)
-            plain += in_cells(noise, cards, subset, scope, power=2)
-            alone += in_cells(1 / (1 / noise + 1 / prior**2), cards, subset, scope, power=2)
-            spread.append((subset, np.arange(columns.start, columns.stop)))
-        known = alone if self._expansion is None else self._expansion.variance_of_cells(spread, scope)
-        # by a prior that the numbers contradict, an interval is not narrowed: the pull counts as error then
-        known = known + np.maximum(pull**2 - _CONTRADICTED**2 * np.maximum(plain - known, 0.0), 0.0)
-        apart += (table - 1 / table.size) ** 2 * self._relative_variance_of_the_total
-        return known + apart, plain + apart, missing
 
     @cached_property
     def _merged(self) -> Solution:
@@ -369,49 +311,15 @@ class RoundsSolution(LearnedSolution):
         return agreeing([each.merged(self._merging) for each in self._measured], *self._number)
 
     @cached_property
-    def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:
-        """Effects of the merged model, their pooled noisy means, and the noise variances of these."""
-        effects = Effects.of(self._merging.cardinalities, self.specification.scopes)
-        return effects, *pooled_means(effects, self._tables, self.total)
-
-    @cached_property
-    def _expansion(self) -> Expansion | None:
-        """The objective of the last fit around the model; ``None`` where no scales were learned."""
-        effects, told, variances = self._pooled
-        if not has_scales(effects):
-            return None
-        fit = RoundFit(
-            effects=effects,
-            coordinates=effects.coordinates(self._merged.potentials.flat),
-            total=self.total,
-            status=self.status,
-            off=0.0,
-            evaluations=0,
-        )
-        return Expansion(fit=fit, told=told, variances=variances)
-
-    @cached_property
-    def _relative_variance_of_the_total(self) -> float:
-        return (self._number[1] / self.total) ** 2
-
-    @cached_property
-    def _precision_of_the_unmeasured(self) -> FloatArray:
+    def _errors(self) -> CellErrors:
         last = next((each for each in reversed(self._measured) if len(each.scope) > 1), None)
-        return np.array(0.0 if last is None else 1 / (_UNMEASURED**2 * last.law.variance))
-
-
-def _excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return how far an end of the range is excluded, from 0 to 1, by measured numbers without a prior.
-
-    Parameters
-    ----------
-    distance
-        From the estimate to the end.
-    reach
-        How far noise may move a cell without a prior, at the interval's level.
-    """
-    beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
-    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
+        return CellErrors(
+            model=self._merged,
+            tables=self._tables,
+            total=self.total,
+            total_error=self._number[1],
+            last_variance=math.inf if last is None else last.law.variance,
+        )
 
 
 def with_intervals(
