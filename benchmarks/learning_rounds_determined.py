@@ -176,6 +176,7 @@ def main() -> None:
             cells, told = cell(name, rho, seed, options.mode)
             found.append(cells)
             errors.append(told)
+            print(name, rho, seed, flush=True)
     cells, told = pd.concat(found), pd.DataFrame(errors)
     print(told.drop(columns="seed").groupby(["data", "rho"], sort=False).mean().round(4).to_string())
     known = cells[cells["measured"]].copy()

@@ -69,6 +69,7 @@ from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, Unmeasured
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of, without_subsets
@@ -87,6 +88,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     tables_law,
 )
 from bayesprivmrf.mechanisms.rounds_size import Size
+from bayesprivmrf.mechanisms.rounds_unmeasured import Asked, bound_by_choice, bound_by_count
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
@@ -125,12 +127,15 @@ class Rounds:
     again: list[MeasuredTable] = field(init=False, default_factory=list)
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
+    apart: Unmeasured = field(init=False, default_factory=Unmeasured)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
     _round_number: int = field(init=False, default=0)
     _room: float = field(init=False, default=1.0)
     _clock: float | None = field(init=False, default=None)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+    _largest: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+    _last_choice: tuple[int, np.ndarray] | None = field(init=False, default=None)
 
     def __repr__(self) -> str:
         return "Rounds(sensitive)"
@@ -201,12 +206,21 @@ class Rounds:
         number = self._how_many(scopes, misfits, cells, spent)
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
+            bound_by_count(
+                self.apart, self._asked(scopes, cells, spent), self._of_noise(scopes), *self._largest
+            )
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        bound_by_choice(
+            self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
+        )
         self._refit()
         self.tables_by_round.append(len(chosen))
         return True
+
+    def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:
+        return Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return how far the model is from each table: sensitive."""
@@ -275,6 +289,7 @@ class Rounds:
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
+        self._largest = float(noisy[0]), law.standard_deviation
         if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
             return 0
         return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
@@ -284,6 +299,7 @@ class Rounds:
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
+        self._last_choice = None
         model = self._scopes()
         everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
@@ -298,6 +314,7 @@ class Rounds:
             place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
             if self._bears([*model, *chosen, scopes[place]]):
                 chosen.append(scopes[place])
+                self._last_choice = place, eligible.copy()
                 inside = set(scopes[place])
                 eligible &= np.array([not set(c) <= inside for c in scopes])
                 eligible &= ~is_across | (self._ends(scopes, chosen)[:, 0] >= 0)
@@ -379,6 +396,11 @@ class Rounds:
         total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
         return Told.by(total, error, *single_counts(self.plan.declared, self.tables))
 
+    @property
+    def _error_of_total(self) -> float:
+        merged = [each.merged(self.merging) for each in self.tables]
+        return 0.0 if self.total is not None else number_of_records(merged)[1]
+
     def left_out(self) -> list[Scope]:
         """Return the tables of the workload that do not fit beside those that were measured."""
         inside = [set(scope) for scope in self.fit.effects.scopes]
@@ -403,5 +425,6 @@ class Rounds:
             "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
             "one_way_noise": self.singles[0].law.scale,
             "rho_spent": float(self.filter.spent),
+            NOT_MEASURED: self.apart.at_most(self.fit, self._error_of_total),
             **(self.told().details if status is not Status.DIVERGED else {}),
         }

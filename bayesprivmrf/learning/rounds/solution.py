@@ -41,6 +41,7 @@ from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import agreeing, effect_precision, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray
@@ -59,6 +60,9 @@ _CONTRADICTED = (
     2.0  # deviations of what the prior takes from a cell, from which the numbers contradict the prior
 )
 _ONE_SIDED = 0.25  # share of the distance at which 0 is excluded, over which a lower limit leaves 0
+_SMALL_BOUND = 0.05
+"""Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention."""
+
 _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
 
@@ -103,9 +107,11 @@ class RoundsSolution(LearnedSolution):
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. The status is
-            a `RowStatus`: ``"not trusted"`` where no measured table holds some of these variables together, for how
-            these depend is the model's guess, and such intervals hold the truth less often, most of all where the
-            budget is large; and where the model is not trusted, or its last fit failed, so that what was measured
+            a `RowStatus`. Where no measured table holds a pair, how it depends is the model's guess; the note then
+            has a bound on the total variation of its table, with a probability of 90 %, if a round tells one. The
+            status is ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where the bound is
+            at most 0.05, else ``"not trusted"``. So it is for three and more variables that were not measured
+            together, and where the model is not trusted, or its last fit failed, so that what was measured
             last is not in it. ``"doubtful"`` where that fit was cut short, and in rows of a state that was merged
             with other rare ones, in a table of several variables: how it depends on them is taken to be as in its
             group.
@@ -136,6 +142,7 @@ class RoundsSolution(LearnedSolution):
         estimate = self._marginal_table(scope, {})
         z = float(ndtri(0.5 + prob / 2))
         below, above, plain, missing = self._variances(scope, z)
+        reach = z * np.sqrt(np.minimum(below, above))
         if of == "population":
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
@@ -148,18 +155,39 @@ class RoundsSolution(LearnedSolution):
         domain = self.specification.domain
         marks = [Mark(RowStatus.DOUBTFUL, "a state is merged with other rare ones", is_doubtful)]
         for each in missing:
-            apart = " × ".join(str(domain.variables[v]) for v in each)
-            marks.append(Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}"))
+            marks += self._apart(each, np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not know
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
+        middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
         return interval_frame(
-            *(np.transpose(each, axes).ravel() for each in (estimate, lower, 1 - upper)),
+            middle,
+            least,
+            most,
             joint_index(domain, names),
             status=self.status,
             marks=marks,
             is_simulated=self.is_simulated,
         )
+
+    def _apart(self, subset: Scope, reach: FloatArray) -> list[Mark]:
+        """Return what is said of variables that no measured table holds together.
+
+        A probability of a pair is off by the total variation at most. So where that is bounded by less than the reach
+        of a row's interval, the row rests on the model, and needs no measurement.
+        """
+        bound = self._bounds.get(subset)
+        if bound is None:
+            apart = " × ".join(str(self.specification.domain.variables[v]) for v in subset)
+            return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}")]
+        note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
+        worse = RowStatus.DOUBTFUL if bound <= _SMALL_BOUND else RowStatus.NOT_TRUSTED
+        return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
+
+    @cached_property
+    def _bounds(self) -> dict[Scope, float]:
+        """Bounds on the total variation of pairs that were not measured."""
+        return {(int(i), int(j)): float(bound) for i, j, bound in self.stats.get(NOT_MEASURED, ())}
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
