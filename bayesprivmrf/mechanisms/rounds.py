@@ -67,10 +67,13 @@ from bayesprivmrf.learning.rounds.fit import (
     carried,
     fit_tables,
     maximal,
+    number_of_records,
     unfinished,
 )
+from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
 from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of, without_subsets
 from bayesprivmrf.mechanisms.rounds_plan import (
@@ -88,6 +91,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     tables_law,
 )
 from bayesprivmrf.mechanisms.rounds_size import Size
+from bayesprivmrf.mechanisms.rounds_unmeasured import Asked, bound_by_choice, bound_by_count
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
@@ -125,11 +129,14 @@ class Rounds:
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
     has_fit: bool = field(init=False, default=False)
+    apart: Unmeasured = field(init=False, default_factory=Unmeasured)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
     _round_number: int = field(init=False, default=0)
     _room: float = field(init=False, default=1.0)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+    _largest: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+    _last_choice: tuple[int, np.ndarray] | None = field(init=False, default=None)
 
     def __repr__(self) -> str:
         return "Rounds(sensitive)"
@@ -230,12 +237,21 @@ class Rounds:
         number = self._how_many(scopes, misfits, cells, spent)
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
+            bound_by_count(
+                self.apart, self._asked(scopes, cells, spent), self._of_noise(scopes), *self._largest
+            )
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        bound_by_choice(
+            self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
+        )
         self._refit()
         self.tables_by_round.append(len(chosen))
         return True
+
+    def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:
+        return Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return how far the model is from each table: sensitive."""
@@ -304,6 +320,7 @@ class Rounds:
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
+        self._largest = float(noisy[0]), law.standard_deviation
         if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
             return 0
         return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
@@ -313,6 +330,7 @@ class Rounds:
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
+        self._last_choice = None
         model = self._scopes()
         everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
@@ -327,6 +345,7 @@ class Rounds:
             place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
             if self._bears([*model, *chosen, scopes[place]]):
                 chosen.append(scopes[place])
+                self._last_choice = place, eligible.copy()
                 inside = set(scopes[place])
                 eligible &= np.array([not set(c) <= inside for c in scopes])
                 eligible &= ~is_across | (self._ends(scopes, chosen)[:, 0] >= 0)
@@ -380,6 +399,9 @@ class Rounds:
     def _refit(self, *, is_last: bool = False) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
         found = self._fitted(self.fit, is_last=is_last)
+        if is_last:
+            tables = [each.merged(self.merging) for each in self.tables]
+            found = with_learned_scales(found, tables, total=self.total)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if self.has_fallen_back:
@@ -390,3 +412,9 @@ class Rounds:
                 off=math.inf,  # what it was off is of another objective, without the newest tables
             )
         self.fit = found
+
+    @property
+    def error_of_total(self) -> float:
+        """Standard error of the number of records by the tables; 0 where it is public."""
+        merged = [each.merged(self.merging) for each in self.tables]
+        return 0.0 if self.total is not None else number_of_records(merged)[1]

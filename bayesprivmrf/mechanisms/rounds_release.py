@@ -16,6 +16,7 @@ from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import single_counts
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.release.measured import of_measurements
@@ -103,6 +104,7 @@ def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
         **({"merged": merged} if merged else {}),
         "one_way_noise": run.singles[0].law.scale,
         "rho_spent": float(run.filter.spent),
+        NOT_MEASURED: run.apart.at_most(run.fit, run.error_of_total),
         **stopped_details(),
         **(told.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),

@@ -13,7 +13,7 @@ from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, Effect
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings"]
+__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings", "learned_scales"]
 
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
@@ -167,7 +167,7 @@ class Expansion:
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
-            following = _learned_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = learned_scales(objective.prior, log_scales, information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)
@@ -175,7 +175,7 @@ class Expansion:
         return log_scales
 
 
-def _learned_scales(
+def learned_scales(
     prior: EffectsPrior,
     log_scales: FloatArray,
     information: FloatArray,

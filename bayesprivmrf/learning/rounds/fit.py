@@ -23,6 +23,9 @@ counts as converged, takes intervals of 90 % to .890. The measure is the noise a
 which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
 the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
 
+That is the fit between rounds, and the start of the last one, whose scales are learned by effect
+(`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
+
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """
@@ -48,15 +51,18 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = [
+    "CONVERGED",
     "PRIOR_DEVIATIONS",
     "RoundFit",
     "agreeing",
     "carried",
+    "distance_in_noise",
     "effect_moments",
     "effect_precision",
     "fit_tables",
     "maximal",
     "number_of_records",
+    "pooled_means",
     "unfinished",
 ]
 
@@ -67,7 +73,7 @@ The first is next to none: single variables are measured, and a group of states 
 large as the others by a smaller one, and takes from them what it gets.
 """
 
-_CONVERGED = 0.25
+CONVERGED = 0.25
 """Deviations of noise from the optimum at which a search has converged; see the module."""
 
 _LEAST_NOISE = 0.5
@@ -169,7 +175,7 @@ def fit_tables(
     effects = Effects.of(cardinalities, scopes)
     number, error = number_of_records(measured) if total is None else (total, 0.0)
     total = max(number, 1.0)
-    means, variances = _pooled_means(effects, agreeing(measured, number, error), total)
+    means, variances = pooled_means(effects, agreeing(measured, number, error), total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
@@ -182,13 +188,8 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
-    kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
-    counts = np.maximum(np.bincount(kinds), 1)
-
     def off(gradient: FloatArray) -> float:
-        squares = np.bincount(kinds, weights=(gradient / (unit * noise)) ** 2)
-        return math.sqrt((squares / counts).max(initial=0.0))
+        return distance_in_noise(effects, gradient / unit, variances, total)
 
     nearest, steps = (math.inf, beta / unit), 0
 
@@ -197,7 +198,7 @@ def fit_tables(
         steps, now = steps + 1, off(gradient)
         if now < nearest[0]:  # gradients swing on the way
             nearest = (now, point.copy())
-        return now <= (enough if 2 * steps <= iterations else max(enough, _CONVERGED))
+        return now <= (enough if 2 * steps <= iterations else max(enough, CONVERGED))
 
     try:
         found = minimize(
@@ -232,7 +233,25 @@ def fit_tables(
 def _status(ended: Status, off: float) -> Status:
     if ended is Status.DIVERGED or not math.isfinite(off):
         return Status.DIVERGED
-    return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
+    return Status.CONVERGED if off <= CONVERGED else Status.ITERATION_LIMIT
+
+
+def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
+    """Return how far means moved, in deviations of their noise: the largest root mean square of an order.
+
+    Parameters
+    ----------
+    effects
+        The coordinates.
+    moved, variances
+        How far each mean moved, and its noise variance, shape (d,).
+    total
+        Number of records.
+    """
+    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
+    kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
+    squares = np.bincount(kinds, weights=(moved / noise) ** 2)
+    return math.sqrt((squares / np.maximum(np.bincount(kinds), 1)).max(initial=0.0))
 
 
 def _prior(effects: Effects) -> FloatArray:
@@ -279,7 +298,7 @@ def _with_sum(values: FloatArray, variance: FloatArray, number: float) -> FloatA
         is_free &= adjusted >= _HALF
 
 
-def _pooled_means(
+def pooled_means(
     effects: Effects, measured: Sequence[NoisyTable], total: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return means of all effects and their noise variances, averaged over what was measured."""
