@@ -38,7 +38,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_fram
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import agreeing, effect_precision, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
