@@ -61,6 +61,24 @@ def test_transitions_that_change_contradict_one_matrix_for_all_steps(name):
     assert not [each for each in right.problems if "contradicts" in each]
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_chain_of_many_numbers_is_judged_as_well(changes):
+    states, steps, rng = 14, 5, np.random.default_rng(11)
+    network = bpm.markov_chain(range(states), steps + 1, share="transitions")
+    early, late = rng.dirichlet(np.full(states, 2.0), (2, states))
+    now, given = rng.integers(0, states, 4000), []
+    for t, pair in enumerate(pairwise(TIMES)):
+        share = 0.4 * t / (steps - 1) if changes else 0.2
+        cumulated = ((1 - share) * early + share * late).cumsum(axis=1)
+        later = (rng.random(len(now))[:, None] > cumulated[now]).sum(axis=1).clip(max=states - 1)
+        counts = np.bincount(states * now + later, minlength=states**2) + np.rint(rng.laplace(0, 1, states**2))
+        given.append(Measurement(q.table(*pair), counts, Laplace(1.0)))  # 980 numbers in all
+        now = later
+    found, told = fitted(bpm.NoiseAwareMAP(), NoisyStatistics.from_measurements(network, given))
+    assert bool(told) == changes
+    assert (found.status is Status.NOT_TRUSTED) == changes
+
+
 def test_the_predictive_check_compares_with_what_the_model_predicts():
     for changes, is_small in ((True, True), (False, False)):
         posterior, _ = fitted(bpm.LatentCounts(), panel(changes), **SHORT)

@@ -26,6 +26,9 @@ has about as many degrees of freedom as :math:`E'ME` has rank. The smallest of t
 finds a single step that differs from many others, which Q averages away. Twice the smaller of both p-values is a
 p-value again.
 
+**Many numbers.** All of this is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement that the estimate
+expects to be smallest are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
+
 A model whose potentials are free has a parameter for each cell that is measured: it allows all directions of
 tables.
 
@@ -39,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
@@ -54,8 +58,8 @@ __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of"]
 
 SMALLEST_TAIL = 0.01
 """P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and what is caught."""
-_MOST_NUMBERS = 3000
-"""Measured numbers up to which their covariance is factored, which takes about a second of that many."""
+_MOST_NUMBERS, _MOST_GROUPS = 600, 1500
+"""Measured numbers up to which none are added up, and numbers up to which a misfit is computed, in seconds."""
 _RENEWALS, _STEPS, _HALVINGS = 2, 20, 6
 _FEWEST = 0.5
 """Degrees of freedom below which nothing is judged: what is left is of cells that hold next to no record."""
@@ -117,13 +121,14 @@ def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference =
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     """
-    numbers = int(evidence.possible.sum())
-    if not numbers or numbers > _MOST_NUMBERS or evidence.has_bounds or not evidence.has_total:
+    if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return None
     family = _family(evidence, potentials, inference)
     if family is None:
         return None
     moments = _Moments(evidence, family, inference)
+    if len(moments.answers) > _MOST_GROUPS:
+        return None
     try:
         with np.errstate(all="ignore"):
             return _judged(moments, np.append(family.start, np.log(evidence.total)))
@@ -165,14 +170,23 @@ class _Moments:
     """Mean, derivative and covariance of the measured numbers at a point (β, log N)."""
 
     def __init__(self, evidence: Evidence, family: _Restricted, inference: Inference) -> None:
+        from scipy import sparse
+
         seen = evidence.possible
         self.evidence, self.family, self.engine = evidence, family, evidence.engine(inference)
-        rows = evidence.possible_rows()
-        self.rows = np.eye(evidence.specification.size) if rows is None else rows.toarray().astype(float)
-        self.noise = evidence.spread([law.variance for law in evidence.noise])[seen]
+        matrix = evidence.possible_rows()
+        matrix = sparse.eye_array(evidence.specification.size, format="csr") if matrix is None else matrix
+        expected = matrix @ self.engine.marginals(family.potentials(family.start))[1]
+        self.owner = np.searchsorted(evidence.offsets, np.flatnonzero(seen), side="right") - 1
+        groups = _groups(expected, self.owner)
+        self.owner = self.owner[groups.argmax(axis=1)]
+        self.rows = (groups @ matrix).toarray().astype(float)
+        noise = evidence.spread([law.variance for law in evidence.noise])[seen]
         is_normal = evidence.spread([law.kernel == "square" for law in evidence.noise])[seen] > 0
-        self.noise_cumulant = np.where(is_normal, 0.0, 3 * self.noise**2 + self.noise)
-        self.answers = evidence.noisy_counts[seen]
+        # variances and fourth cumulants of independent noise add up
+        self.noise = groups @ noise
+        self.noise_cumulant = groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
+        self.answers = groups @ evidence.noisy_counts[seen]
         self.is_private = evidence.total_standard_error > 0
 
     def residual(self, point: FloatArray) -> FloatArray:
@@ -197,13 +211,38 @@ class _Moments:
         return 0.5 * records * (own + own.T)
 
 
+def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
+    """Return which numbers are added up, sparse, shape (sums, numbers): of each measurement those expected least."""
+    from scipy import sparse
+
+    size = len(expected)
+    if size <= _MOST_NUMBERS:
+        return sparse.eye_array(size, format="csr")
+    place, start = np.empty(size, dtype=int), 0
+    for position in np.unique(owner):
+        own = np.flatnonzero(owner == position)
+        kept = min(len(own), max(2, int(_MOST_NUMBERS * len(own) / size)))
+        order = np.argsort(-expected[own], kind="stable")
+        place[own[order]] = start + np.minimum(np.arange(len(own)), kept - 1)
+        start += kept
+    return sparse.csr_array((np.ones(size), (place, np.arange(size))), shape=(start, size))
+
+
+def _renewed(moments: _Moments, point: FloatArray) -> tuple[FloatArray, ...]:
+    """Return the point of smallest Q by V at a point; S and the factor of V there; the residual; a basis of L⁻¹ J."""
+    sampling = moments.sampling(point)
+    single = np.maximum(np.diag(sampling), 0.0)
+    least = np.maximum(moments.noise + _ROUNDING, _LEAST * single.max())
+    factor = cholesky(sampling + np.diag(least), lower=True)
+    found, residual, allowed = _closest(moments, point, factor)
+    return found, sampling, factor, residual, allowed
+
+
 def _judged(moments: _Moments, point: FloatArray) -> Misfit | None:
-    for _ in range(_RENEWALS):
-        sampling = moments.sampling(point)
-        single = np.maximum(np.diag(sampling), 0.0)
-        least = np.maximum(moments.noise + _ROUNDING, _LEAST * single.max())
-        factor = cholesky(sampling + np.diag(least), lower=True)
-        point, residual, allowed = _closest(moments, point, factor)
+    for _ in range(_RENEWALS - 1):
+        point = _renewed(moments, point)[0]
+    point, sampling, factor, residual, allowed = _renewed(moments, point)
+    single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
     root = np.sqrt(np.maximum(single, _LEAST * single.max()))
     sizes, vectors = np.linalg.eigh(sampling / np.outer(root, root))
@@ -223,7 +262,7 @@ def _judged(moments: _Moments, point: FloatArray) -> Misfit | None:
     scale = variance / (2 * degrees)
     value = float(residual @ weights @ residual)
     tail = float(chdtrc(degrees / scale, max(value, 0.0) / scale))
-    worst, smallest, number = _worst(moments.evidence, weights, weights @ residual, scale)
+    worst, smallest, number = _worst(moments.owner, weights, weights @ residual, scale)
     if number > 1:
         tail = min(1.0, 2 * min(tail, number * smallest))
     return Misfit(score=(value - degrees) / float(np.sqrt(variance)), tail=tail, worst=worst)
@@ -244,7 +283,7 @@ def _closest(
     def whitened(values: FloatArray) -> FloatArray:
         return solve_triangular(factor, values, lower=True)
 
-    residual = moments.residual(point)
+    residual, basis = moments.residual(point), np.empty((len(factor), 0))
     for _ in range(_STEPS):
         basis, sizes, right = _basis(whitened(moments.derivative(point)))
         strain = whitened(residual)
@@ -255,6 +294,7 @@ def _closest(
         step = right.T @ (along / sizes)
         step *= min(1.0, _FARTHEST / np.abs(step).max())
         step = step if moments.is_private else np.append(step, 0.0)
+        trial, found = point, residual
         for halving in range(_HALVINGS):
             trial = point + step / 2**halving
             found = moments.residual(trial)
@@ -269,10 +309,8 @@ def _closest(
     return point, residual, basis
 
 
-def _worst(evidence: Evidence, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
+def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
     """The measurement that fits worst by its own p-value: its position, that p-value, and of how many it is."""
-    seen = np.flatnonzero(evidence.possible)
-    owner = np.searchsorted(evidence.offsets, seen, side="right") - 1
     worst, smallest, number = 0, np.inf, 0
     for position in np.unique(owner):
         own = owner == position
