@@ -152,9 +152,9 @@ class NetworkEstimate(Released):
 
         The work is that of drawing outcomes: with the default numbers some 6 s of one core on a network of 200 nodes
         with three neighbors each, a minute on 700 nodes, minutes on dense networks of thousands. A terminal or
-        notebook shows a bar, and ``workers=-1`` shares the work among all cores. The law does not depend on the estimate's
-        value: `EstimateLaw.of` makes one that serves many estimates of one network. Without settings, the law that is
-        kept is returned, whatever its settings.
+        notebook shows a bar, and ``workers=-1`` shares the work among all cores. The law does not depend on the
+        estimate's value: `EstimateLaw.of` makes one that serves many estimates of one network. Without settings, the
+        law that is kept is returned, whatever its settings.
 
         Parameters
         ----------
