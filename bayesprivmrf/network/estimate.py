@@ -126,8 +126,8 @@ class NetworkEstimate(Released):
             return []
         return [
             f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}: the root lies there or "
-            "beyond, and this release cannot tell where. If beta may lie beyond, choose wider `bounds`, of both signs, "
-            "before another release, which costs its own budget; they need no more noise."
+            "beyond, and this release cannot tell where. If beta may lie beyond, choose wider `bounds`, of both "
+            "signs, before another release, which costs its own budget; they need no more noise."
         ]
 
     @property
