@@ -117,7 +117,7 @@ def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivit
             "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
         )
     if any(isinstance(law, DiscreteLaplace) for law in laws):
-        sensitivity = whole_number("sensitivity", sensitivity)
+        sensitivity = whole_number("sensitivity", sensitivity, most=2**53)  # steps of a fine lattice
     else:
         sensitivity = at_least("sensitivity", sensitivity, 0.0)
     return sum((_promised(law, sensitivity) for law in laws), Fraction(0))

@@ -121,7 +121,7 @@ class EstimateLaw:
             Those of `LawSimulation`. ``configurations`` (1000) outcomes are drawn at each beta, and ``noises`` (4)
             for each of these; four outcomes come from one chain, ``sweeps`` (30) apart, after ``burn_in`` (300).
             ``moves`` are ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`: the latter where
-            the heat bath has not mixed. ``workers`` (1) is the number of processes, -1 for one a core;
+            the heat bath has not mixed. ``workers`` (1) is the number of threads, -1 for one a core;
             ``progress`` (True) shows a bar, on a terminal or in a notebook.
 
         Warns

@@ -30,10 +30,10 @@ __all__ = ["ExternalField", "IsingNetwork", "Mixing", "Simulation"]  # the last 
 class IsingNetwork:
     """One network whose nodes each have one outcome of two kinds, -1 or +1.
 
-    The law of the outcomes s is P(s) proportional to exp(beta/2 s'Js) for a coupling matrix J that is public and
-    an inverse temperature beta, the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024,
-    equation 1). A node whose neighbours pull with the local field m_i = sum_j J_ij s_j is +1 with probability
-    1 / (1 + exp(-2 beta m_i)). Negative couplings push neighbours apart.
+    The outcomes s have a distribution P(s) proportional to exp(beta/2 s'Js) for a coupling matrix J that is public
+    and an inverse temperature beta, the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024,
+    equation 1). A node whose neighbors pull with the local field m_i = sum_j J_ij s_j is +1 with probability
+    1 / (1 + exp(-2 beta m_i)). Negative couplings push neighbors apart.
 
     Without an external field, +1 and -1 are equally likely where neighbors have no influence. Where one of them is
     much rarer, beta then measures the imbalance as well as the influence, and its sign can depend on how the
@@ -112,8 +112,6 @@ class IsingNetwork:
 
         Raises
         ------
-        ArgumentError
-            The field is none.
         ModelError
             The graph is directed or has no edge, a weight is not finite, a pair comes with several weights.
         """
@@ -153,18 +151,13 @@ class IsingNetwork:
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the model on some of the nodes alone: for outcomes that others do not have.
 
-        Who has an outcome is a fact about the people as their outcomes are, so no mechanism reads it off the data:
-        to name the nodes here says that it is public (who was in the room, who was asked), or chosen by a rule that
-        looks at no outcome. Then nothing changes in a proof of privacy. If the names A are public, the couplings
-        :math:`J_{AA}` are public, outcomes :math:`s_A` that differ at one node of A are neighbours on this
-        network, and the outcomes of other nodes, if there are any, are not used: the guarantee is that of the
-        subnetwork, with its own constants. Where not answering is itself sensitive, a release on the others tells
-        who did not answer, and no noise hides it: then give these nodes an outcome by a rule fixed before, such as
-        one of the two states, and the promise covers whether they answered as well.
+        Who has an outcome can be as sensitive as the outcome, so no mechanism reads it off the data. Name nodes here
+        only if it is public who they are (who was in the room, who was asked), or by a rule that looks at no outcome.
+        Then the guarantee is that of a release on the public network :math:`J_{AA}`, with its own constants. Where
+        not answering is sensitive, give these nodes one of the two states instead, by a rule fixed before.
 
-        It is another model, too. If the whole network's outcomes follow the Ising law with beta, those of A follow it
-        with nodes summed out, which couples the neighbours of each such node, and not the law with
-        :math:`J_{AA}` and the same beta: an approximation, the better the fewer are left out.
+        The model is an approximation: if the whole network's outcomes follow the Ising model, those of some nodes
+        follow it with the others summed out, which couples the neighbors of each node left out.
 
         Parameters
         ----------
@@ -268,8 +261,7 @@ class IsingNetwork:
     def energy(self, spins: np.ndarray) -> Any:
         """Return H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
 
-        With a field (s - c)'J(s - c) in its place, and exp(h sum_i s_i) as a further factor. A float, or shape (k,)
-        for spins of shape (k, n).
+        With a field it is (s - c)'J(s - c), and P has the factor exp(h sum_i s_i). Shape (k,) for k configurations.
         """
         center = 0.0 if self.field is None else self.field.center
         H = np.sum(self.local_fields(spins) * (spins - center), axis=-1)
@@ -319,10 +311,7 @@ class IsingNetwork:
     ) -> float:
         """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` takes: no guarantee.
 
-        Raises
-        ------
-        ArgumentError, DataError, UndeclaredStateError
-            `spins` and `maximum_pseudo_likelihood` raise the same.
+        Errors are those of `spins` and `maximum_pseudo_likelihood`.
         """
         return self.maximum_pseudo_likelihood(self.spins(outcomes, positive, negative), bounds)
 
@@ -361,10 +350,7 @@ class IsingNetwork:
             between them, where the heat bath alone does not. Exact for all signs of `beta` and J. A sweep takes
             about three times as long on a sparse network, ten times on a dense one.
 
-        Returns
-        -------
-        Simulation
-            `spins` of shape (size, n) and `mixing`.
+        Returns a `Simulation`: `spins` of shape (size, n) and `mixing`.
 
         Warns
         -----
@@ -385,9 +371,9 @@ class IsingNetwork:
     ) -> Simulation:
         """Return the result of `simulate`, with the same settings, without its warning.
 
-        A field is one more node, always +1, coupled to node i by (h - beta o_i) where others are by beta J; o are the
-        field's offsets. Its sign may as well move: the distribution of all n + 1 outcomes stays as it is when all
-        change sign, so each outcome times that of the added node has the distribution given that it is +1.
+        A field is one more node, always +1, coupled to node i by (h - beta o_i) where others are by beta J; o are its
+        offsets. Its sign may as well move: the joint distribution stays as it is when all n + 1 change sign, so each
+        outcome times that of the added node has the distribution given that the latter is +1.
         """
         if self.field is None:
             return simulate(self.coupling, beta, size, rng, **settings)

@@ -38,7 +38,7 @@ class LawSimulation:
     burn_in, sweeps, moves
         Settings of the chains, as in `IsingNetwork.simulate`: ``"swendsen-wang"`` where the heat bath has not mixed.
     workers
-        Processes, -1 for one a core.
+        Threads, -1 for one a core.
     progress
         Show a bar, on a terminal or in a notebook.
 
@@ -92,7 +92,7 @@ class LawSimulation:
         betas: FloatArray,
         rng: np.random.Generator,
     ) -> Iterator[tuple[FloatArray, float]]:
-        """Yield each row by a generator of its own, so that the table does not depend on the number of processes."""
+        """Yield each row by a generator of its own, so that the table does not depend on the number of threads."""
         from joblib import Parallel, delayed
         from rich.console import Console
         from rich.progress import track
@@ -102,7 +102,7 @@ class LawSimulation:
             delayed(self.row)(network, estimator, float(beta), stream)
             for beta, stream in zip(betas, rng.spawn(betas.size), strict=True)
         )
-        found: Any = Parallel(n_jobs=self.workers, return_as="generator")(jobs)
+        found: Any = Parallel(n_jobs=self.workers, return_as="generator", prefer="threads")(jobs)
         shown = self.progress and (console.is_terminal or console.is_jupyter)
         yield from track(
             found,

@@ -96,11 +96,11 @@ class PseudoLikelihood:
             raise DataError(
                 "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
             )
-        heard = m != 0
-        signs = np.sign(m) if strength else np.ones(m.size)
-        groups, group = np.unique(
-            (np.abs(m) + 1j * signs)[heard], return_inverse=True
-        )  # sorted by size, then sign
+        strength, heard = finite("strength", strength), m != 0
+        kinds = np.abs(m[heard])
+        if strength:  # complex numbers are sorted by size, then by sign
+            kinds = kinds + 1j * np.sign(m[heard])
+        groups, group = np.unique(kinds, return_inverse=True)
         is_along, size = (m * s)[heard] > 0, groups.size
         return cls(
             sizes=groups.real,

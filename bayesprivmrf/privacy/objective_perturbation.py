@@ -15,9 +15,8 @@ set by `score_sensitivity`, times :math:`e^{\epsilon_J}` from the slope, set by 
 real a, so bounds of the estimate, of either sign, are post-processing. Chakraborty, Chatterjee, Dalal 2024, Section
 A, has the argument with larger constants; docs/network_privacy.md proves these.
 
-A public external field (`ExternalField`) puts :math:`m_i - o_i` for :math:`m_i`, with :math:`o = c J 1`, and
-:math:`\tanh(a (m_i - o_i) + h)` for :math:`\tanh(a m_i)`. The formulas below are for this case; without a field
-:math:`o = 0`, :math:`\tau = \rho = 0`, :math:`\lambda = 1`, :math:`v = u^*`.
+A public external field (`ExternalField`) puts :math:`m_i - o_i` for :math:`m_i`, :math:`o = c J 1`, and
+:math:`\tanh(a (m_i - o_i) + h)` for :math:`\tanh(a m_i)`. Without one, :math:`o, h, \tau, \rho` below are 0.
 """
 
 from __future__ import annotations
@@ -240,10 +239,9 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
 
     With a field, :math:`h(x) = x \operatorname{sech}(a x + h)` moves by at most :math:`\lambda` times x
     (`ExternalField.sech_slope`), so w becomes :math:`\lambda w`. In 2, :math:`|h(x)| \le \lambda |x|` replaces
-    oddness: with fields :math:`r \pm J_{ij}`, :math:`|r| \le |J_{ij}|`, the step from :math:`J_{ij} + r` to
-    :math:`J_{ij} - r` changes :math:`h^2` by at most :math:`4 \lambda^2 |J_{ij} r|`, and the step from there to its
-    negative by at most :math:`\rho (|J_{ij}| - |r|)^2` (`ExternalField.square_gap`). For larger r the first bound
-    alone holds. The sum rises in \|r\|, whose largest value is :math:`R_{ij}`: `CouplingNorms.products`.
+    oddness: of the fields :math:`r \pm J_{ij}`, the step from :math:`J_{ij} + r` to :math:`J_{ij} - r` changes
+    :math:`h^2` by at most :math:`4 \lambda^2 |J_{ij} r|`, and the step from there to its negative by at most
+    :math:`\rho (|J_{ij}| - |r|)^2` (`ExternalField.square_gap`). The sum rises in \|r\|: `CouplingNorms.products`.
 
     Parameters
     ----------

@@ -241,6 +241,28 @@ def test_the_printed_estimate_says_which_field_it_rests_on():
         assert ("no external field" in repr(network)) == (field is None)
 
 
+def test_an_interval_says_which_field_it_rests_on_and_that_its_estimate_is_a_bound():
+    quick = {"betas": [-0.8, 0.0, 0.8], "configurations": 60, "burn_in": 60, "progress": False}
+    spins = np.repeat([1, -1, 1], 20)
+    rows = {}
+    for name, field, bounds in [
+        ("free", None, (-40, 40)),
+        ("told", 0.1, (-40, 40)),
+        ("held", None, (-40, -3)),
+    ]:
+        network = IsingNetwork.from_graph(nx.cycle_graph(60), field=field)
+        mechanism = ObjectivePerturbation(epsilon=9.0, bounds=bounds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConsistencyWarning)
+            estimate = mechanism.release(network, spins, rng=1)
+        rows[name] = estimate.interval(rng=2, **quick).loc["beta"]
+    assert "no external field" in rows["free"]["note"]
+    assert "this external field" in rows["told"]["note"]
+    assert rows["held"]["status"] in ("doubtful", "not trusted")
+    assert "the estimate is at the upper bound" in rows["held"]["note"]
+    assert rows["free"]["status"] == "model" or "end of the simulated span" in rows["free"]["note"]
+
+
 @pytest.mark.parametrize("field", ["0.3", True, math.nan, math.inf, 10.5, [0.1]])
 def test_what_is_no_field_is_refused(field):
     with pytest.raises(ArgumentError, match=r"`(field|strength)`"):
@@ -292,6 +314,6 @@ def test_neighbors_who_differ_have_a_negative_estimate_and_one_at_a_bound_is_tol
     with pytest.warns(ConsistencyWarning, match="at the upper bound"):
         held = ObjectivePerturbation(epsilon=5.0, bounds=(-9, -4)).release(network, spins, rng=1)
     assert held.status is EstimateStatus.UPPER
-    with warnings.catch_warnings():  # the budget is spent: no filter may cost the release
+    with warnings.catch_warnings(record=True):  # the budget is spent: no filter may cost the release
         warnings.simplefilter("error")
         assert ObjectivePerturbation(epsilon=5.0, bounds=None).release(network, spins, rng=1).at_bound
