@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import HTMLFormatter
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli
@@ -101,7 +102,7 @@ def test_nothing_in_a_file_moves_the_cursor_or_forges_a_line(saved, capsys):
     edited(saved, edit)
     release = bpm.load_release(saved)
     solution = bpm.NoiseAwareMAP().fit(release)
-    texts = [repr(release), release._repr_html_(), release.privacy_statement(), repr(solution)]
+    texts = [repr(release), HTMLFormatter()(release), release.privacy_statement(), repr(solution)]
     for arguments in ([], ["--method", "naive-mle"], ["--json"], ["--out", str(saved.parent / "fit")]):
         assert cli.main(["fit", str(saved), *arguments]) == 0
         texts += capsys.readouterr()
