@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import html
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Card", "stated"]
+__all__ = ["SIMULATED", "Card", "marked", "printable", "stated"]
+
+SIMULATED = "from SIMULATED noise: protects nobody"
+"""The mark of all that was made of a release whose noise was drawn from a seeded generator."""
+
+# Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Return text of a file on one line: what would move a terminal's cursor, or forge a line, stands as its escape.
+
+    Examples
+    --------
+    >>> printable("record\n\x1b[2J") == r"record\n\x1b[2J"
+    True
+    """
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def marked[T](made: T, is_simulated: bool) -> T:
+    """Return a table, frame or network made of a release, which says so in its attributes if the noise was seeded."""
+    if is_simulated:
+        held: Any = made
+        attributes = held.graph if hasattr(made, "add_edge") else held.attrs
+        attributes.update(simulated=1, privacy=SIMULATED)
+    return made
 
 
 class Card:
@@ -23,15 +50,15 @@ class Card:
         return ""
 
     def __repr__(self) -> str:
-        facts = self._facts()
+        facts = [(printable(name), printable(value)) for name, value in self._facts()]
         width = max((len(name) for name, _ in facts), default=0)
         lines = [f"  {name:<{width}}  {value}" for name, value in facts]
         return "\n".join([f"{type(self).__name__}{self._mark and f' ({self._mark})'}", *lines])
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            f"<tr><th style='text-align:left'>{html.escape(printable(name))}</th>"
+            f"<td style='text-align:left'>{html.escape(printable(value))}</td></tr>"
             for name, value in self._facts()
         )
         mark = self._mark and f" <strong>({html.escape(self._mark)})</strong>"

@@ -90,7 +90,7 @@ def test_release_then_fit_recovers_the_tables(toy, capsys):
     # the noise has sd 0.55 records a cell; 0.03 is over fifty times that
     assert fitted["marginals"][0]["probability"][0][0] == pytest.approx(share, abs=0.03)
     table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
-    assert list(table.columns) == ["a", "b", "probability"]
+    assert list(table.columns) == ["a", "b", "probability", "simulated"]
     assert fitted["method"] == "noise-aware"  # the best point estimate, unless another is asked for
     assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["probability"])
     assert table["probability"].sum() == pytest.approx(1.0)

@@ -308,7 +308,7 @@ def test_arguments_of_the_new_figures_are_checked():
     with pytest.raises(ArgumentError, match="at most 300 rows"):
         marginal_forest({"x": uniform_solution(big)}, ["a"])
     strange = ModelSpecification(domain=Domain.from_states({"a": [0, 2]}), cliques=(("a",),))
-    with pytest.raises(ArgumentError, match="`truth`"):
+    with pytest.raises(ModelError, match="`truth`"):
         marginal_forest({"x": solution(0)}, ["a"], truth=uniform_solution(strange))
     with pytest.raises(ArgumentError, match="at least one record"):
         marginal_forest({"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)}))

@@ -20,7 +20,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
 
-GUARANTEE = PrivacyGuarantee(epsilon=0.5, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+GUARANTEE = PrivacyGuarantee(epsilon=1.0, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 MODEL = specification(
     {"a": ["no", "yes"], 0: [3, 1.5, True], ("t", 1): [("x", 2), "y"]},
     [(0, "a"), ("a", ("t", 1))],

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from pickle import UnpicklingError
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.settle import settle
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(options)
         except BayesPrivMRFError as error:
             remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
-            print(f"bayesprivmrf: error: {_here(str(error))}{remedy}", file=sys.stderr)
+            print(f"bayesprivmrf: error: {printable(_here(str(error)))}{remedy}", file=sys.stderr)
             return 1
         except BrokenPipeError:
             # the reader of our output has left (`... | head`); Python must not try to flush to it again
@@ -70,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            print(f"bayesprivmrf: error: {error.filename or 'a file'}: {reason}.", file=sys.stderr)
+            print(
+                f"bayesprivmrf: error: {printable(str(error.filename or 'a file'))}: {reason}.",
+                file=sys.stderr,
+            )
             return 1
         except KeyboardInterrupt:
             print("bayesprivmrf: interrupted.", file=sys.stderr)
@@ -105,19 +109,27 @@ def _keep_own_warnings() -> None:
         ConsistencyWarning,
         DeclarationWarning,
         ForecastWarning,
+        GuaranteeWarning,
         NoiseWarning,
         SamplingWarning,
     )
 
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    shown = (ConsistencyWarning, DeclarationWarning, ForecastWarning, NoiseWarning, SamplingWarning)
-    for category in shown:
+    for category in (
+        ConsistencyWarning,
+        DeclarationWarning,
+        ForecastWarning,
+        GuaranteeWarning,
+        NoiseWarning,
+        SamplingWarning,
+    ):
         warnings.simplefilter("always", category)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    print(f"bayesprivmrf: warning: {_here(' '.join(str(message).split()))}", file=sys.stderr)
+    text = printable(_here(" ".join(str(message).split())))
+    print(f"bayesprivmrf: warning: {text}", file=sys.stderr)
 
 
 def _here(text: str) -> str:

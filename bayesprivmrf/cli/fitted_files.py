@@ -24,7 +24,7 @@ def write_folder(folder: Path, summary: dict[str, Any], solution: Solution) -> N
     (folder / "marginals").mkdir(exist_ok=True)
     for position, clique in enumerate(solution.specification.cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
-        table = solution.marginal(list(clique)).to_series()
+        table = solution.marginal(list(clique)).to_series().to_frame().assign(simulated=solution.is_simulated)
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
 
 
@@ -40,6 +40,7 @@ def variables_of(solution: Solution) -> list[dict[str, Any]]:
 def _network(solution: Solution) -> dict[str, Any]:
     """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
     return {
+        "simulated": solution.is_simulated,
         "variables": variables_of(solution),
         "factors": [
             {"variables": list(clique), "log_potential": solution.potentials[clique]}

@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.output import aligned
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.models.advice import told_status
@@ -125,7 +126,7 @@ def trusted_tables(solution: RoundsSolution) -> str:
         return f"Tables: all are {'doubtful' if is_short else 'not trusted'}, for the model is."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
     merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
-    names = list(map(str, domain.variables))
+    names = [printable(str(variable)) for variable in domain.variables]
     together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
     several = [v for v, states in enumerate(merging.cardinalities) if states > 1]
     apart = [pair for pair in combinations(several, 2) if pair not in together]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Plain table: the first `left` columns and the last flush left, the others flush right."""
-    lines = [list(header), *[list(row) for row in rows]]
+    lines = [[*map(printable, line)] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     last = len(header) - 1
 

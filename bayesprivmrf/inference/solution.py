@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import Card, stated
+from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.marginals import (
@@ -150,7 +150,7 @@ class Solution(Card):
                 "the potentials are too large for a network of factors: their exponentials vanish, and with "
                 "them the distribution; ask `marginal` and `sample`, or fit with a larger ridge."
             )
-        return network
+        return marked(network, self.is_simulated)
 
     def _distance_from(self, potentials: np.ndarray) -> float:
         """Largest difference of a clique marginal from that of other potentials; infinite if those allow nothing."""
@@ -174,7 +174,8 @@ class Solution(Card):
         Returns
         -------
         xarray.DataArray
-            Dims are the variables in the order given, coords their states as declared; sums to one.
+            Dims are the variables in the order given, coords their states as declared; sums to one. Its ``attrs``
+            say so where the noise was seeded, and so do those of `sample` and the attributes of `network`.
 
         Raises
         ------
@@ -185,7 +186,7 @@ class Solution(Card):
         model = self.specification
         names, query = model.positions_of(variables)
         table = self._marginal_table(query, conditions(model.domain, given, query))
-        return labelled(model.domain, names, table, "probability")
+        return marked(labelled(model.domain, names, table, "probability"), self.is_simulated)
 
     def probability(
         self, states: Mapping[Variable, Label], *, given: Mapping[Variable, Label] | None = None
@@ -293,7 +294,8 @@ class Solution(Card):
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = label_array(model.domain, variable)[codes[:, position]]
-        return pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
+        frame = pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
+        return marked(frame, self.is_simulated)
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
         """States' codes of records, shape (size, p)."""
@@ -316,7 +318,7 @@ class Solution(Card):
 
     @property
     def _mark(self) -> str:
-        return "from SIMULATED noise: protects nobody" if self.is_simulated else ""
+        return SIMULATED if self.is_simulated else ""
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:

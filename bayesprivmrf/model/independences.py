@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import parent
 
@@ -41,7 +42,7 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
     graph.add_nodes_from(range(len(model.cardinalities)))
     for scope in model.scopes:
         graph.add_edges_from(combinations(scope, 2))
-    names = [str(variable) for variable in model.domain.variables]
+    names = [printable(str(variable)) for variable in model.domain.variables]
 
     def listed(positions: Sequence[int]) -> str:
         return ", ".join(names[v] for v in sorted(positions))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import number_array
+from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
 from bayesprivmrf.model.labeled import aligned
@@ -63,7 +63,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         checked_domain(self.domain)
         cliques = tuple(tuple(listed("a clique", one)) for one in listed("`cliques`", self.cliques))
         object.__setattr__(self, "cliques", cliques)
-        flat = number_array("flat", self.flat).copy().ravel()
+        flat = bare_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
         if flat.size != size:
             raise ModelError(

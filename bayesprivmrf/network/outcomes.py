@@ -116,17 +116,18 @@ def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
 
 
 def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any]:
-    known = set(nodes)
-    if any(name not in known for name in outcomes):
+    keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
+    wanted = [label_key(node) for node in nodes]
+    if not keyed.keys() <= set(wanted):
         raise DataError(
             "`outcomes` must be for nodes of the network, but some names are none (text and numbers are different "
             "names); drop them, or add them to the network through `nodes=`."
         )
-    if len(outcomes) != len(nodes):
+    if len(keyed) != len(nodes):
         raise DataError(
             f"`outcomes` must have an entry for every node, but some have none: {_WITHOUT_OUTCOME}"
         )
-    return [outcomes[node] for node in nodes]
+    return [keyed[key] for key in wanted]
 
 
 def checked_spins(spins: Any, size: int) -> np.ndarray:

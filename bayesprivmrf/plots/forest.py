@@ -10,6 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.plots.style import (
     COLOURS,
     GREY,
@@ -97,7 +98,7 @@ def marginal_forest(
         No method or no marginal is given, the methods' variables or states differ, `prob` is no probability
         between 0 and 1, or there are more than 300 cells.
     ModelError
-        A variable is unknown, or repeated.
+        A variable is unknown, or repeated; or `truth` has other states than the methods.
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     domain = _common_domain(methods)
@@ -264,17 +265,10 @@ def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth
     from bayesprivmrf.evaluation import solution_of
 
     solution = solution_of(truth)
-    own = solution.specification.domain
-    cells = []
-    for marginal in marginals:
-        for v in marginal:
-            if v not in own or set(own.codes_of(v)) != set(domain.codes_of(v)):
-                raise ArgumentError(
-                    f"`truth` must have the variable {v!r} with the states of the methods; compare estimates of "
-                    "one declared network."
-                )
-        codes = [[own.code(v, label) for label in domain.states_of(v)] for v in marginal]
-        cells.append(np.asarray(solution.marginal(list(marginal)))[np.ix_(*codes)].ravel())
+    cells = [
+        aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]).ravel()
+        for one in marginals
+    ]
     return np.concatenate(cells)
 
 

@@ -10,6 +10,7 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
@@ -117,9 +118,9 @@ class PrivacyGuarantee:
                 )
         elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
             set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        if not isinstance(self.unit, str) or not self.unit.strip():
+        if not isinstance(self.unit, str) or not self.unit.strip() or printable(self.unit) != self.unit:
             raise ArgumentError(
-                f"`unit` must name the privacy unit, got {self.unit!r}; write 'record' or 'person'."
+                f"`unit` must name the privacy unit on one line, got {self.unit!r}; write 'record' or 'person'."
             )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -13,9 +14,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bayesprivmrf.cards import Card
+from bayesprivmrf.cards import Card, printable
 from bayesprivmrf.checks import truth
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -72,6 +73,11 @@ class Provenance:
                 raise ArgumentError(
                     f"`{name}` of a provenance must be a {kind.__name__}, got a {type(value).__name__}."
                 )
+        if printable(self.mechanism) != self.mechanism:
+            raise ArgumentError(
+                f"`mechanism` of a provenance must be printable text on one line, got {self.mechanism!r}; write the "
+                "name of a class."
+            )
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -80,6 +86,16 @@ class Provenance:
             "simulated": self.simulated,
             "versions": dict(self.versions),
         }
+
+    @classmethod
+    def _restored(cls, content: Fields) -> Self:
+        """Return what `_content` wrote; a file that lacks a part, such as `simulated`, holds no release."""
+        return cls(
+            mechanism=content.text("mechanism"),
+            settings=content.mapping("settings"),
+            simulated=content.truth("simulated"),
+            versions=content.mapping("versions"),
+        )
 
 
 class Released(Card):
@@ -231,6 +247,10 @@ class Released(Card):
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         raise NotImplementedError
 
+    def _doubt(self) -> str | None:
+        """Return what a reader must know of a promise that its own noise contradicts."""
+        return None
+
     @property
     def _mark(self) -> str:
         return "SIMULATED: protects nobody" if self.provenance.simulated else ""
@@ -263,15 +283,23 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     ReleaseFileError
         The file is missing, cut short or altered, too large, or of a kind that no installed package brings; a
         `ForeignFileError` where it is no release, a `NewerFormatError` where a newer version wrote it.
+
+    Warns
+    -----
+    GuaranteeWarning
+        The noise of whole tables costs more than the release promises.
     """
     if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
         raise ArgumentError(f"`largest` must be a whole number of bytes, got {largest!r}.")
     content, array = read_file(path, largest)
     try:
-        return _release(content, array)
+        found = _release(content, array)
     except Exception as error:
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
+    if doubt := found._doubt():
+        warnings.warn(doubt, GuaranteeWarning, stacklevel=2)
+    return found
 
 
 def read_release(whole: bytes) -> Any:
@@ -300,7 +328,7 @@ def _release(content: Any, array: np.ndarray) -> Released:
         fields,
         array,
         guarantee=None if nothing else PrivacyGuarantee.from_dict(fields.mapping("guarantee")),
-        provenance=Provenance(**fields.mapping("provenance")),
+        provenance=Provenance._restored(Fields(fields["provenance"])),
     )
 
 

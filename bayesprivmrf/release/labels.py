@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import functools
 import reprlib
-import sys
 import zoneinfo
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,12 @@ from bayesprivmrf.errors import ReleaseFileError
 
 __all__ = ["encoded", "labels", "needs_kinds"]
 
+_NAMES = {
+    *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
+    *("timestamp", "time span", "period", "interval"),
+}
+"""Names of `_kinds`, which takes pandas to make."""
+
 
 def encoded(label: Any) -> Any:
     """Return a label as a value that JSON can hold; of a type without a written form, its text."""
@@ -33,12 +38,12 @@ def encoded(label: Any) -> Any:
         return {"tuple": [encoded(item) for item in label]}
     if type(label) in (bool, int, str) or (type(label) is float and abs(label) != float("inf")):
         return label
-    for kind, (name, write, read) in _kinds().items():
-        if type(label) is kind:
-            with suppress(Exception):  # whatever pandas raises of a calendar that has no name
-                written = write(label)
-                if read(written) == label:
-                    return {name: written}
+    if type(label) in _kinds():
+        name, write, read = _kinds()[type(label)]
+        with suppress(Exception):  # whatever pandas raises of a calendar that has no name
+            written = write(label)
+            if read(written) == label:
+                return {name: written}
     return str(label)
 
 
@@ -52,7 +57,7 @@ def labels(written: Any) -> tuple[Any, ...]:
 def needs_kinds(content: Any) -> bool:
     """Return True if a file's content holds labels that only readers of the kinds below understand."""
     if isinstance(content, dict):
-        return _name_of(content) in _readers() or any(map(needs_kinds, content.values()))
+        return _name_of(content) in _NAMES or any(map(needs_kinds, content.values()))
     if isinstance(content, list) and content and not isinstance(content[0], int | float | str):
         return any(map(needs_kinds, content))  # long lists of numbers are not walked through
     return isinstance(content, list) and any(isinstance(item, dict) and needs_kinds(item) for item in content)
@@ -68,26 +73,20 @@ def _decoded(label: Any) -> Any:
     name = _name_of(label) if isinstance(label, dict) else None
     if name == "tuple":
         return labels(label[name])
-    if name in _readers():
+    for own, _, read in _kinds().values() if name in _NAMES else ():
         with suppress(Exception):  # whatever pandas raises, the file holds no such label
-            return _readers()[name](label[name])
+            if own == name:
+                return read(label[name])
     raise ReleaseFileError(
         f"a label must be text, a number, true or false, or of a known kind, got {reprlib.repr(label)}"
     )
 
 
 @functools.cache
-def _readers() -> dict[str | None, Callable[[Any], Any]]:
-    return {name: read for name, _, read in (*_plain_kinds().values(), *_pandas_kinds().values())}
-
-
 def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
-    """Return name, writer and reader by type; those of pandas only where a label can be one of its."""
-    return _plain_kinds() | (_pandas_kinds() if "pandas" in sys.modules else {})
+    """Return the name of each kind of label, how it is written, and how it is read."""
+    import pandas as pd
 
-
-@functools.cache
-def _plain_kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
     return {
         float: ("float", repr, float),  # infinite: others stand as they are
         bytes: ("bytes", bytes.hex, bytes.fromhex),
@@ -98,42 +97,32 @@ def _plain_kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any]
         datetime.datetime: (
             "datetime",
             lambda moment: [moment.isoformat(), moment.fold, _zone(moment)],
-            lambda written: _in_zone(datetime.datetime.fromisoformat(written[0]), written[2]).replace(
-                fold=written[1]
-            ),
+            lambda held: _in_zone(datetime.datetime.fromisoformat(held[0]), held[2]).replace(fold=held[1]),
         ),
         datetime.timedelta: (
             "timedelta",
             lambda span: [span.days, span.seconds, span.microseconds],
-            lambda written: datetime.timedelta(*written),
+            lambda held: datetime.timedelta(*held),
         ),
-    }
-
-
-@functools.cache
-def _pandas_kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
-    import pandas as pd
-
-    return {
         pd.Timestamp: (
             "timestamp",
             lambda moment: [moment.isoformat(), moment.unit, _zone(moment)],
-            lambda written: _in_zone(pd.Timestamp(written[0]), written[2]).as_unit(written[1]),
+            lambda held: _in_zone(pd.Timestamp(held[0]), held[2]).as_unit(held[1]),
         ),
         pd.Timedelta: (
             "time span",
             lambda span: [int(span.asm8.astype(np.int64)), span.unit],
-            lambda written: pd.Timedelta(np.timedelta64(written[0], written[1])),
+            lambda held: pd.Timedelta(np.timedelta64(*held)),
         ),
         pd.Period: (
             "period",
             lambda period: [period.ordinal, period.freqstr],
-            lambda written: pd.Period(ordinal=written[0], freq=written[1]),
+            lambda held: pd.Period(ordinal=held[0], freq=held[1]),
         ),
         pd.Interval: (
             "interval",
             lambda one: [encoded(one.left), encoded(one.right), one.closed],
-            lambda written: pd.Interval(*labels(written[:2]), closed=written[2]),
+            lambda held: pd.Interval(*labels(held[:2]), closed=held[2]),
         ),
     }
 

@@ -157,6 +157,9 @@ class NoisyMeasurements(NoisyStatistics):
             "total_standard_error": self.total_standard_error,
         }
 
+    def _doubt(self) -> None:
+        """Return nothing: how far a record moves answers to queries takes `bayesprivmrf.audit` to tell."""
+
     @property
     def _answered(self) -> tuple[Any, ...]:
         return self.queries, self.answers.tolist()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
-__all__ = ["check_promise", "whole_total"]
+__all__ = ["check_promise", "dearer_than_promised", "whole_total"]
 
 
 def check_promise(
@@ -48,6 +49,37 @@ def check_promise(
             "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records; "
             "leave it out, or state a replace-one guarantee if that is what was promised."
         )
+
+
+def dearer_than_promised(
+    guarantee: PrivacyGuarantee | None, noise: Sequence[NoiseLaw], model: ModelSpecification
+) -> str | None:
+    r"""Return words on noise of whole tables that costs more than was promised; None where that cannot be told.
+
+    A record adds one to one cell of each table, whatever the data, and two records that differ in every table exist
+    where each table has two cells and none is impossible. So :math:`\Delta_1` = 1, or 2 under replace-one, and
+    :math:`\Delta_2^2` = 1 or 2 are attained in all tables at once. Laplace noise of scales b costs exactly
+    :math:`\sum \Delta_1 / b`, continuous or discrete; normal noise of scales s costs exactly
+    :math:`\sum \Delta_2^2 / 2 s^2` under zero-concentrated privacy, which discrete noise attains at whole orders. A
+    release costs no less, unless its records were sampled in secret; a person has at least one record.
+    """
+    if guarantee is None or guarantee.delta > 0 or guarantee.unit not in ("record", "person"):
+        return None
+    moved = 1 if guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+    if moved == 2 and (model.possible is not None or min(map(np.prod, model.shapes), default=0) < 2):
+        return None
+    name, promised, kernel = "epsilon", guarantee.epsilon, "absolute"
+    if guarantee.rho is not None:
+        name, promised, kernel = "rho", guarantee.rho, "square"
+    if promised is None or {law.kernel for law in noise} != {kernel}:
+        return None
+    costs = [moved / (law.scale if kernel == "absolute" else 2 * law.scale**2) for law in noise]
+    if sum(costs) <= promised * (1 + 1e-6):
+        return None
+    return (
+        f"the release promises {name} = {promised:.4g}, but its noise alone costs {sum(costs):.4g}: the statement is "
+        "wrong, unless records were sampled in secret before they were counted; ask whoever made the file."
+    )
 
 
 def whole_total(total: Any) -> int:

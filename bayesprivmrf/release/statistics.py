@@ -28,7 +28,7 @@ from bayesprivmrf.release.codec import (
 from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import Measurement, check_answers
 from bayesprivmrf.release.person_rows import PersonRows
-from bayesprivmrf.release.promises import check_promise, whole_total
+from bayesprivmrf.release.promises import check_promise, dearer_than_promised, whole_total
 from bayesprivmrf.release.total import pooled_total, sums_of_tables
 from bayesprivmrf.release.words import told_noise, told_promise, told_records
 
@@ -171,8 +171,8 @@ class NoisyStatistics(Released):
         from bayesprivmrf.release.given import measurements_of_tables
 
         model = ModelSpecification.from_pgmpy(network)
-        given = measurements_of_tables(model, tables, noise)
-        return cls.from_measurements(model, given, guarantee=guarantee, total=total)
+        measured = measurements_of_tables(model, tables, noise)
+        return cls.from_measurements(model, measured, guarantee=guarantee, total=total)
 
     @classmethod
     def from_measurements(
@@ -259,9 +259,7 @@ class NoisyStatistics(Released):
         unbiased combination of least variance weights it by :math:`1 / (K_C σ_C^2)`. It may be negative.
         NaN for a model without variables.
         """
-        if self.total is not None:
-            return float(self.total)
-        return pooled_total(*self._sums_and_precisions)
+        return pooled_total(*self._sums_and_precisions) if self.total is None else float(self.total)
 
     @property
     def total_standard_error(self) -> float:
@@ -277,8 +275,7 @@ class NoisyStatistics(Released):
 
     def cell_variances(self) -> np.ndarray:
         """Noise variance of every cell, records squared, shape (size,)."""
-        sizes = np.diff(self.specification.offsets)
-        return np.repeat([law.variance for law in self.noise], sizes)
+        return np.repeat([law.variance for law in self.noise], np.diff(self.specification.offsets))
 
     @property
     def statistics(self) -> NoisyStatistics:  # type: ignore[override]
@@ -309,6 +306,9 @@ class NoisyStatistics(Released):
 
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
         return told_promise(guarantee, self.person_rows)
+
+    def _doubt(self) -> str | None:
+        return dearer_than_promised(self.guarantee, self.noise, self.specification)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False

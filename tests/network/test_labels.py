@@ -77,3 +77,10 @@ def test_outcomes_are_aligned_by_node():
     for refused in (lambda: network.energy(answers), lambda: PseudoLikelihood.from_fields(answers, wanted)):
         with pytest.raises(DataError, match="plain array"):
             refused()
+
+
+def test_true_is_not_the_node_one():
+    network = IsingNetwork.from_graph([(0, 1)])
+    assert network.spins({1.0: 1, 0.0: -1}).tolist() == [-1, 1]
+    with pytest.raises(DataError, match="some names are none"):
+        network.spins({True: 1, False: -1})

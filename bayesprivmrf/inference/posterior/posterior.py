@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import Card, stated
+from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
@@ -162,7 +162,7 @@ class Posterior(Card):
         names, query = self.specification.positions_of(variables)
         condition = conditions(self.specification.domain, given, query)
         mean = self._draws.joint(query, THINNED, condition).mean(axis=(0, 1))
-        return labelled(self.specification.domain, names, mean, "probability")
+        return marked(labelled(self.specification.domain, names, mean, "probability"), self.is_simulated)
 
     def interval(
         self,
@@ -440,4 +440,4 @@ class Posterior(Card):
 
     @property
     def _mark(self) -> str:
-        return "from SIMULATED noise: protects nobody" if self.is_simulated else ""
+        return SIMULATED if self.is_simulated else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from bayesprivmrf.cards import marked
 from bayesprivmrf.checks import generator, one_of
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 from bayesprivmrf.inference.solution import Status
@@ -150,7 +151,7 @@ class LearnedNetwork(Released, LearnedParameters):
         graph.add_weighted_edges_from(
             (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > least
         )
-        return graph
+        return marked(graph, self.provenance.simulated)
 
     def _stands_out(self, first: int, second: int) -> bool:
         """Whether a pair is in the graph by default: unless a variable is a constant, as far as was measured."""
@@ -174,7 +175,8 @@ class LearnedNetwork(Released, LearnedParameters):
             A variable is unknown, or the two are one.
         """
         names, (i, j) = self.specification.positions_of([first, second])
-        return labelled(self.domain, names, self._dependence.association(i, j), "association")
+        table = labelled(self.domain, names, self._dependence.association(i, j), "association")
+        return marked(table, self.provenance.simulated)
 
     @cached_property
     def _dependence(self) -> Dependence:
@@ -231,7 +233,7 @@ class LearnedNetwork(Released, LearnedParameters):
     @property
     def network(self) -> DiscreteMarkovNetwork:
         """The model as a pgmpy network, one factor a clique."""
-        return self.specification.to_pgmpy(self.potentials)
+        return marked(self.specification.to_pgmpy(self.potentials), self.provenance.simulated)
 
     @property
     def _version(self) -> int:

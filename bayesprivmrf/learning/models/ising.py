@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.pairs import LearnedPairs
 from bayesprivmrf.model.tables import FloatArray, IntArray, plain_array
@@ -82,12 +83,13 @@ class LearnedIsing(LearnedPairs):
         import xarray as xr
 
         names = plain_array(self.domain.variables)
-        return xr.DataArray(
+        table = xr.DataArray(
             self.coupling_matrix,
             dims=("variable", "other"),
             coords={"variable": names, "other": names},
             name="couplings",
         )
+        return marked(table, self.provenance.simulated)
 
     @cached_property
     def fields(self) -> xr.DataArray:
@@ -95,7 +97,8 @@ class LearnedIsing(LearnedPairs):
         import xarray as xr
 
         names = plain_array(self.domain.variables)
-        return xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
+        table = xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
+        return marked(table, self.provenance.simulated)
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables, and their coupling."""

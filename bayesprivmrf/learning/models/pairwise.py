@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.pairs import LearnedPairs
 from bayesprivmrf.model import Domain
@@ -80,7 +81,8 @@ class LearnedPairwise(LearnedPairs):
     def fields(self) -> Mapping[Variable, xr.DataArray]:
         """Theta by variable, each labelled by its states."""
         named = zip(self.domain.variables, self.field_tables(), strict=True)
-        return {v: labelled(self.domain, (v,), part, "fields") for v, part in named}
+        tables = {v: labelled(self.domain, (v,), part, "fields") for v, part in named}
+        return {v: marked(table, self.provenance.simulated) for v, table in tables.items()}
 
     def block(self, first: int, second: int) -> FloatArray:
         """Return the table of two variables by their positions, shape of their states."""
@@ -123,7 +125,8 @@ class _Couplings(Mapping[tuple[Any, Any], Any]):
         if first == second:
             raise KeyError(pair)
         names = domain.variables[first], domain.variables[second]
-        return labelled(domain, names, self._learned.block(first, second), "couplings")
+        table = labelled(domain, names, self._learned.block(first, second), "couplings")
+        return marked(table, self._learned.provenance.simulated)
 
     def __iter__(self) -> Iterator[tuple[Variable, Variable]]:
         names = self._learned.domain.variables

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -124,7 +125,7 @@ class ReleasedGraph(Released):
     @property
     def network(self) -> DiscreteMarkovNetwork:
         """The same as a pgmpy network of unit factors."""
-        return self.specification.to_pgmpy()
+        return marked(self.specification.to_pgmpy(), self.provenance.simulated)
 
     def _facts(self) -> list[tuple[str, str]]:
         return [

@@ -1,0 +1,146 @@
+"""What is made of a simulated release says so, and what stands in a file cannot pose as something else."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.core.formatters import HTMLFormatter
+
+import bayesprivmrf as bpm
+from bayesprivmrf import cli
+from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError
+from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, SelectMeasure
+from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.release import NoisyStatistics, Provenance
+
+from .nasty import document_and_array, write_sealed
+
+STATES = {"a": ["x", "y"], "b": ["x", "y"], "c": ["x", "y"]}
+NETWORK = bpm.declare(STATES, [("a", "b"), ("b", "c")])
+PEOPLE = pd.DataFrame(np.random.default_rng(1).choice(["x", "y"], (400, 3)), columns=list(STATES))
+
+
+def marks_of(made):
+    return made.graph if hasattr(made, "add_edge") else made.attrs
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("rng", [1, None])
+def test_tables_records_and_networks_of_a_simulated_release_are_marked(rng):
+    release = LaplaceStatistics(epsilon=3.0).release(NETWORK, PEOPLE, rng=rng)
+    solutions = [estimator.fit(release) for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())]
+    posterior = bpm.LatentCounts().fit(release, rng=1, draws=50, tune=50, chains=2)
+    made = [posterior.network_at(0, 0), posterior.marginal("a"), *posterior.synthetic(2, rng=1)]
+    for each in (*solutions, posterior.solution, posterior):
+        made += [each.marginal(["a", "c"]), each.sample(5, rng=1), each.network]
+    learned = SelectMeasure(rho=3.0).release(bpm.declare(STATES), PEOPLE, rng=rng)
+    made += [learned.network, learned.sample(5, rng=1), learned.graph(), learned.solution.marginal("a")]
+    made += [learned.association("a", "b")]
+    wanted = {"simulated": 1, "privacy": "from SIMULATED noise: protects nobody"} if rng == 1 else {}
+    for each in made:
+        assert {
+            name: value for name, value in marks_of(each).items() if name in ("simulated", "privacy")
+        } == wanted
+
+
+@pytest.mark.parametrize("rng", [1, None])
+def test_files_of_a_fit_say_whether_it_is_simulated(rng, tmp_path, capsys):
+    path, out = tmp_path / "r.release", tmp_path / "fit"
+    GaussianStatistics(rho=2.0).release(NETWORK, PEOPLE, rng=rng).save(path)
+    assert cli.main(["fit", str(path), "--method", "naive-mle", "--out", str(out)]) == 0
+    assert json.loads((out / "network.json").read_text())["simulated"] is (rng == 1)
+    tables = [pd.read_csv(table) for table in sorted(out.glob("marginals/*.csv"))]
+    assert [set(table["simulated"]) for table in tables] == [{rng == 1}] * 2
+    assert capsys.readouterr().out
+
+
+def edited(path, edit):
+    document, array = document_and_array(path)
+    edit(document["content"])
+    write_sealed(path, document, array)
+    return path
+
+
+@pytest.fixture
+def saved(tmp_path):
+    guarantee = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one", unit="person")
+    tables = {("a", "b"): np.eye(2), ("b", "c"): np.eye(2)}
+    release = NoisyStatistics.from_tables(NETWORK, tables, noise=Laplace(2.0), guarantee=guarantee)
+    release.save(tmp_path / "r.release")
+    return tmp_path / "r.release"
+
+
+@pytest.mark.parametrize("name", ["simulated", "mechanism", "settings", "versions"])
+def test_a_file_that_lacks_a_part_of_its_provenance_is_refused(saved, name):
+    with pytest.raises(ReleaseFileError, match=f"`{name}` must be there"):
+        bpm.load_release(edited(saved, lambda content: content["provenance"].pop(name)))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda content: content["provenance"].update(mechanism="x\x1b]0;pwn\x07"),
+        lambda content: content["guarantee"].update(unit="person\n\nAll data are safe."),
+        lambda content: content["guarantee"].update(unit="person\u2028All data are safe."),
+    ],
+)
+def test_a_mechanism_or_unit_that_is_not_one_line_of_text_is_refused(saved, edit):
+    with pytest.raises(ReleaseFileError, match="one line"):
+        bpm.load_release(edited(saved, edit))
+    with pytest.raises(ArgumentError, match="one line"):
+        Provenance(mechanism="a\nb")
+
+
+def test_nothing_in_a_file_moves_the_cursor_or_forges_a_line(saved, capsys):
+    def edit(content):
+        content["variables"] = ["a\x1b[2J", "b\nsimulated: no", "\u202ec\x9b1m"]
+        content["states"][0] = ["x\r\x07", "y\x7f\u2029"]
+
+    edited(saved, edit)
+    release = bpm.load_release(saved)
+    solution = bpm.NoiseAwareMAP().fit(release)
+    texts = [repr(release), HTMLFormatter()(release), release.privacy_statement(), repr(solution)]
+    for arguments in ([], ["--method", "naive-mle"], ["--json"], ["--out", str(saved.parent / "fit")]):
+        assert cli.main(["fit", str(saved), *arguments]) == 0
+        texts += capsys.readouterr()
+    cli.main(["audit", str(saved)])
+    texts += capsys.readouterr()
+    for text in texts:
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text)
+        assert not re.search("^ *simulated: no", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize(
+    ("law", "form"),
+    [(Laplace, "epsilon"), (DiscreteLaplace, "epsilon"), (Gaussian, "rho"), (DiscreteGaussian, "rho")],
+)
+def test_a_promise_that_the_noise_cannot_keep_is_told_when_a_file_is_loaded(tmp_path, adjacency, law, form):
+    moved = 1 if adjacency == "add-or-remove-one" else 2
+    cost = 2 * moved / 4.0 if form == "epsilon" else 2 * moved / (2 * 4.0**2)
+    for share in (1.0, 0.9):
+        guarantee = PrivacyGuarantee(**{form: share * cost}, adjacency=adjacency)
+        tables = {("a", "b"): np.eye(2), ("b", "c"): np.eye(2)}
+        release = NoisyStatistics.from_tables(NETWORK, tables, noise=law(4.0), guarantee=guarantee)
+        release.save(tmp_path / "r", overwrite=True)
+        if share == 1:
+            bpm.load_release(tmp_path / "r")
+        else:
+            with pytest.warns(GuaranteeWarning, match="noise alone costs"):
+                bpm.load_release(tmp_path / "r")
+
+
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize("budget", [0.5, 30.0])
+def test_the_promises_of_our_mechanisms_are_not_doubted(tmp_path, adjacency, budget):
+    for more in ({}, {"person": "id", "at_most": 2}):
+        for made in (
+            LaplaceStatistics(epsilon=budget, adjacency=adjacency, **more),
+            GaussianStatistics(rho=budget, adjacency=adjacency, **more),
+        ):
+            release = made.release(NETWORK, PEOPLE.assign(id=range(400)))
+            release.save(tmp_path / "r", overwrite=True)
+            assert bpm.load_release(tmp_path / "r") == release
