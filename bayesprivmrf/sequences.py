@@ -234,7 +234,7 @@ def _framed(
 ) -> pd.DataFrame:
     """Return the table of estimates and bounds, marked by what it rests on unless all its windows were measured."""
     values, lower, upper, own = bounds
-    model, evidence, marks = fit.specification, fit._evidence, [own]
+    model, evidence, marks = fit.specification, fit._evidence, [*own]
     cliques = chain_of(model).cliques
     if evidence is not None:
         marks += [mark for w in windows for mark in variable_marks(evidence, model.scopes[cliques[w]])]

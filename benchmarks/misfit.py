@@ -1,10 +1,10 @@
 """How many wrong models a fit catches, and how many right ones it accuses, by estimator and family of models.
 
 For each family a population departs from the model along a random direction, as far as makes the mean of the misfit
-0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, which sampling
-and noise leave as they are. Then records are drawn, and noise is added.
+0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, without
+sampling or noise. Then records are drawn, and noise is added.
 
-    python -m benchmarks.misfit --repeats 200 --posteriors 10 > benchmarks/results/misfit.csv
+    python -m benchmarks.misfit --repeats 100 > benchmarks/results/misfit.csv
 
 Columns: family, records, noise scale, estimator, misfit in standard deviations, fits, share that is "not trusted" for
 the misfit.
@@ -30,6 +30,7 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 TIMES = ("x1", "x2", "x3", "x4", "x5")
 STATES = ["u", "v", "w"]
 PAIRS = tuple(pairwise(TIMES))
+SETTINGS = ((500, 2.0), (5000, 2.0), (5000, 20.0))
 POINT = (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())
 
 
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--posteriors", type=int, default=0)
     parser.add_argument("--families", nargs="*", default=[*FAMILIES])
+    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of them, the first ones")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     writer = csv.writer(sys.stdout)
@@ -168,7 +170,7 @@ def main() -> None:
     estimators = [(one, {}, given.repeats) for one in POINT]
     estimators.append((bpm.LatentCounts(), {"draws": 300, "chains": 2}, given.posteriors))
     for name in given.families:
-        for records, scale in ((500, 2.0), (5000, 2.0), (5000, 20.0)):
+        for records, scale in SETTINGS[: given.settings]:
             populations = [FAMILIES[name](given.seed + k) for k in range(10)]
             for wanted in (0, 2, 4, 8):
                 sizes = [size_of(each, records, scale, wanted) if wanted else 0.0 for each in populations]

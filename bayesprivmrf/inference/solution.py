@@ -309,7 +309,9 @@ class Solution(Card):
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
-        told = [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
+        told = (
+            [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
+        )
         return facts + told + stated(self.stats)
 
     @property

@@ -85,13 +85,16 @@ class Alarms:
         where they exist; ``prior_fit_open``, what var(T | y) of the last is; ``learned_score``, the learned number of
         the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
         cells whose probability the prior decides (`sensitivity`); and what `criticism.Verdict` has in `stats`.
+    of_release
+        How the release contradicts itself, or the model, with the remedy.
     contradictions
-        Each way in which the posterior contradicts the release, with its remedy.
+        Each way in which the posterior contradicts the release or its prior, those first; with its remedy.
     cautions
         Each thing besides that a reader must know, with its remedy.
     """
 
     numbers: Mapping[str, float]
+    of_release: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
 
@@ -113,13 +116,13 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
     potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
     of_release, numbers = contradictions(evidence, potentials)
     found = [
+        *of_release,
         *_total(evidence, finished, numbers),
         *_pressed(evidence, finished, numbers),
-        *of_release,
         *_prior_fit(finished, numbers),
     ]
-    cautions = _learned(finished, numbers)
-    return Alarms(numbers=numbers, contradictions=tuple(found), cautions=tuple(cautions))
+    cautions = tuple(_learned(finished, numbers))
+    return Alarms(numbers=numbers, of_release=of_release, contradictions=tuple(found), cautions=cautions)
 
 
 def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
@@ -170,6 +171,8 @@ class LatentCounts:
 
         Warns
         -----
+        ConsistencyWarning
+            The release contradicts itself, or the model. The fit is ``not_trusted``.
         SamplingWarning
             The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
             An interrupted sampling keeps what was drawn.
@@ -229,7 +232,10 @@ class LatentCounts:
             rng=replicating,
             attributes=_attributes(releases, evidence, stats, diagnosis.status.value),
         )
-        warn_of(diagnosis)
+        for problem in alarms.of_release:
+            warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=3)
+        others = tuple(each for each in diagnosis.problems if each not in alarms.of_release)
+        warn_of(replace(diagnosis, problems=others))
         return Posterior(
             tree=tree,
             status=diagnosis.status,

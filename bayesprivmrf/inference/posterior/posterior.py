@@ -338,10 +338,11 @@ class Posterior(Card):
         follow the release, right model or not, so that this says nothing about the model.
 
         *Is it as far from the model's prediction as sampling and noise would put it?* The columns that begin with
-        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates, whose
-        latent counts are drawn anew from the parameters. A p-value near 0 says that the model does not fit: of a chain
-        with shared transitions, that its steps differ. The parameters were fitted to the same release, so that these
-        p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the sharper test of a restricted model.
+        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
+        whose latent counts are drawn anew from the parameters. A p-value near 0 says that the model does not fit: of
+        a chain with shared transitions, that its steps differ. The parameters were fitted to the same release, so
+        that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the sharper test of a restricted
+        model.
 
         Returns
         -------

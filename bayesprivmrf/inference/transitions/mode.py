@@ -20,6 +20,7 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,11 @@ _PRIOR_COUNT = 0.25
 _MOST_ROWS = 3000
 _RENEWALS = 50
 _STEPS = 60
+_NORMAL_90 = 1.645
+_LEAST_NOISE = 1e-6
+"""Noise variance of an answer at least, records squared: a thousandth of a record."""
+_ROUNDING = 1e-12
+"""Share of the largest sampling variance that every noise variance has: a smaller one is lost in rounding errors."""
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
 
@@ -54,6 +60,8 @@ class TransitionMode:
         (φ, log N), shape (size + 1,).
     covariance
         C of the contrasts c of π and P, shape (size, size), squared probabilities.
+    of_sampling
+        What C would be without the noise.
     status, renewals
         How it ended.
     """
@@ -61,6 +69,7 @@ class TransitionMode:
     rows: TransitionRows
     point: FloatArray
     covariance: FloatArray
+    of_sampling: FloatArray
     status: Status
     renewals: int
 
@@ -69,15 +78,22 @@ class TransitionMode:
         """φ, shape (size,)."""
         return self.point[:-1]
 
-    @property
-    def drowned(self) -> FloatArray:
-        """Which of the transitions that are free have a normal 90 % interval that reaches beyond 0 or 1."""
+    def hidden_by_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which transitions the noise hides, shape (rows, states), and which of them are free.
+
+        A transition is hidden where its normal 90 % interval reaches 0 or 1, and by the noise where that of sampling
+        alone would not.
+        """
         center = self.rows.probabilities(self.coordinates)[1]
         slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
-        reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, self.covariance, slopes))
+
+        def is_hidden(covariance: FloatArray) -> np.ndarray:
+            reach = _NORMAL_90 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, covariance, slopes))
+            return (center <= reach) | (center + reach >= 1)
+
         possible = self.rows.is_possible[1]
         is_free = possible & (possible.sum(axis=1, keepdims=True) > 1)
-        return ((center <= reach) | (center + reach >= 1))[is_free]
+        return is_hidden(self.covariance) & ~is_hidden(self.of_sampling) & is_free, is_free
 
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
@@ -104,6 +120,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
         rows=fit.rows,
         point=point,
         covariance=fit.covariance_or_none_told(point),
+        of_sampling=fit.without_noise().covariance_or_none_told(point),
         status=status,
         renewals=renewals,
     )
@@ -125,12 +142,20 @@ class _Fit:
         self.engine = marginal_engine(model.cardinalities, model.scopes)
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
+    def without_noise(self) -> _Fit:
+        """Return the same fit as if nothing had noise."""
+        other = copy(self)
+        other.noise = np.zeros_like(self.noise)
+        return other
+
     def inverse_covariance(self, point: FloatArray) -> FloatArray:
         """V⁻¹ at a point. Sums of rows that are the same for every record have no variance but the noise's."""
         _, _, product = self.engine.linearize(self.rows.potentials(point[:-1]))
         own = np.array([self.matrix @ product(row) for row in self.matrix])
-        covariance = 0.5 * np.exp(point[-1]) * (own + own.T) + np.diag(np.maximum(self.noise, 1e-6))
-        return np.linalg.inv(covariance)
+        sampling = 0.5 * np.exp(point[-1]) * (own + own.T)
+        # below the share that rounding takes of the largest variance, noise would leave V without an inverse
+        least = max(_LEAST_NOISE, _ROUNDING * float(sampling.diagonal().max(initial=0.0)))
+        return np.linalg.inv(sampling + np.diag(np.maximum(self.noise, least)))
 
     def minimised(self, point: FloatArray, inverse: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt); the information."""

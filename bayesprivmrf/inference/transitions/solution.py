@@ -12,7 +12,7 @@ from bayesprivmrf.checks import probability
 from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
 from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, interval_frame, joint_index
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.judgement import require_population
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
@@ -103,12 +103,14 @@ class TransitionSolution(Solution):
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         reach = float(ndtri(0.5 + prob / 2)) * np.sqrt(np.maximum(variances, 0.0))
+        is_cut = (estimates - reach <= ends[0]) | (estimates + reach >= ends[1])
+        cut = Mark(RowStatus.DOUBTFUL, "the normal interval reaches the end of what can be", is_cut)
         return interval_frame(
             estimates,
             np.maximum(estimates - reach, ends[0]),
             np.minimum(estimates + reach, ends[1]),
             index,
             status=self.status,
-            marks=marks,
+            marks=[cut, *marks],
             is_simulated=self.is_simulated,
         )

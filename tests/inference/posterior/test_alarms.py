@@ -9,7 +9,7 @@ import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import drawn_posterior, finished_of, release_of
 
-from bayesprivmrf.errors import SamplingWarning
+from bayesprivmrf.errors import ConsistencyWarning, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.formulation import Finished
@@ -38,7 +38,7 @@ def fitted(release, draws=60, tune=40, **settings):
         posterior = LatentCounts(formulation="exact", **settings).fit(
             release, rng=1, draws=draws, tune=tune, chains=2, time_limit=1e-9
         )
-    told = " ".join(str(each.message) for each in caught if each.category is SamplingWarning)
+    told = " ".join(str(each.message) for each in caught if each.category in (ConsistencyWarning, SamplingWarning))
     return posterior, told
 
 
