@@ -11,7 +11,7 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of, 
 from notebook import html_of
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Posterior, gather
 from bayesprivmrf.inference.posterior.names import dimension_names
 from bayesprivmrf.model import Domain
@@ -129,7 +129,9 @@ def test_intervals_of_a_query_on_impossible_cells_and_on_waves_are_those_of_the_
     zeros = drawn_posterior(release_of(specification(*ZEROS)), 100)
     one, other = (release_of(specification(*AWKWARD["single"]), seed=seed) for seed in (1, 2))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # of few draws: nothing but equality is asked
+        # few draws, and waves of different populations: nothing but equality is asked
+        warnings.simplefilter("ignore", SamplingWarning)
+        warnings.simplefilter("ignore", ConsistencyWarning)
         waves = LatentCounts().fit([one, other], population="waves", rng=1, draws=50, tune=50, chains=2)
     assert "wave" in waves.specification.cliques[0]
     for posterior in (zeros, waves):
