@@ -59,7 +59,7 @@ _FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
 _NODES = 257
 """Logarithms of S(u) from which its inverse is interpolated; beyond the last S(u) is u."""
 _LARGEST_FREEDOM = 1e10
-"""Bound of κ - A, beyond which κ (log G - G) loses digits."""
+"""Bound of κ - A, beyond which κ (log G - G) loses digits; it shapes the coordinates, not the posterior."""
 
 
 def row_weights_data(
