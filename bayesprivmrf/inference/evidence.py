@@ -36,6 +36,7 @@ from bayesprivmrf.release.measured import stacked
 
 __all__ = [
     "LARGEST_TOTAL",
+    "WIDEST_RANGE",
     "Evidence",
     "Inference",
     "Population",
@@ -46,6 +47,8 @@ __all__ = [
 
 LARGEST_TOTAL = 1e12
 """Records that estimators fit at most: up to here doubles hold a count to a thousandth of a record."""
+WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
+"""Ends of the default prior of a private number of records: wide enough that no number that is fitted is near one."""
 
 
 type Inference = Literal["exact", "loopy"]

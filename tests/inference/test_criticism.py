@@ -10,7 +10,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
-from bayesprivmrf.errors import ConsistencyWarning, ModelError, NoiseWarning
+from bayesprivmrf.errors import ConsistencyWarning, ModelError, NoiseWarning, SamplingWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.noise import Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -170,6 +170,24 @@ def test_estimates_and_intervals_scale_with_the_number_of_records(law, name):
             width = (frame["upper"] - frame["lower"]).to_numpy() / (2 * 1.645)
             expected = np.sqrt((truth * (1 - truth)).ravel() / records + law.variance / records**2)
             assert width == pytest.approx(expected, rel=0.25 if power < 4 else 0.03)
+
+
+def test_the_posterior_of_1e12_private_records_is_as_wide_as_sampling_makes_it():
+    network = bpm.declare({"a": [0, 1, 2], "b": [0, 1]}, cliques=[("a", "b")])
+    truth = np.array([[0.20, 0.15], [0.05, 0.30], [0.10, 0.20]])
+    noisy = 1e12 * truth + [[2.0, -1.0], [1.0, 0.0], [-2.0, 1.0]]
+    release = NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=Laplace(1.0))
+    settings = {**SHORT, "draws": 300, "tune": 300}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # of so few draws
+        posterior = bpm.LatentCounts(formulation="log-linear").fit(release, **settings)
+    assert posterior.status in (Status.CONVERGED, Status.ITERATION_LIMIT)
+    frame = posterior.interval(["a", "b"], prob=0.9)
+    expected = 2 * 1.645 * np.sqrt((truth * (1 - truth)).ravel() / 1e12)
+    assert (frame["upper"] - frame["lower"]).to_numpy() == pytest.approx(expected, rel=0.2)
+    assert np.abs(frame["estimate"].to_numpy() - truth.ravel()).max() < 1e-6
+    counts = posterior.interval(["a", "b"], prob=0.9, of="records")
+    assert ((counts["upper"] - counts["lower"]) < 12).all()
 
 
 @pytest.mark.parametrize("estimator", [*POINT.values(), bpm.LatentCounts()], ids=[*POINT, "LatentCounts"])

@@ -60,7 +60,7 @@ SMALLEST_TAIL = 0.01
 """P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and what is caught."""
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
 """Measured numbers up to which none are added up, and numbers up to which a misfit is computed, in seconds."""
-_RENEWALS, _STEPS, _HALVINGS = 2, 20, 6
+_STEPS, _HALVINGS = 20, 6
 _FEWEST = 0.5
 """Degrees of freedom below which nothing is judged: what is left is of cells that hold next to no record."""
 _SETTLED = 0.01
@@ -132,7 +132,7 @@ def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference =
     try:
         with np.errstate(all="ignore"):
             return _judged(moments, np.append(family.start, np.log(evidence.total)))
-    except (LinAlgError, np.linalg.LinAlgError, ValueError):  # an estimate without finite moments
+    except (LinAlgError, ValueError):  # an estimate without finite moments
         return None
 
 
@@ -228,20 +228,20 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
     return sparse.csr_array((np.ones(size), (place, np.arange(size))), shape=(start, size))
 
 
-def _renewed(moments: _Moments, point: FloatArray) -> tuple[FloatArray, ...]:
-    """Return the point of smallest Q by V at a point; S and the factor of V there; the residual; a basis of L⁻¹ J."""
-    sampling = moments.sampling(point)
-    single = np.maximum(np.diag(sampling), 0.0)
-    least = np.maximum(moments.noise + _ROUNDING, _LEAST * single.max())
-    factor = cholesky(sampling + np.diag(least), lower=True)
-    found, residual, allowed = _closest(moments, point, factor)
-    return found, sampling, factor, residual, allowed
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Closest:
+    """Where the search ended: the point, its residual, S and a root L of V as they were held, a basis of L⁻¹ J."""
+
+    point: FloatArray
+    residual: FloatArray
+    sampling: FloatArray
+    factor: FloatArray
+    allowed: FloatArray
 
 
-def _judged(moments: _Moments, point: FloatArray) -> Misfit | None:
-    for _ in range(_RENEWALS - 1):
-        point = _renewed(moments, point)[0]
-    point, sampling, factor, residual, allowed = _renewed(moments, point)
+def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
+    found = _closest(moments, _closest(moments, start).point)  # V is renewed once
+    sampling, residual, allowed = found.sampling, found.residual, found.allowed
     single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
     root = np.sqrt(np.maximum(single, _LEAST * single.max()))
@@ -249,14 +249,14 @@ def _judged(moments: _Moments, point: FloatArray) -> Misfit | None:
     tables = root[:, np.newaxis] * vectors[:, sizes > _RANK * sizes.max()]
     if moments.is_private:
         tables = np.column_stack([tables, moments.answers - residual])
-    inverse = solve_triangular(factor, np.eye(len(residual)), lower=True)
+    inverse = solve_triangular(found.factor, np.eye(len(residual)), lower=True)
     whole = _basis(inverse @ tables)[0]
     weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (allowed.T @ inverse)  # M
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
     if whole.shape[1] == allowed.shape[1] or degrees < _FEWEST:
         return None
-    counts = np.maximum(single * (1 - 6 * single / np.exp(point[-1])), 0.0)
+    counts = np.maximum(single * (1 - 6 * single / np.exp(found.point[-1])), 0.0)
     own = np.diag(weights)
     variance = 2 * float((product * product.T).sum()) + float((moments.noise_cumulant + counts) @ own**2)
     scale = variance / (2 * degrees)
@@ -275,38 +275,36 @@ def _basis(columns: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     return left[:, is_told], sizes[is_told], right[is_told]
 
 
-def _closest(
-    moments: _Moments, point: FloatArray, factor: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Gauss-Newton steps to the smallest Q with V held: the point, its residual, and a basis of L⁻¹ J."""
+def _closest(moments: _Moments, point: FloatArray) -> _Closest:
+    """Take Gauss-Newton steps to the smallest squared residual, with V as it is at the start."""
+    sampling = moments.sampling(point)
+    least = np.maximum(moments.noise + _ROUNDING, _LEAST * np.diag(sampling).max())
+    factor = cholesky(sampling + np.diag(least), lower=True)
 
     def whitened(values: FloatArray) -> FloatArray:
         return solve_triangular(factor, values, lower=True)
 
-    residual, basis = moments.residual(point), np.empty((len(factor), 0))
+    residual = moments.residual(point)
+    allowed, sizes, right = _basis(whitened(moments.derivative(point)))
     for _ in range(_STEPS):
-        basis, sizes, right = _basis(whitened(moments.derivative(point)))
         strain = whitened(residual)
-        along = basis.T @ strain
-        promised = float(along @ along)
-        if promised < _SETTLED:
+        along = allowed.T @ strain
+        if along @ along < _SETTLED:
             break
         step = right.T @ (along / sizes)
         step *= min(1.0, _FARTHEST / np.abs(step).max())
         step = step if moments.is_private else np.append(step, 0.0)
-        trial, found = point, residual
-        for halving in range(_HALVINGS):
-            trial = point + step / 2**halving
-            found = moments.residual(trial)
-            if np.square(whitened(found)).sum() < strain @ strain:
-                break
-        else:
+        trials = (point + step / 2**halving for halving in range(_HALVINGS))
+        tried = ((trial, moments.residual(trial)) for trial in trials)
+        falls = ((*each, strain @ strain - np.square(whitened(each[1])).sum()) for each in tried)
+        better = next((each for each in falls if each[2] > 0), None)
+        if better is None:
             break
-        fall = float(strain @ strain - np.square(whitened(found)).sum())
-        point, residual = trial, found
+        point, residual, fall = better
+        allowed, sizes, right = _basis(whitened(moments.derivative(point)))
         if fall < _SETTLED:
             break
-    return point, residual, basis
+    return _Closest(point=point, residual=residual, sampling=sampling, factor=factor, allowed=allowed)
 
 
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:

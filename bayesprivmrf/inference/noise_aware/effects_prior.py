@@ -67,6 +67,7 @@ DENSE_LIMIT = 1500
 
 _NEWTON = 50
 _LARGEST_STEP = 1.0
+"""Nats that log τ moves by in a renewal: the expansion holds near its point alone, and renewals go on."""
 _LEAST_SPREAD = 1e-3
 
 
@@ -197,7 +198,7 @@ class EffectsPrior:
             weighted = squares * np.exp(-2 * log_scales)
             slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
             step = self._step(2 * weighted, slope)
-            log_scales = log_scales - np.clip(step, -0.5, 0.5)
+            log_scales = log_scales - np.clip(step, -0.5, 0.5)  # damped; the objective is convex
             if np.abs(step).max() < 1e-8:
                 break
         return now + np.clip(log_scales - now, -_LARGEST_STEP, _LARGEST_STEP)

@@ -63,6 +63,8 @@ LONGEST = 16
 """Times the length asked for that a sampling which does not mix may get."""
 
 _TINY = np.finfo(float).tiny
+_ROUNDING = 1e-13
+"""Spread of a number, as a share of its size, that is put down to rounding; a record of 1e12 is ten times as much."""
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 
 
@@ -277,7 +279,7 @@ def _varying(numbers: FloatArray) -> FloatArray:
     if not numbers.size or not np.isfinite(numbers).all():
         return numbers[..., :0]
     spread = np.ptp(numbers, axis=(0, 1))
-    return numbers[..., spread > 1e-9 * np.maximum(1.0, np.abs(numbers).max(axis=(0, 1)))]
+    return numbers[..., spread > _ROUNDING * np.maximum(1.0, np.abs(numbers).max(axis=(0, 1)))]
 
 
 def _is_determined(evidence: Evidence) -> bool:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence
+from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest_density import KINDS, RowData, visit_forest
@@ -87,7 +87,7 @@ class HyperDirichlet:
     evidence: Evidence
     concentration: float | None = None
     total: float | None = None
-    total_range: tuple[float, float] = (1.0, LARGEST_TOTAL)
+    total_range: tuple[float, float] = WIDEST_RANGE
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
@@ -276,6 +276,7 @@ class HyperDirichlet:
         )  # no variables: nothing tells it
         error = max(evidence.total_standard_error, 1e-3) if is_known else evidence.total
         guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
+        # where the coordinate is centered decides how fast the sampler is, not what it samples
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         return np.array([low, high, math.log(inside / (1 - inside)), width])

@@ -15,7 +15,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
-from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, gather
+from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.choice import Choice
@@ -98,7 +98,7 @@ class LatentCounts:
     formulation: FormulationName = "auto"
     concentration: float | None = None
     scale: float | None = None
-    total_range: tuple[float, float] = (1.0, LARGEST_TOTAL)
+    total_range: tuple[float, float] = WIDEST_RANGE
     smoothing: float = 0.0
 
     method: ClassVar[str] = "posterior"

@@ -22,6 +22,7 @@ __all__ = ["Preliminary"]
 
 _LOGISTIC_PRECISION = 3 / math.pi**2
 _EDGE = 1e-3
+"""Share of the range of log N from its ends within which the coordinate's center lies; the posterior is the same."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
