@@ -162,7 +162,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--posteriors", type=int, default=0)
     parser.add_argument("--families", nargs="*", default=[*FAMILIES])
-    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of them, the first ones")
+    parser.add_argument(
+        "--settings", type=int, default=len(SETTINGS), help="how many of them, the first ones"
+    )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     writer = csv.writer(sys.stdout)

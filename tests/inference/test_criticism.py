@@ -71,7 +71,9 @@ def test_a_chain_of_many_numbers_is_judged_as_well(changes):
         share = 0.4 * t / (steps - 1) if changes else 0.2
         cumulated = ((1 - share) * early + share * late).cumsum(axis=1)
         later = (rng.random(len(now))[:, None] > cumulated[now]).sum(axis=1).clip(max=states - 1)
-        counts = np.bincount(states * now + later, minlength=states**2) + np.rint(rng.laplace(0, 1, states**2))
+        counts = np.bincount(states * now + later, minlength=states**2) + np.rint(
+            rng.laplace(0, 1, states**2)
+        )
         given.append(Measurement(q.table(*pair), counts, Laplace(1.0)))  # 980 numbers in all
         now = later
     found, told = fitted(bpm.NoiseAwareMAP(), NoisyStatistics.from_measurements(network, given))

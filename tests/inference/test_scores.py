@@ -166,7 +166,9 @@ def test_intervals_of_scores_hold_the_truth():
     for _ in range(60):
         counts = rng.multinomial(3000, law) @ cells + np.rint(rng.laplace(scale=12, size=12))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConsistencyWarning)  # a right model is accused once in a hundred fits
+            warnings.simplefilter(
+                "ignore", ConsistencyWarning
+            )  # a right model is accused once in a hundred fits
             bounds = bpm.NoiseAwareMAP().fit(tables_of(network, counts, Laplace(12.0))).interval(["b", 0])
         held.append(((bounds["lower"] <= law) & (law <= bounds["upper"])).mean())
     # .90 held with a standard error of at most .04 by releases: level 1e-3, two-sided

@@ -38,7 +38,9 @@ def fitted(release, draws=60, tune=40, **settings):
         posterior = LatentCounts(formulation="exact", **settings).fit(
             release, rng=1, draws=draws, tune=tune, chains=2, time_limit=1e-9
         )
-    told = " ".join(str(each.message) for each in caught if each.category in (ConsistencyWarning, SamplingWarning))
+    told = " ".join(
+        str(each.message) for each in caught if each.category in (ConsistencyWarning, SamplingWarning)
+    )
     return posterior, told
 
 
