@@ -87,9 +87,9 @@ NOISE_WEIGHT = 0.5
 FEW_VARIABLES = 30
 """Variables of which all pairs are asked about in every round; of more, those near each other in the model.
 
-Planning exact inference for each candidate is most of the time where all are asked about: 69 columns took a minute and
-more of it for three seconds of everything else. Errors of pairs and triples of 24 and 30 columns of two states are the
-same either way (docs/benchmarks.md, "Many columns").
+Where all pairs are asked about, planning exact inference for each candidate takes most of the time: three minutes for
+69 columns, instead of three seconds. Errors of pairs and triples of 16 to 30 columns are the same either way
+(docs/benchmarks.md, "Many columns").
 """
 
 MOST_VARIABLES = 100
