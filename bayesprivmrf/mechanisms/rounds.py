@@ -45,7 +45,7 @@ variables first, then the tables of the rounds in their order, then what was mea
 files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
 noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
 
-**More than a hundred variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
+**More than thirty variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
 It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
 part), and makes some choices at once (`bayesprivmrf.mechanisms.wide_rounds`). Filter, noise, measurements, fit and
 release are this file's.

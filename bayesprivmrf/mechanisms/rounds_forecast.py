@@ -39,9 +39,10 @@ _NOISE = 16e-6  # one cell of secure noise
 _FIT = 90e-9  # one cell of the model in one step of a fit
 _STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
 _LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
-_FILLED = {True: 0.5, False: 1.0}  # share of the room that the last model takes
+_FILLED = {True: 0.5, False: 0.05}  # share of the room that the last model takes, mostly
+_ROUND = 0.3  # seconds of a round, however few its variables are
 # one pair of a model of few variables, by variables: whether the model bears it, and its table
-_PLANNED = 5e-4
+_PLANNED = 1.5e-4
 
 _PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
 _OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the model, a value of a record
@@ -93,7 +94,7 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
         share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
         forest = min(cells_of_tree, model)
         fitting = steps * _FIT * (forest + share * (model - forest))
-        found.append(Forecast(seconds=asked + noise + fitting, memory=int(memory)))
+        found.append(Forecast(seconds=_ROUND + asked + noise + fitting, memory=int(memory)))
     return found
 
 

@@ -16,8 +16,8 @@ Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`di
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`bayesprivmrf.mechanisms.rounds_size`). For more than a
-hundred variables `bayesprivmrf.mechanisms.wide_rounds` has the candidates; all else is the same.
+far as exact inference bears the model with them (`bayesprivmrf.mechanisms.rounds_size`). For more than
+thirty variables `bayesprivmrf.mechanisms.wide_rounds` has the candidates; all else is the same.
 Time and memory are forecast apart, from the same plan (`bayesprivmrf.mechanisms.rounds_forecast`).
 """
 
@@ -84,8 +84,16 @@ COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 NOISE_WEIGHT = 0.5
 """How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
+FEW_VARIABLES = 30
+"""Variables of which all pairs are asked about in every round; of more, those near each other in the model.
+
+Where all pairs are asked about, planning exact inference for each candidate takes most of the time: three minutes for
+69 columns, instead of three seconds. Errors of pairs and triples of 16 to 30 columns are the same either way
+(docs/benchmarks.md, "Many columns").
+"""
+
 MOST_VARIABLES = 100
-"""Variables of which all pairs are asked about in every round; of more, those near each other in the model."""
+"""The most variables inside declared cliques, or with a `workload`, whose tables are asked about in every round."""
 
 MAXIMUM_CELLS = 1 << 18
 """Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
@@ -133,7 +141,8 @@ class RoundsPlan:
     @property
     def is_wide(self) -> bool:
         """Whether the rounds are those of `bayesprivmrf.mechanisms.wide_rounds`."""
-        return len(self.declared) > MOST_VARIABLES
+        is_free = self.inside is None and self.workload is None
+        return len(self.declared) > (min(FEW_VARIABLES, MOST_VARIABLES) if is_free else MOST_VARIABLES)
 
     @property
     def most_tables(self) -> int:

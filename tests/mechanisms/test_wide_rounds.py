@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from fractions import Fraction
 
 import networkx as nx
@@ -285,3 +286,21 @@ def test_a_number_of_records_that_does_not_fit_is_refused_by_the_preview():
     network = bpm.declare(states={f"v{i}": range(3) for i in range(150)})
     with pytest.raises(ModelTooLargeError, match="records would take"):
         SelectMeasure(rho=1.0).preview(network, total=10**8)
+
+
+def test_columns_up_to_a_hundred_are_forecast_to_take_seconds_whatever_their_number():
+    for variables in (31, 69, 100, 101):
+        network = bpm.declare(states={f"v{i}": [0, 1] for i in range(variables)})
+        assert SelectMeasure(rho=0.5).preview(network, total=5_000)["seconds"].sum() < 10, variables
+
+
+@pytest.mark.slow
+def test_a_release_of_seventy_columns_takes_seconds_and_about_as_long_as_forecast():
+    data = chain(69, 3000)
+    network = bpm.declare(states={name: [0, 1] for name in data})
+    mechanism = SelectMeasure(rho=0.5)
+    begin = time.process_time()
+    mechanism.release(network, data, rng=1)
+    taken, said = time.process_time() - begin, mechanism.preview(network, total=3000)["seconds"].sum()
+    assert taken < 30
+    assert taken < 3 * said
