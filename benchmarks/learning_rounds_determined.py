@@ -136,7 +136,7 @@ def cell(name: str, rho: float, seed: int, has_mode: bool) -> tuple[pd.DataFrame
             solutions, (("records", codes), ("population", population))
         ):
             frame = solutions[method].interval(asked, of=of)
-            limits = frame[["estimate", "lower", "upper"]].to_numpy(dtype=float)
+            limits = frame[["estimate", "lower", "upper"]].to_numpy(dtype=float).copy()
             if limits[:, 0].sum() > 2:
                 limits /= limits[:, 0].sum()
             truth = shares(source, pair, cards).ravel()

@@ -19,7 +19,8 @@ number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 the
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and holds these ends unless the measured numbers
 exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", has how often such intervals hold
-the truth.
+the truth. Pairs that were not measured have a bound on their total variation
+(`bayesprivmrf.learning.rounds.unmeasured`), which their rows tell.
 """
 
 from __future__ import annotations
