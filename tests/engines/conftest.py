@@ -21,8 +21,8 @@ def spark():
     session.stop()
 
 
-@pytest.fixture(params=["spark", "ibis", "duckdb", "duckdb file"])
-def engine(request, tmp_path):
+@pytest.fixture(params=["spark", "ibis", "duckdb"])
+def engine(request):
     """A function that hands a pandas frame to the engine."""
     if request.param == "spark":
         return request.getfixturevalue("spark").createDataFrame
@@ -30,11 +30,4 @@ def engine(request, tmp_path):
         return pytest.importorskip("ibis", reason="Ibis is not installed; use `--group engines`").memtable
     import duckdb
 
-    if request.param == "duckdb":
-        return duckdb.from_df
-
-    def from_file(frame):
-        frame.to_parquet(tmp_path / "data.parquet")
-        return duckdb.read_parquet(str(tmp_path / "data.parquet"))
-
-    return from_file
+    return duckdb.from_df
