@@ -115,6 +115,11 @@ def reference(
     count
         Column of a frequency table that says how many records each row stands for, as for `Mechanism.release`.
 
+    Notes
+    -----
+    A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be minus
+    infinity. To score on such, fit `ExactStatistics` by ``NaiveMLE(ridge=1 / N)``, which leaves every cell possible.
+
     Examples
     --------
     >>> import bayesprivmrf as bpm, pandas as pd
