@@ -36,7 +36,9 @@ def check(noise: str, algorithm: str, data: pl.DataFrame) -> None:
         privacy_loss=LOSSES[noise],
         split_evenly_over=1,
     )
-    table = context.query().select(*KEYS).contingency_table(keys=KEYS, algorithm=ALGORITHMS[algorithm]).release()
+    table = (
+        context.query().select(*KEYS).contingency_table(keys=KEYS, algorithm=ALGORITHMS[algorithm]).release()
+    )
     states = {name: [*keys, MISSING] for name, keys in KEYS.items()}
     network = bpm.declare(states, [("smokes", "ill", "age")])
     release = from_opendp(network, table, noise=noise, missing=MISSING)

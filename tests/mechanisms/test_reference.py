@@ -102,7 +102,6 @@ def test_it_says_exact_and_unprotected_wherever_it_is_shown():
     assert solution.guarantee is None
     shown = [
         repr(solution),
-        solution._repr_html_(),
         str(solution.marginal("u")),
         solution.sample(3, rng=1).attrs,
     ]

@@ -113,7 +113,7 @@ def _counted(
         flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
         return ExactCounts(flat=flat, records=records)
     units = None if rows is None else rows.units(data, frame)
-    if isinstance(rows, Counts):  # what a row of no record holds is nobody's
+    if isinstance(rows, Counts) and units is not None:  # what a row of no record holds is nobody's
         frame, units = without_empty_rows(frame, units)
     flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)

@@ -48,7 +48,8 @@ def count_where_the_data_is(
     import narwhals.stable.v2 as nw
 
     schema = frame.collect_schema()
-    units, refused = None, None
+    units: Any = None
+    refused: Any = None
     if isinstance(rows, Counts):
         frame, units, refused = rows.of_query(data, frame)
     elif rows is not None:
