@@ -117,8 +117,9 @@ def reference(
 
     Notes
     -----
-    A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be minus
-    infinity. To score on such, fit `ExactStatistics` by ``NaiveMLE(ridge=1 / N)``, which leaves every cell possible.
+    A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be
+    minus infinity. To score on such, fit `ExactStatistics` by ``NaiveMLE(ridge=1 / N)``, which leaves every cell
+    possible.
 
     Examples
     --------
