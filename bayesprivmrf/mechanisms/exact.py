@@ -132,4 +132,5 @@ def reference(
     mechanism = ExactStatistics(missing=missing, other=other, person=person, at_most=at_most)
     fitted = NaiveMLE().fit(mechanism.release(network, data, count=count))
     made: dict[str, Any] = {one.name: getattr(fitted, one.name) for one in fields(fitted)}
-    return Reference(**made | {"method": f"maximum likelihood, {EXACT}"})
+    made["method"] = f"maximum likelihood, {EXACT}"
+    return Reference(**made)
