@@ -115,6 +115,12 @@ def reference(
     count
         Column of a frequency table that says how many records each row stands for, as for `Mechanism.release`.
 
+    Notes
+    -----
+    A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be
+    minus infinity. To score on such, fit `ExactStatistics` by ``NaiveMLE(ridge=1 / N)``, which leaves every cell
+    possible.
+
     Examples
     --------
     >>> import bayesprivmrf as bpm, pandas as pd
@@ -125,5 +131,6 @@ def reference(
     """
     mechanism = ExactStatistics(missing=missing, other=other, person=person, at_most=at_most)
     fitted = NaiveMLE().fit(mechanism.release(network, data, count=count))
-    made = {one.name: getattr(fitted, one.name) for one in fields(fitted)}
-    return Reference(**made | {"method": f"maximum likelihood, {EXACT}"})
+    made: dict[str, Any] = {one.name: getattr(fitted, one.name) for one in fields(fitted)}
+    made["method"] = f"maximum likelihood, {EXACT}"
+    return Reference(**made)

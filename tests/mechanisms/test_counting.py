@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, UndeclaredStateError
-from bayesprivmrf.mechanisms import ExactStatistics
+import bayesprivmrf as bpm
+from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError, UndeclaredStateError
+from bayesprivmrf.mechanisms import ExactStatistics, record_codes
 from bayesprivmrf.mechanisms.reading import count_tables, counting
 from bayesprivmrf.model import Domain, ModelSpecification
 
@@ -556,3 +557,45 @@ def test_exact_counts_do_not_print():
     model = ModelSpecification(domain=Domain.from_states({"a": [0, 1]}), cliques=(("a",),))
     exact = count_tables(model, pd.DataFrame({"a": [0, 1, 1]}))
     assert repr(exact) == str(exact) == "ExactCounts(sensitive)"
+
+
+@pytest.mark.parametrize("kind", ["data set", "file", "folder", "text"])
+def test_parquet_on_disk_is_counted_as_the_frame_that_was_written(kind, tmp_path):
+    import pyarrow.dataset
+
+    frame = pd.DataFrame(
+        {"a": ["x", "y", None, "x"], "b": [1, 2, 2, 1], "Freq": [2, 1, 0, 4], "spare": [[1]] * 4}
+    )
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part in (0, 1):
+        frame.iloc[2 * part : 2 * part + 2].to_parquet(folder / f"{part}.parquet")
+    frame.to_parquet(tmp_path / "all.parquet")
+    data = {
+        "data set": pyarrow.dataset.dataset(folder),
+        "file": tmp_path / "all.parquet",
+        "folder": folder,
+        "text": str(tmp_path / "all.parquet"),
+    }[kind]
+    network = bpm.declare({"a": ["x", "y", "none"], "b": [1, 2]}, [("a", "b")])
+    mechanism = ExactStatistics(missing="none")
+    assert mechanism.release(network, data, count="Freq").flat.tolist() == [6, 0, 0, 1, 0, 0]
+    with pytest.warns(DeclarationWarning, match="'Freq' is not used"):
+        assert mechanism.release(network, data).flat.tolist() == [2, 0, 0, 1, 0, 1]
+    assert record_codes(ModelSpecification.from_pgmpy(network).domain, data, missing={"a": 2}).tolist()[
+        2
+    ] == [2, 1]
+    with pytest.raises(DataError, match="none is named 'c'"):
+        ExactStatistics().release(bpm.declare({"c": [0, 1]}, [("c",)]), data, count="Freq")
+
+
+def test_what_is_no_parquet_is_refused_without_a_word_of_its_own(tmp_path):
+    (tmp_path / "broken.parquet").write_bytes(b"secret")
+    network = bpm.declare({"a": ["x", "y"]}, [("a",)])
+    for data in (tmp_path / "broken.parquet", tmp_path / "absent.parquet"):
+        with pytest.raises(DataError, match="the path leads to Parquet files") as caught:
+            ExactStatistics().release(network, data)
+        assert "secret" not in str(caught.value)
+        assert caught.value.__context__ is None
+    with pytest.raises(DataError, match="or a path to Parquet, got str"):
+        ExactStatistics().release(network, "data.csv")

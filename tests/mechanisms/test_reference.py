@@ -102,7 +102,6 @@ def test_it_says_exact_and_unprotected_wherever_it_is_shown():
     assert solution.guarantee is None
     shown = [
         repr(solution),
-        solution._repr_html_(),
         str(solution.marginal("u")),
         solution.sample(3, rng=1).attrs,
     ]
@@ -122,6 +121,19 @@ def test_it_reads_the_data_as_a_mechanism_does():
     ):
         found = reference(network, frame, **settings).marginal("u").values
         np.testing.assert_allclose(found, np.array(wanted) / sum(wanted), atol=1e-15)
+
+
+def test_pairs_without_an_empty_cell_are_given_back_where_potentials_go_to_infinity():
+    """Haberman's example: the two empty cells of the joint table lie in no pair's table."""
+    cells = [cell for cell in itertools.product([0, 1], repeat=3) if len(set(cell)) > 1]
+    data = pd.DataFrame(cells * 10 + cells[:1] * 7, columns=list("abc"))
+    pairs = [("a", "b"), ("b", "c"), ("a", "c")]
+    solution = reference(bpm.declare(dict.fromkeys("abc", [0, 1]), pairs), data)
+    for a, b in pairs:
+        np.testing.assert_allclose(
+            solution.marginal([a, b]), pd.crosstab(data[a], data[b]) / len(data), rtol=0, atol=1e-12
+        )
+    assert solution.probability({"a": 0, "b": 0, "c": 0}) < 1e-9
 
 
 def test_no_other_estimate_of_a_loop_is_likelier_with_the_same_tables():

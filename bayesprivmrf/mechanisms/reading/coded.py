@@ -72,7 +72,7 @@ def read_records(
     The arguments and errors are those of `record_codes`, and `count` is the column of a frequency table that says how
     many records each row stands for, at most 2^27 in all.
     """
-    frame = frame_of(data)
+    frame = frame_of(data, [*domain.variables, *([] if count is None else [count])])
     if count is None:
         warn_of_counts(data, domain.variables, stacklevel=3)
     counts = None if count is None else Counts(column=count, variables=domain.variables, most=_MOST_COUNTED)
@@ -104,7 +104,8 @@ def record_codes(
     domain
         Declared variables and states.
     data
-        Any frame that narwhals knows, one row a record; a lazy one is collected, its declared columns alone.
+        Any frame that narwhals knows, an Arrow data set or a path to Parquet, one row a record; of a lazy one and of
+        a file the declared columns alone are read.
     missing, other
         Codes that take missing and undeclared values, by variable.
 
@@ -117,7 +118,7 @@ def record_codes(
     """
     checked_domain(domain)
     missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
-    frame: Any = frame_of(data)
+    frame: Any = frame_of(data, domain.variables)
     codings = codings_of(domain, missing, other, data)
 
     def read() -> np.ndarray:

@@ -60,7 +60,8 @@ def count_tables(
     specification
         The declared model.
     data
-        Any frame that narwhals knows, one row a record. Columns of no variable are ignored.
+        Any frame that narwhals knows, an Arrow data set or a path to Parquet, one row a record. Columns of no
+        variable are ignored.
     missing, other
         Codes of the states that take missing and undeclared values, by variable; without one they are an
         error.
@@ -89,7 +90,7 @@ def count_tables(
     ``1`` and ``1.0`` are one label, ``True`` and ``1`` are two, text is never a number. A pandas column of
     numbers with missing values counts NaN as missing.
     """
-    frame = frame_of(data)
+    frame = frame_of(data, [*specification.domain.variables, *([] if rows is None else [rows.column])])
     if rows is None:
         warn_of_counts(data, specification.domain.variables, stacklevel=3)
     codings = codings_of(specification.domain, missing, other, data)
@@ -112,7 +113,7 @@ def _counted(
         flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
         return ExactCounts(flat=flat, records=records)
     units = None if rows is None else rows.units(data, frame)
-    if isinstance(rows, Counts):  # what a row of no record holds is nobody's
+    if isinstance(rows, Counts) and units is not None:  # what a row of no record holds is nobody's
         frame, units = without_empty_rows(frame, units)
     flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesprivmrf.readers.text_files import read_table
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["read_records"]
 
 
-def read_records(path: str | os.PathLike[str]) -> pd.DataFrame:
+def read_records(path: str | Path) -> pd.DataFrame:
     """Records of a CSV or Parquet file, as they are written.
 
     Parameters

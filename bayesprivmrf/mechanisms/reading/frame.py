@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
@@ -14,8 +16,10 @@ __all__ = [
     "frame_of",
     "guarded",
     "in_memory",
+    "is_dataset",
     "match_columns",
     "named_column",
+    "opened",
     "repeated_error",
 ]
 
@@ -59,11 +63,39 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
     )
 
 
-def frame_of(data: Any) -> Any:
-    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context."""
+def opened(data: Any) -> Any:
+    """Return the Arrow data set behind a path to Parquet, a file or a folder of files; other data as they are."""
+    is_path = isinstance(data, str | os.PathLike)
+    if not is_path or not (".parquet" in Path(data).suffixes or Path(data).is_dir()):
+        return data
+    import pyarrow.dataset
+
+    remedy = "check that the path leads to Parquet files."
+    return guarded("opening", lambda: pyarrow.dataset.dataset(data, format="parquet"), remedy)
+
+
+def is_dataset(data: Any) -> bool:
+    """Return True for an Arrow data set, which has columns and no rows in memory."""
+    return any(one.__module__ == "pyarrow._dataset" for one in type(data).__mro__)
+
+
+def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
+    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context.
+
+    Of an Arrow data set, or a path to Parquet, the `wanted` columns alone are read into memory; by default all.
+    """
     import narwhals.stable.v2 as nw
 
-    is_repeated = False
+    is_repeated, data = False, opened(data)
+    if is_dataset(data):
+        among = None if wanted is None else set(map(str, wanted))
+        names = [name for name in data.schema.names if among is None or name in among]
+        data = guarded("reading", lambda: data.to_table(columns=names))
+    if type(data).__module__.partition(".")[0] == "dask":
+        # narwhals' group-by takes no cast of a sum there
+        raise DataError(
+            "Dask is not supported: pass `data.compute()`, or read the same files by DuckDB, Polars or PySpark."
+        )
     try:
         return nw.from_native(data)
     except nw.exceptions.DuplicateError:
@@ -73,8 +105,8 @@ def frame_of(data: Any) -> Any:
     if is_repeated:
         raise repeated_error()
     raise DataError(
-        f"`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...), got {type(data).__name__}; "
-        "pandas.DataFrame(...) makes one."
+        "`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet, got "
+        f"{type(data).__name__}; pandas.DataFrame(...) makes one."
     )
 
 

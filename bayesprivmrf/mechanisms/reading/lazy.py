@@ -48,7 +48,8 @@ def count_where_the_data_is(
     import narwhals.stable.v2 as nw
 
     schema = frame.collect_schema()
-    units, refused = None, None
+    units: Any = None
+    refused: Any = None
     if isinstance(rows, Counts):
         frame, units, refused = rows.of_query(data, frame)
     elif rows is not None:
@@ -73,7 +74,8 @@ def count_where_the_data_is(
         coded = groups.select(*codes, *sums)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
-        worst = nw.min_horizontal(*keys)
+        # Spark takes the least of two columns at least
+        worst = nw.min_horizontal(*keys) if len(keys) > 1 else nw.col(*keys)
         cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
         table = nw.lit(position, dtype=nw.Int64).alias("table")
         parts.append(coded.select(cell.alias("cell"), "n", "size", "refused", table))

@@ -57,7 +57,7 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     they are recoded, and a mechanism's guarantee for the recoded records is one for the records. `distinct_values`
     says why looking up each distinct value once does not break this.
     """
-    frame = frame_of(data)
+    frame = frame_of(data, declaration.rules)
     return guarded(
         "recoding",
         lambda: _recoded_frame(declaration.rules, data, frame),

@@ -12,7 +12,13 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning
 from bayesprivmrf.mechanisms.reading.coding import is_missing, type_name
-from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, named_column
+from bayesprivmrf.mechanisms.reading.frame import (
+    column_names,
+    frame_of,
+    is_dataset,
+    named_column,
+    opened,
+)
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
@@ -121,7 +127,8 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     Only names of columns are looked at, which are public.
     """
     declared = set(map(str, variables))
-    names = [str(name) for name in column_names(data, frame_of(data))]
+    data = opened(data)
+    names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in _USUAL_NAMES and name not in declared]
     if found:
         warnings.warn(
