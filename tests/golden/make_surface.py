@@ -210,7 +210,7 @@ def help_text() -> str:
     kept = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100"
     try:
-        commands = ("compare", "plan", "release", "fit", "reproduce")
+        commands = ("compare", "model", "plan", "release", "fit", "reproduce")
         texts = [_command("--help"), *[_command(command, "--help") for command in commands]]
     finally:
         if kept is None:

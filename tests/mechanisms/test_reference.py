@@ -128,7 +128,7 @@ def test_pairs_without_an_empty_cell_are_given_back_where_potentials_go_to_infin
     cells = [cell for cell in itertools.product([0, 1], repeat=3) if len(set(cell)) > 1]
     data = pd.DataFrame(cells * 10 + cells[:1] * 7, columns=list("abc"))
     pairs = [("a", "b"), ("b", "c"), ("a", "c")]
-    solution = reference(bpm.declare(dict.fromkeys("abc", [0, 1]), pairs), data)
+    solution = reference(bpm.declare(dict.fromkeys("abc", (0, 1)), pairs), data)
     for a, b in pairs:
         np.testing.assert_allclose(
             solution.marginal([a, b]), pd.crosstab(data[a], data[b]) / len(data), rtol=0, atol=1e-12
