@@ -65,7 +65,7 @@ def toy(tmp_path, monkeypatch):
 def seeded(monkeypatch):
     """One seed for the noise of models learned on the command line, which seeds none: what is printed hangs on it."""
     release = SelectMeasure.release
-    monkeypatch.setattr(SelectMeasure, "release", lambda *arguments: release(*arguments, rng=1))
+    monkeypatch.setattr(SelectMeasure, "release", lambda *given, **named: release(*given, **named, rng=1))
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
