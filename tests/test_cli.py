@@ -1313,7 +1313,7 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     assert told["method"] == "learned"
     assert told["status"] == "converged"
     assert {len(each["variables"]) for each in told["marginals"]} > {1}
-    assert all(each["status"] == "approximate" for each in told["marginals"])
+    assert all(set(np.ravel(each["status"])) == {"ok"} for each in told["marginals"])
     pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
     assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
     code, out, _ = run(capsys, "fit", "rounds.release", "--method", "naive-mle", "--json")
