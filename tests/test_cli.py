@@ -65,9 +65,13 @@ def toy(tmp_path, monkeypatch):
 def seeded(monkeypatch):
     """One seed for the noise of models learned on the command line, which seeds none: what is printed hangs on it."""
     release = SelectMeasure.release
+<<<<<<< HEAD
     monkeypatch.setattr(
         SelectMeasure, "release", lambda *arguments, **more: release(*arguments, **more, rng=1)
     )
+=======
+    monkeypatch.setattr(SelectMeasure, "release", lambda *given, **named: release(*given, **named, rng=1))
+>>>>>>> 984b605d94ad7c8387230b641a0dac507db7fb6f
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -1315,7 +1319,7 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     assert told["method"] == "learned"
     assert told["status"] == "converged"
     assert {len(each["variables"]) for each in told["marginals"]} > {1}
-    assert all(each["status"] == "approximate" for each in told["marginals"])
+    assert all(set(np.ravel(each["status"])) == {"ok"} for each in told["marginals"])
     pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
     assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
     code, out, _ = run(capsys, "fit", "rounds.release", "--method", "naive-mle", "--json")
@@ -1350,7 +1354,7 @@ def test_fit_of_a_model_learned_in_rounds_says_which_tables_to_trust(tmp_path, c
     for pair in itertools.combinations("abcd", 2):  # as the intervals say
         frame = learned.solution.interval(list(pair))
         assert (frame["status"] == "not trusted").all() == (f"({pair[0]}, {pair[1]})" in out)
-        assert frame["note"].str.contains("merged").any() == ("d" in pair)
+        assert frame["note"].str.contains("are one in the fit").any() == ("d" in pair)
 
 
 def test_fit_says_again_that_a_model_learned_in_rounds_is_not_trusted(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import time
 import warnings
@@ -32,6 +33,7 @@ from bayesprivmrf.noise import SimulatedNoise
 from .contract import Account, Replay, released
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+FITTING = "bayesprivmrf.learning.select_measure.couplings"
 RECORDS = 800
 VARIABLES = [f"v{i}" for i in range(6)]
 STATES = {name: [0, 1] for name in VARIABLES}
@@ -127,9 +129,7 @@ def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, 
     at = draws(mechanism, network)
     if name == "one choice":  # its draws are over in a moment: the fit is interrupted instead
         source = Interrupting(())
-        monkeypatch.setattr(
-            "bayesprivmrf.learning.select_measure.couplings.closed_form", interrupt_once(kind)
-        )
+        monkeypatch.setattr(f"{FITTING}.closed_form", interrupt_once(kind))
     else:
         source = Interrupting((at,), kind)
     with pytest.warns(InterruptionWarning, match=f"interrupted by a {kind.__name__}.*whole promise"):
@@ -144,9 +144,7 @@ def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, 
 
 def interrupt_once(kind):
     """Stand in for a function: its first call is interrupted, by whatever name it is reached."""
-    from bayesprivmrf.learning.select_measure import couplings
-
-    real, calls = couplings.closed_form, []
+    real, calls = importlib.import_module(FITTING).closed_form, []
 
     def called(*arguments):
         calls.append(1)
@@ -187,8 +185,7 @@ def test_rounds_keep_every_table_that_was_drawn(monkeypatch, is_wide):
 
 
 def test_a_fit_that_is_interrupted_is_kept_as_far_as_it_came(monkeypatch):
-    from bayesprivmrf.learning.rounds import fit
-
+    fit = importlib.import_module("bayesprivmrf.learning.rounds.fit")
     real, calls = fit.minimize, []
 
     def interrupted(objective, start, **settings):

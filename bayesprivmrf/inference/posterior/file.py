@@ -1,7 +1,7 @@
 """A posterior as one file: netCDF, which ArviZ reads as well, with all that is needed to ask it again.
 
 Beside the groups of `Posterior.tree` stands one group of this package's own: the releases, each as the bytes of its
-own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable in the file.
+own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable.
 The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked against
 the releases' model.
 """
@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -247,7 +247,7 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
         effects=effects,
         total=numbers["total"],
         **optional,
-        **by_name,
+        **cast("Any", by_name),
     )
 
 

@@ -150,8 +150,7 @@ class Merging:
         if groups is not None:
             held = tuple(np.array(own, dtype=np.int64) for own in groups)
             return cls(groups=held, shares=()).shared(single_counts(domain.cardinalities, tables)[0])
-        found = cls.by(domain.cardinalities, tables)
-        groups = list(found.groups)
+        made = list(cls.by(domain.cardinalities, tables).groups)
         for query in (each.query for each in measurements):
             assert isinstance(query, TableQuery)
             merged = dict(query.groups)
@@ -159,8 +158,8 @@ class Merging:
                 own = np.arange(len(domain.states_of(variable)))
                 for number, (_, states) in enumerate(merged.get(variable, ())):
                     own[[domain.code(variable, state) for state in states]] = number
-                groups[domain.index(variable)] = own
-        return cls(groups=tuple(groups), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
+                made[domain.index(variable)] = own
+        return cls(groups=tuple(made), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
 
     def shared(self, noisy: Sequence[FloatArray]) -> Merging:
         """Return the same groups, with shares by noisy counts of each variable's states, records."""
