@@ -65,13 +65,7 @@ def toy(tmp_path, monkeypatch):
 def seeded(monkeypatch):
     """One seed for the noise of models learned on the command line, which seeds none: what is printed hangs on it."""
     release = SelectMeasure.release
-<<<<<<< HEAD
-    monkeypatch.setattr(
-        SelectMeasure, "release", lambda *arguments, **more: release(*arguments, **more, rng=1)
-    )
-=======
     monkeypatch.setattr(SelectMeasure, "release", lambda *given, **named: release(*given, **named, rng=1))
->>>>>>> 984b605d94ad7c8387230b641a0dac507db7fb6f
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
