@@ -1,9 +1,9 @@
 """A posterior as one file: netCDF, which ArviZ reads as well, with all that is needed to ask it again.
 
-Beside the groups of `Posterior.tree` stands one group of this package's own: the releases, each as the bytes of its
-own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable in the file.
-The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked against
-the releases' model.
+Beside the groups of `Posterior.tree` stands one group of this package's own. It holds the releases, each as the bytes
+of its own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable in
+the file. The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked
+against the releases' model.
 """
 
 from __future__ import annotations
@@ -254,7 +254,9 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
     """Return draws of numbers, of the shape that all have."""
     if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
-        raise ReleaseFileError(f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}")
+        raise ReleaseFileError(
+            f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"
+        )
     return values.astype(float)
 
 

@@ -87,7 +87,7 @@ class HyperDirichlet:
     evidence: Evidence
     concentration: float | None = None
     total: float | None = None
-    total_range: tuple[float, float] = (1.0, 1e10)
+    total_range: tuple[float, float] = (1.0, 1e13)
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:

@@ -68,7 +68,7 @@ class LogLinear:
     evidence: Evidence
     scale: float | None = None
     total: float | None = None
-    total_range: tuple[float, float] = (1.0, 1e10)
+    total_range: tuple[float, float] = (1.0, 1e13)
     smoothing: float = 0.0
 
     @property

@@ -92,7 +92,8 @@ class Posterior(Card):
     def pymc_model(self) -> pm.Model:
         """The PyMC model of this release, to read, to extend and to sample in one's own way.
 
-        It is one object, made when first asked for, so that a potential added to it stays. Its log density is the one that `fit` samples. Under Laplace noise that has a kink at every noisy count, where
+        It is one object, made when first asked for, so that a potential added to it stays. Its log density is the one
+        that `fit` samples. Under Laplace noise that has a kink at every noisy count, where
         the derivative jumps. In `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the
         same density, so that it takes longer steps.
         """
