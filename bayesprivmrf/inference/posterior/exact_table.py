@@ -34,7 +34,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactTable"]
 
-_OPERATIONS = 60.0
+_OPERATIONS = 90.0
 """Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
 _SURE = 2.0
