@@ -12,8 +12,8 @@ takes twice that. With n = pN, and a factor for moves that a kink of Laplace noi
 
 sweeps are needed, 1/b being at most 5. The last factor is about b where a cell is nearly empty, and grows as N where
 a cell is measured as a part of a sum alone. So beyond V records the work grows in proportion to N b, and without a
-bound. Births and deaths, at most 1,000 a sweep, move a private N, whose variance is e², by a random walk of one record
-a step.
+bound. Births and deaths, at most 1,000 a sweep, move a private N, whose variance is e², by a random walk of one
+record a step.
 
 **One table.** Its moves are of up to two standard deviations of the noise at once, so that the work does not depend
 on N; cells whose noise exceeds what they hold, and parts of sums, take longer.

@@ -191,7 +191,7 @@ class LatentCounts:
                 "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
                 "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
             )
-        source = Source.of(self, releases, population)
+        source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain, chains=chains)
@@ -255,6 +255,12 @@ class LatentCounts:
             ),
             _source=source,
         )
+
+    def _source(
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics], population: Population = "one"
+    ) -> Source:
+        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
+        return Source(estimator=self, releases=given, population=population)
 
     def _formulation(
         self, evidence: Evidence, draws: int, *, is_plain: bool = True, chains: int = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,4 @@ class Source:
 
     estimator: LatentCounts
     releases: tuple[Released, ...]
-    population: Population = "one"
-
-    @classmethod
-    def of(
-        cls, estimator: LatentCounts, releases: Released | Sequence[Released], population: Population = "one"
-    ) -> Source:
-        """The source of a fit to one release, or to several."""
-        given = (releases,) if isinstance(releases, Released) else tuple(releases)
-        return cls(estimator=estimator, releases=given, population=population)
+    population: Population
