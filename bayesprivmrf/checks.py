@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,21 @@ from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 
 __all__ = [
     "at_least",
+    "bare_array",
     "file_path",
     "finite",
     "finite_pair",
     "generator",
+    "is_labeled",
     "nearest",
     "number_array",
     "one_of",
     "positive_finite",
     "probability",
+    "refuse_masked",
     "require_memory",
+    "same_labels",
+    "sides_of",
     "truth",
     "whole_number",
 ]
@@ -153,7 +159,7 @@ def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray
     Raises
     ------
     ArgumentError
-        It holds something else, or has rows of different lengths.
+        It holds something else, has rows of different lengths, or is a masked array.
 
     Examples
     --------
@@ -161,13 +167,93 @@ def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray
     Traceback (most recent call last):
     bayesprivmrf.errors.ArgumentError: `flat` must be an array of numbers, got a list.
     """
+    refuse_masked(name, value)
     try:
         array = np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0, dtype=object)
     if array.dtype.kind not in "biuf":
-        raise ArgumentError(f"`{name}` must be an array of numbers, got {_shown(value)}.")
+        raise ArgumentError(f"{_named(name)} must be an array of numbers, got {_shown(value)}.")
     return array
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """Raise an ArgumentError for a masked array, whose fill value would be read as a number."""
+    items = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(item, np.ma.MaskedArray) for item in items):
+        raise ArgumentError(
+            f"{_named(name)} must not be a masked array, whose fill value is no number that was measured; "
+            "replace what is masked, by `filled(...)`, or leave it out."
+        )
+
+
+def _named(name: str) -> str:
+    """Return an argument's name in backticks; a phrase that describes a value is left as it is."""
+    return f"`{name}`" if name.isidentifier() else name
+
+
+def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
+    """Return the names and labels of each axis of a DataFrame, a Series or a DataArray; None for anything else.
+
+    An axis is a list of levels ``(name, labels)``, of which a MultiIndex has several. The labels are a list; a range
+    where pandas only counts rows, as it does where nobody gave labels; None where a DataArray has no coordinate.
+    """
+    # a value of a library that nobody imported cannot have been given
+    pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
+    if pandas is not None and isinstance(value, pandas.Series | pandas.DataFrame):
+        indexes = value.axes
+    elif xarray is not None and isinstance(value, xarray.DataArray):
+        indexes = [value.coords[dim].to_index() if dim in value.coords else dim for dim in value.dims]
+    else:
+        return None
+    sides: list[list[tuple[Any, Any]]] = []
+    for index in indexes:
+        if not hasattr(index, "get_level_values"):
+            sides.append([(index, None)])
+        elif (getattr(index, "start", None), getattr(index, "step", None)) == (0, 1):  # a RangeIndex
+            sides.append([(index.name, range(len(index)))])
+        else:
+            bare = index.set_names(
+                [None] * index.nlevels
+            )  # pandas would take a name for the number of a level
+            levels = [bare.get_level_values(level).tolist() for level in range(index.nlevels)]
+            sides.append([*zip(index.names, levels, strict=True)])
+    return sides
+
+
+def is_labeled(value: Any) -> bool:
+    """Return True for a value with labels, or a sequence of such, which must not be read by position."""
+    if isinstance(value, list | tuple):
+        kinds = {type(item): item for item in value}  # one of each kind: a list may hold millions of numbers
+        return any(not isinstance(item, list | tuple) and is_labeled(item) for item in kinds.values())
+    sides = sides_of(value)
+    if sides is None:  # columns have names in every library's frames
+        return isinstance(value, Mapping) or any(hasattr(type(value), n) for n in ("columns", "column_names"))
+    return any(isinstance(labels, list) for side in sides for _, labels in side)
+
+
+def same_labels(values: Iterable[Any]) -> bool:
+    """Return True if all Series among some values have one index, in the same order, whatever its name."""
+    indexes = [
+        [[*(own or ())] for side in sides for _, own in side] for sides in map(sides_of, values) if sides
+    ]
+    return all(own == indexes[0] for own in indexes[1:])
+
+
+def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
+    """Return an array of numbers that is read by position, as `number_array` does.
+
+    Raises
+    ------
+    ArgumentError
+        It is no array of numbers, or has labels of its own, which would be lost.
+    """
+    if is_labeled(value):
+        raise ArgumentError(
+            f"{_named(name)} must be a plain array, which is read by position, got a {type(value).__name__} with "
+            "labels; put it in order and give `.to_numpy()`."
+        )
+    return number_array(name, value, dtype)
 
 
 def file_path(name: str, value: Any) -> Path:

@@ -15,6 +15,7 @@ __all__ = [
     "ForecastWarning",
     "ForeignFileError",
     "GuaranteeWarning",
+    "InterruptionWarning",
     "ModelError",
     "ModelTooLargeError",
     "NewerFormatError",
@@ -24,6 +25,7 @@ __all__ = [
     "ReleaseFileError",
     "SamplingWarning",
     "UndeclaredStateError",
+    "UnfinishedSaveWarning",
 ]
 
 
@@ -90,9 +92,17 @@ class GuaranteeWarning(UserWarning):
     """Releases are used together whose guarantees do not add up to one."""
 
 
+class InterruptionWarning(UserWarning):
+    """A release was interrupted after its budget was spent, and holds what was computed until then."""
+
+
 class NoiseWarning(UserWarning):
     """The noise that privacy asks for is as large as what it is to protect."""
 
 
 class SamplingWarning(UserWarning):
     """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""
+
+
+class UnfinishedSaveWarning(UserWarning):
+    """A save that was killed left a whole release, whose budget is spent, beside the file."""

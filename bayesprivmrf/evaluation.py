@@ -113,7 +113,7 @@ def holdout_log_likelihood(
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):
         from bayesprivmrf.inference.posterior.predictive import log_predictive
-        from bayesprivmrf.mechanisms.learning import record_codes
+        from bayesprivmrf.mechanisms.reading.coded import record_codes
 
         records = record_codes(model.domain, data, **redirects).astype(np.int64)
         return float(log_predictive(judged._draws, records, MIXTURE).mean())

@@ -31,7 +31,9 @@ import numpy as np
 from bayesprivmrf.checks import whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
-from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
+from bayesprivmrf.inference.criticism.assumptions import variable_marks
+from bayesprivmrf.inference.interval_frame import interval_frame
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, bounded
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
@@ -62,13 +64,12 @@ def transition_matrix(
     Returns
     -------
     pandas.DataFrame
-        Columns ``estimate``, ``lower``, ``upper``; one row for each ``from`` and ``to``. A `NaiveMLE` or `CGM` has no
-        bounds: they are NaN. ``attrs["model"]`` says what the steps share, and ``attrs["status"]``, printed first
-        unless it is ``converged``, how the fit ended. ``attrs["doubtful"]`` names the rows of a
-        `NoiseAwareMAP` whose interval was cut off at 0 or 1: the normal approximation, and the noise, reach beyond
-        what a probability may be, and such intervals hold the truth too seldom. A `LatentCounts` has intervals
-        without that approximation, and ``attrs["prior_decides"]`` as `Posterior.interval` has it. With an end state
-        there are rows to it, and none from it.
+        Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each ``from`` and ``to``. A
+        `NaiveMLE` or `CGM` has no bounds: they are NaN. A status ``"model"`` says that the row rests on what the
+        steps share, as its note names it. Of a `NoiseAwareMAP` rows are ``"doubtful"`` whose interval was cut off at
+        0 or 1: the normal approximation, and the noise, reach beyond what a probability may be, and such intervals
+        hold the truth too seldom. A `LatentCounts` has intervals without that approximation, and marks rows that the
+        prior decides as `Posterior.interval` does. With an end state there are rows to it, and none from it.
 
     Examples
     --------
@@ -93,8 +94,8 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a length; the last, the longest length, holds all records that were cut there as well. Columns and
-        ``attrs`` as `transition_matrix` has them.
+        One row a length; the last, the longest length, holds all records that were cut there as well. Columns as
+        `transition_matrix` has them.
     """
     import pandas as pd
 
@@ -117,9 +118,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
 
     bounds = bounded(fit, lambda flat: flat, TransitionRows.forward, prob, shares, is_share=True)
     index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
-    return _framed(
-        fit, bounds, index, "shared transitions" if model.shares_transitions else "shared potentials"
-    )
+    return _framed(fit, bounds, index, range(len(chain.cliques)))
 
 
 def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
@@ -150,8 +149,8 @@ def hitting_times(
     Returns
     -------
     pandas.DataFrame
-        One row for each state to begin from, steps; 0 from the target itself. ``attrs["doubtful"]`` names the rows of
-        a `NoiseAwareMAP` whose normal interval of one over the time reaches 0, so that the time has no upper bound.
+        One row for each state to begin from, steps; 0 from the target itself. Rows of a `NoiseAwareMAP` are
+        ``"doubtful"`` whose normal interval of one over the time reaches 0, so that the time has no upper bound.
     """
     _require_fit(fit)
     model = fit.specification
@@ -226,21 +225,25 @@ def _table(
     index = pd.MultiIndex.from_product(states, names=titles)
     if len(titles) == 1:
         index = index.get_level_values(0)
-    what = "shared transitions" if model.shares_transitions else f"shared potentials, step {window + 1}"
-    return _framed(fit, bounds, index, what)
+    windows = range(len(chain.cliques)) if model.shares_transitions else [window]
+    return _framed(fit, bounds, index, windows)
 
 
-def _framed(fit: Solution | Posterior, bounds: Bounds, index: pd.Index, what: str) -> pd.DataFrame:
-    """Return the table of estimates and bounds, marked."""
-    import pandas as pd
-
-    values, lower, upper, is_marked = bounds
-    columns = {"estimate": values.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
-    frame = pd.DataFrame(columns, index=index)
-    frame.attrs |= {"model": what, "status": "no intervals"}
-    marks = ("prior_decides", "prior decides") if isinstance(fit, Posterior) else ("doubtful", "doubtful")
-    frame = mark_rows(frame, is_marked, *marks)
-    return frame if np.isnan(lower).any() else mark_status(frame, fit.status)
+def _framed(
+    fit: Solution | Posterior, bounds: Bounds, index: pd.Index, windows: Sequence[int]
+) -> pd.DataFrame:
+    """Return the table of estimates and bounds, marked by what it rests on unless all its windows were measured."""
+    values, lower, upper, own = bounds
+    model, evidence, marks = fit.specification, fit._evidence, [*own]
+    cliques = chain_of(model).cliques
+    if evidence is not None:
+        marks += [mark for w in windows for mark in variable_marks(evidence, model.scopes[cliques[w]])]
+    is_point = bool(np.isnan(lower).any())
+    # CGM stops early on purpose
+    status = Status.CONVERGED if is_point and fit.status is Status.STOPPED_EARLY else fit.status
+    return interval_frame(
+        values, lower, upper, index, status=status, marks=marks, is_simulated=fit.is_simulated
+    )
 
 
 def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray], FloatArray]:

@@ -99,7 +99,7 @@ def replicate(
     frames = [posterior.interval([t, t + 1]) for t in range(setting[0] - 1)]
     frame = pd.concat([one.reset_index(drop=True) for one in frames])
     holds = (frame["lower"] <= probabilities) & (probabilities <= frame["upper"])
-    marked = np.concatenate([one.index.isin(list(one.attrs["prior_decides"])) for one in frames])
+    marked = frame["note"].str.contains("the prior decides")
     problems = " ".join(posterior.stats["problems"])
     return {
         "truth": truth,

@@ -84,8 +84,8 @@ def _of_posterior(truth: Population, cell: Cell, release: Any, index: int) -> di
     )
     held = []
     for clique, table in zip(truth.model.cliques, truth.tables, strict=True):
-        found = posterior.interval(list(clique), LEVEL).to_numpy()
-        held.append((found[:, 1] <= table) & (table <= found[:, 2]))
+        found = posterior.interval(list(clique), LEVEL)[["lower", "upper"]].to_numpy()
+        held.append((found[:, 0] <= table) & (table <= found[:, 1]))
     total = posterior.tree["posterior"]["total"].values
     low, high = np.quantile(total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return {

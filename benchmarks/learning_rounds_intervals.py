@@ -81,13 +81,11 @@ def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, objec
                 seconds = time.perf_counter() - begin
                 truth = shares(source, scope, cards).ravel()
                 held = (frame["lower"] <= truth) & (truth <= frame["upper"])
-                common, doubtful = truth > LEAST, np.zeros(len(truth), dtype=bool)
-                if marked := frame.attrs.get("doubtful", ()):
-                    doubtful[frame.index.get_indexer(pd.MultiIndex.from_tuples(marked))] = True
+                common, doubtful = truth > LEAST, frame["note"].str.contains("merged").to_numpy()
                 rows.append(
                     {
                         "data": name, "rho": rho, "seed": seed, "order": order, "of": of,
-                        "measured": not frame.attrs["not_measured"],
+                        "measured": not frame["note"].str.contains("not measured").any(),
                         "held": int(held[common].sum()), "cells": int(common.sum()),
                         "held, all": int(held.sum()), "all": len(truth),
                         "held, doubtful": int(held[common & doubtful].sum()),

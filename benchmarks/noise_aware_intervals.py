@@ -37,7 +37,7 @@ def covered(study: str, cell: Cell, index: int) -> pd.DataFrame:
     for clique, true in zip(truth.model.cliques, truth.tables, strict=True):
         frame = solution.interval(list(clique), prob=0.9)
         holds = (frame["lower"] <= true) & (true <= frame["upper"])
-        doubtful = frame.index.isin(list(frame.attrs["doubtful"]))
+        doubtful = frame["status"].to_numpy() == "doubtful"
         rows.append(pd.DataFrame({"holds": holds.to_numpy(), "doubtful": doubtful}))
     setting = f"{cell.graph}, {cell.law}, {cell.records:,}, {cell.epsilon:g}"
     return pd.concat(rows).assign(study=study, setting=setting, index=index)

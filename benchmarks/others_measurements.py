@@ -76,7 +76,7 @@ def table(data: pd.DataFrame, shape: dict[str, int], names: list[str]) -> np.nda
 
 def held(fit: Any, names: list[str], share: np.ndarray, records: int) -> tuple[float, float, float]:
     """Share of 90 % intervals that hold the records' answers: all cells, larger ones, and median width of these."""
-    bounds = fit.interval(names, prob=0.9, of="records") / records
+    bounds = fit.interval(names, prob=0.9, of="records")[["lower", "upper"]] / records
     low, high = bounds["lower"].to_numpy(), bounds["upper"].to_numpy()
     inside, large = (low <= share) & (share <= high), share * records >= SMALL
     if not large.any():

@@ -74,17 +74,17 @@ def one(rng, model, law, records, known, deviation):
     for place, scopes in zip(("a clique", "none"), ASKED[model], strict=True):
         for scope in scopes:
             frame, population = fit.interval(list(scope), of="records"), fit.interval(list(scope))
-            truth, doubtful = margin(counts, scope).ravel(), set(frame.attrs["doubtful"])
+            truth = margin(counts, scope).ravel()
             rows += [
                 {
                     "inside": place,
-                    "rows": "doubtful" if index in doubtful else "others",
+                    "rows": "doubtful" if status == "doubtful" else "others",
                     "held": bool(lower - 1e-9 <= count <= upper + 1e-9),
                     "width": upper - lower,
                     "population's": records * (high - low),
                 }
-                for index, count, lower, upper, low, high in zip(
-                    frame.index,
+                for status, count, lower, upper, low, high in zip(
+                    frame["status"],
                     truth,
                     frame["lower"],
                     frame["upper"],

@@ -82,7 +82,7 @@ def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, most: int) -> F
     lower, upper = np.zeros((2, len(estimate)))
     lower[asked], upper[asked] = (table[end].to_numpy() * total for end in ("lower", "upper"))
     how = {"status": str(solution.status), "seconds": round(seconds), "asked": len(asked)}
-    how["doubtful"] = len(table.attrs["doubtful"])
+    how["doubtful"] = int((table["status"] == "doubtful").sum())
     how |= {"seconds of intervals": round(time.process_time() - begin), "rounds": solution.stats["rounds"]}
     how |= {name: round(value, 3) for name, value in solution.stats.items() if name.startswith("scale_")}
     print(how, flush=True)

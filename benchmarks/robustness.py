@@ -110,7 +110,7 @@ def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, record
     held: list[Any] = []
     for clique, true in zip(model.cliques, truth.tables, strict=True):
         frame = posterior.interval(list(clique), prob=LEVEL)
-        frame["prior"] = frame.index.isin(frame.attrs["prior_decides"])
+        frame["prior"] = frame["note"].str.contains("the prior decides")
         frame["holds"] = (frame["lower"] <= true) & (true <= frame["upper"])
         held.append(frame)
     rows: Any = pd.concat(held)

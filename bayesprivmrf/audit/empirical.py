@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import number_array, probability, whole_number
+from bayesprivmrf.checks import bare_array, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
@@ -179,7 +179,7 @@ def _curve_of(guarantee: PrivacyGuarantee) -> Callable[[float], float]:
 
 
 def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
-    values = number_array("statistics", statistics).astype(float)
+    values = bare_array("statistics", statistics).astype(float)
     if values.shape != (runs,) or not np.isfinite(values).all():
         raise ArgumentError(
             f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "

@@ -104,8 +104,7 @@ def _at_most(release: NoisyStatistics) -> int | None:
 
     Where rows weigh what a grid gives them, a person with one row has it all.
     """
-    settings = release.provenance.settings
-    return 1 if "grid" in settings else settings.get("at_most")
+    return None if release.person_rows is None else release.person_rows.dependent
 
 
 def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:

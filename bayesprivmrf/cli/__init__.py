@@ -1,4 +1,4 @@
-"""The command line: ``bayesprivmrf compare | plan | release | fit | audit | reproduce``.
+"""The command line: ``bayesprivmrf compare | model | plan | release | fit | audit | reproduce``.
 
 This module says once what each command is for; the module of its name says how it works. Results go to standard
 output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
@@ -13,10 +13,12 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pickle import UnpicklingError
 
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.settle import settle
+from bayesprivmrf.compiled_cache import cache_folders
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["main"]
@@ -27,6 +29,7 @@ _REMEDIES = {
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
+    "its name as `count=` to `release` or `reference`": "its name to `release` as `--count`",
 }
 """Remedies in the library's words, and in those of the command line."""
 
@@ -74,6 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         except (SystemExit, GeneratorExit):
             raise
+        except UnpicklingError:  # this package writes and reads no pickle, but numba's cache is one
+            print(
+                "bayesprivmrf: error: the compiled code that numba keeps is damaged; delete it, and it is made anew: "
+                f"{', '.join(cache_folders())}.",
+                file=sys.stderr,
+            )
+            return 1
         except BaseException as error:
             # no traceback and no message: either may quote the data, and standard error is often logged
             print(

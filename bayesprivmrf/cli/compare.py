@@ -200,7 +200,8 @@ def evaluate(
             score(None, "uniform", uniform)
         exact = ExactStatistics().release(specification, train)
         if "mle" in methods:
-            score(None, "mle", NaiveMLE(inference=inference).fit(exact))
+            # the ridge keeps cells without records possible, which the held-out ones may lie in
+            score(None, "mle", NaiveMLE(ridge=1 / len(train), inference=inference).fit(exact))
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
                 release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
@@ -298,11 +299,13 @@ def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.Data
 
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
+    from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
     from bayesprivmrf.model.declaration_file import read_declaration
     from bayesprivmrf.records import read_records, recode
 
-    declaration = read_declaration(options.model)
-    data = recode(declaration, read_records(options.data))
+    declaration, records = read_declaration(options.model), read_records(options.data)
+    warn_of_counts(records, declaration.specification.domain.variables)
+    data = recode(declaration, records)
     return declaration.title or Path(options.data).name, declaration.specification, data
 
 

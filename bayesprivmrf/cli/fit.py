@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from bayesprivmrf.cli.output import (
     remark,
 )
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 if TYPE_CHECKING:
@@ -119,12 +119,8 @@ def _trust(learned: Solution) -> str:
 
 def write_posterior(posterior: Any, target: Path) -> None:
     """Write all, then put it in place: a file that is replaced is whole until the new one is."""
-    part = target.with_name(f".{target.stem}.{os.getpid()}.part.nc")
-    try:
+    with replaced_when_whole(target) as part:
         posterior.save(part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
@@ -155,19 +151,17 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
     }
 
 
-def _table(
-    estimate: Any, variables: Sequence[Variable], prob: float | None
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Probabilities of a marginal, their bounds where a probability of these is given, and what is said of them."""
+def _table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> dict[str, np.ndarray]:
+    """Probabilities of a marginal, and where their intervals' probability is given, bounds, statuses and notes."""
     if prob is None:
-        return {"probability": estimate.marginal(list(variables)).to_numpy()}, {}
+        return {"probability": estimate.marginal(list(variables)).to_numpy()}
     domain = estimate.specification.domain
     shape = [len(domain.states_of(variable)) for variable in variables]
     table = estimate.interval(list(variables), prob=prob)
-    columns = {"probability": "estimate", "lower": "lower", "upper": "upper"}
     return {
-        name: table[own].to_numpy(dtype=float).reshape(shape) for name, own in columns.items()
-    }, table.attrs
+        "probability" if name == "estimate" else str(name): column.to_numpy().reshape(shape)
+        for name, column in table.items()
+    }
 
 
 def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
@@ -177,9 +171,9 @@ def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
     measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
     found = []
     for scope in measured or estimate.specification.cliques:
-        cells, said = _table(estimate, scope, prob)
+        cells = _table(estimate, scope, prob)
         states = [list(domain.states_of(variable)) for variable in scope]
-        found.append({"variables": list(scope), "states": states, **cells, **said})
+        found.append({"variables": list(scope), "states": states, **cells})
     return found
 
 
@@ -187,13 +181,13 @@ def _one_way(estimate: Any, prob: float | None) -> str:
     domain = estimate.specification.domain
     names: list[str] = []
     states: list[str] = []
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[str]] = {}
     for variable in domain.variables:
         names += [str(variable)] * len(domain.states_of(variable))
         states += [str(state) for state in domain.states_of(variable)]
-        for name, values in _table(estimate, [variable], prob)[0].items():
-            found.setdefault(name, []).extend(values.tolist())
-    rows = zip(
-        names, *([f"{value:.3f}" for value in values] for values in found.values()), states, strict=True
-    )
+        for name, values in _table(estimate, [variable], prob).items():
+            if name != "note":  # too wide for a screen; files and --json have it
+                shown = values.tolist()
+                found.setdefault(name, []).extend(one if name == "status" else f"{one:.3f}" for one in shown)
+    rows = zip(names, *found.values(), states, strict=True)
     return aligned(["variable", *found, "state"], [list(row) for row in rows])

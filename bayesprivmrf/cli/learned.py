@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.cli.output import aligned
+from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.models.advice import told_status
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
@@ -42,7 +43,22 @@ def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str
     is_of_tables = bool(couplings) and all(each["error"] is not None for each in couplings)
     if is_of_tables and len(release.domain.variables) <= _MOST_VARIABLES:
         lines += _dependences(release)
-    return "\n".join([*lines, _strongest(couplings, release.graph_heading, path)])
+    return "\n".join([*lines, _strongest(couplings, release.graph_heading, path), "", _next(release, path)])
+
+
+def _next(release: LearnedNetwork, path: Path) -> str:
+    """Return what to do with the file, which spends nothing more."""
+    loaded = f"bayesprivmrf.load_release({str(path)!r})"
+    if release.statistics is None:
+        return f"Next: {loaded}.sample(1000) in Python draws records of the model, which spends nothing."
+    if isinstance(release.solution, RoundsSolution):
+        asked = f".solution.interval({list(release.domain.variables[:2])!r}) gives a table with intervals"
+    else:
+        asked = ".interval() gives intervals of the couplings"
+    return (
+        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends nothing; in Python, "
+        f"{loaded}{asked}, and .graph() the pairs that stand out."
+    )
 
 
 def _dependences(release: LearnedNetwork) -> list[str]:
@@ -82,7 +98,14 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
         lines.append(
             f"The effect of {_number(hidden, 'pair')} is not clear of noise: it is less than three times its error."
         )
-    if sizeless := len(couplings) - len(sized):
+    sizeless = len(couplings) - len(sized)
+    if not sized:
+        lines.append(
+            "No effect of a pair is known to within a nat, for its largest entry is of states that hardly ever "
+            f"meet; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as "
+            "they occur."
+        )
+    elif sizeless:
         lines.append(
             f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
             f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') tells all dependences in Python."
@@ -97,11 +120,11 @@ def trusted_tables(solution: RoundsSolution) -> str:
     the pair is left to measure. Rows of merged states are `doubtful` in tables of several variables.
     """
     domain = solution.specification.domain
-    status = solution.interval(domain.variables[0]).attrs["status"]
-    if status != "approximate":
-        return f"Tables: all are {status}, for the model is."
+    if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
+        is_short = solution.status is Status.ITERATION_LIMIT
+        return f"Tables: all are {'doubtful' if is_short else 'not trusted'}, for the model is."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
-    merging = Merging.released(domain, solution.statistics.measurements)
+    merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
     names = list(map(str, domain.variables))
     together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
     several = [v for v, states in enumerate(merging.cardinalities) if states > 1]

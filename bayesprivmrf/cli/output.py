@@ -100,7 +100,7 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
     sources
         The files that are read: the file must be none of them.
     """
-    from bayesprivmrf.release.file import require_writable
+    from bayesprivmrf.release.file import require_no_unfinished_save, require_writable
 
     target = Path(out)
     if suffix and (target.suffix != suffix or target.is_dir()):
@@ -109,7 +109,7 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
     if target.exists() and not force:
         raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
     try:
-        require_writable(target)
+        require_no_unfinished_save(require_writable(target))
     except ReleaseFileError as error:
         raise ReleaseFileError(str(error).replace("`path`", "`--out`", 1)) from None
     return target

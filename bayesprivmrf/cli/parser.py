@@ -49,6 +49,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser = _whole()
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_compare(commands)
+    _add_model(commands)
     _add_plan(commands)
     _add_release(commands)
     _add_fit(commands)
@@ -118,6 +119,20 @@ def _probability(text: str) -> float:
     return value
 
 
+def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "model",
+        help="draft a model file from a public codebook",
+        description="Write the variables and states of a codebook as a model file: a CSV file with the columns "
+        "`variable` and `state`, one row a state, and perhaps `label`. Reads no data.",
+    )
+    add = command.add_argument
+    add("codebook", help="CSV file with the columns variable and state, and perhaps label")
+    add("--out", metavar="FILE", help="the model file; by default it is printed")
+    add("--force", action="store_true", help="replace an existing file")
+    _add_json(command)
+
+
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "plan",
@@ -172,6 +187,7 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--model", required=True, help=_VARIABLES_HELP)
     add("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
     add("--force", action="store_true", help="replace an existing file")
+    add("--count", metavar="COLUMN", help="column of a frequency table: how many records each row stands for")
     _add_budget(command)
     _add_json(command)
 

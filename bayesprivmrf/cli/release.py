@@ -17,6 +17,7 @@ from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
 from bayesprivmrf.cli.output import NO_KERNEL, claim_file, json_text, promised, remark
 from bayesprivmrf.errors import PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
+from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
@@ -41,8 +42,12 @@ def run(options: argparse.Namespace) -> None:
     data = recode(declaration, records)
     if (person := getattr(mechanism, "person", None)) in records.columns:
         data[person] = records[person]
+    if options.count is None:
+        warn_of_counts(records, declaration.specification.domain.variables)
+    elif options.count in records.columns and options.count not in data:
+        data[options.count] = records[options.count]
     with room_for(target, _largest_file(mechanism, declaration.specification)):
-        release = mechanism.release(declaration.specification, data)
+        release = mechanism.release(declaration.specification, data, count=options.count)
     _save(release, target, overwrite=options.force)
     # said first, for whatever goes wrong while the release is shown has lost nothing
     remark(f"Saved to {target}. The budget is spent; what is made of this file spends nothing more.\n")

@@ -1,5 +1,6 @@
 from .cgm import CGM
 from .evidence import Evidence, gather
+from .interval_frame import RowStatus
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
@@ -15,6 +16,7 @@ __all__ = [
     "NaiveMLE",
     "NoiseAwareMAP",
     "Posterior",
+    "RowStatus",
     "Solution",
     "Status",
     "combine_estimates",

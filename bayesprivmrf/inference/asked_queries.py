@@ -1,4 +1,4 @@
-"""Queries whose answers an interval is asked of: bound to the model, labelled, with what they rest on."""
+"""Queries whose answers an interval is asked of: bound to the model, and labelled."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions
 from bayesprivmrf.queries import BoundQuery, Query
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["answer_index", "bound_for_interval", "refuse_given", "rests_on_of"]
+__all__ = ["answer_index", "bound_for_interval", "refuse_given"]
 
 
 def bound_for_interval(query: Query, model: ModelSpecification, beside: str = "") -> BoundQuery:
@@ -34,11 +33,6 @@ def answer_index(bound: BoundQuery) -> pd.Index:
     import pandas as pd
 
     return pd.Index(bound.labels, name="answer")
-
-
-def rests_on_of(bound: BoundQuery) -> tuple[str, ...]:
-    """Statements on which the answers rest, of all scopes, each once."""
-    return tuple(dict.fromkeys(text for scope in bound.positions for text in assumptions(bound.model, scope)))
 
 
 def refuse_given(given: Mapping[Variable, Label] | None) -> None:

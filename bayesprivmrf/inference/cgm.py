@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.judgement import final_status, told_disagreement, totals
+from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
@@ -113,19 +114,20 @@ class CGM(EMSettings):
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
         self._refuse_what_it_cannot(evidence)
-        found, told = told_disagreement(evidence, stacklevel=3)
         model = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
+        found = verdict(status, evidence, potentials, self.inference, stacklevel=3)
         return Solution(
             specification=model,
             potentials=model.tables(potentials),
             method=self.method,
             references=("cgm",),
-            status=final_status(status, evidence, model, potentials, self.inference, found),
+            status=found.status,
+            problems=found.problems,
             stats={
                 "em_steps": path.point.taken,
                 "blocks": path.blocks,
@@ -134,8 +136,9 @@ class CGM(EMSettings):
                 "discrepancy": path.point.discrepancy,
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
-                **told,
+                **found.stats,
             },
             inference=self.inference,
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
         )

@@ -34,7 +34,18 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
-__all__ = ["Evidence", "Inference", "Population", "gather", "require_inference", "supported_cells"]
+__all__ = [
+    "LARGEST_TOTAL",
+    "Evidence",
+    "Inference",
+    "Population",
+    "gather",
+    "require_inference",
+    "supported_cells",
+]
+
+LARGEST_TOTAL = 1e12
+"""Records that estimators fit at most: up to here doubles hold a count to a thousandth of a record."""
 
 
 type Inference = Literal["exact", "loopy"]
@@ -139,6 +150,15 @@ class Evidence:
         row, column = np.concatenate(rows), np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
+    def name_of(self, position: int) -> str:
+        """Name a measurement by its place among all that is given, and by what it asks."""
+        scope = self.measured_scopes[position]
+        if scope is None:
+            assert self.queries is not None
+            return f"measurement {position + 1}, {self.queries[position].query!r}"
+        names = self.specification.domain.variables
+        return f"measurement {position + 1}, of ({', '.join(str(names[v]) for v in scope)})"
+
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
         from scipy.sparse import eye_array
@@ -219,6 +239,20 @@ class Evidence:
         return self.matrix.T.tocsr()
 
     @cached_property
+    def told_effects(self) -> frozenset[frozenset[int]]:
+        """Sets of variables whose effects queries that are no whole tables determine."""
+        from bayesprivmrf.inference.criticism.assumptions import told_effects
+
+        return told_effects(self)
+
+    @property
+    def of_records(self) -> tuple[str, ...]:
+        """What a fit takes the records to be, beside a simple random sample, a sentence each."""
+        weighed = "The records are one row drawn from each person, whose K rows weigh 1/K each."
+        several = f"Up to {self.rows_of_one} rows of one person count as independent records."
+        return (weighed,) if self.is_weighed else (several,) if self.rows_of_one > 1 else ()
+
+    @cached_property
     def is_exact(self) -> np.ndarray:
         """Whether each possible number was released without noise, shape (size,)."""
         return self.possible & (self.spread([law.variance == 0 for law in self.noise]) > 0)
@@ -260,7 +294,8 @@ def gather(
     ArgumentError
         Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
-        The releases differ in the states of a shared variable, or in a public total.
+        The releases differ in the states of a shared variable, or in a public total, or hold more than
+        `LARGEST_TOTAL` records.
 
     Warns
     -----
@@ -274,6 +309,11 @@ def gather(
     model = wave_specification(given) if is_waves else joint_specification(given)
     scopes, queries = ((), wave_queries(given, model)) if is_waves else _measured(given, model)
     total, error = wave_total(given) if is_waves else pooled_total(given)
+    if total > LARGEST_TOTAL + CONTRADICTION * error:
+        raise ModelError(
+            f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
+            "tables are counts of records, or fit parts of the population."
+        )
     public = public_totals(given) if is_waves else []
     supported = supported_cells(model)
     if queries is None:
@@ -295,7 +335,7 @@ def gather(
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=unlike_guarantees(given),
         rows_of_one=most_rows_of_one(given),
-        is_weighed=any("grid" in release.provenance.settings for release in given),
+        is_weighed=any(r.person_rows is not None and r.person_rows.is_weighed for r in given),
         wave_totals=tuple(release.estimated_total for release in given) if is_waves else (),
     )
     evidence = _agreeing(evidence)

@@ -82,10 +82,7 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
 
 def most_rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
     """How many rows of one person the releases count, with a warning where they are more than one."""
-    settings = [release.provenance.settings for release in releases]
-    # with weights 1/K a person counts as one record
-    bounds = [one.get("at_most") for one in settings if "grid" not in one]
-    most = max((bound for bound in bounds if isinstance(bound, int)), default=1)
+    most = max((each.person_rows.dependent for each in releases if each.person_rows is not None), default=1)
     if most > 1:
         warnings.warn(
             f"the release counts up to {most} rows of one person, and a fit takes rows for independent: where those "

@@ -11,14 +11,18 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.disagreement import Disagreement
+from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
-from bayesprivmrf.inference.exact_answers import honoured, refuse_shared
-from bayesprivmrf.inference.judgement import final_status, told_disagreement, totals
+from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
+from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.naive import (
+    exact_transitions,
+    naive_transitions,
+    refuse_loopy_transitions,
+)
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
@@ -31,6 +35,9 @@ __all__ = ["NaiveMLE", "default_ridge", "match_marginals"]
 LARGEST_POTENTIAL = 1e4
 """A potential beyond this says that the likelihood has no finite maximum."""
 
+_NO_RECORD = 1e-6
+"""Records up to which a count without noise, as least squares found it, is zero but for rounding."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveMLE:
@@ -42,14 +49,16 @@ class NaiveMLE:
 
     with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`. Where
     some answers have no noise and others have, the estimate is the nearest distribution that gives the first
-    exactly (`bayesprivmrf.inference.exact_answers`); where none has any, the ridge is all that keeps it from them.
+    exactly. Where no answer has any noise, the default ridge is 0 and the estimate has the tables of the data, zero
+    cells included (`bayesprivmrf.inference.exact_answers`).
 
     Parameters
     ----------
     ridge
         λ, nats a record; at least 0. Without it the estimate often does not exist: the noise leaves zeros, and
         the likelihood then grows as their potentials fall without end. The paper gives no value and finds that
-        it must be tuned. ``None`` takes `default_ridge`, which uses the release alone.
+        it must be tuned. ``None`` takes `default_ridge`, which uses the release alone, and 0 where no answer has
+        noise.
     projection
         ``"simplex"`` (the paper's), ``"none"``, or ``"consistent"``.
     inference
@@ -126,13 +135,16 @@ class NaiveMLE:
         ConsistencyWarning
             Released tables disagree by more than their noise. The fit is ``not_trusted``.
         """
+        from scipy.sparse import eye_array
+
         begin = time.perf_counter()
         evidence = gather(releases, needs_kernel=False, population=population)
-        told = told_disagreement(evidence, stacklevel=3)
         model = evidence.specification
-        is_noisy = not evidence.is_exact[evidence.possible].all()  # else the ridge alone is wanted
+        is_noisy = not evidence.is_exact[evidence.possible].all()
         if is_noisy:
             refuse_shared(evidence)
+        # without noise and ridge the data's own zeros are structural zeros of the estimate
+        is_exact = not is_noisy and not self.ridge and evidence.is_exact.any() and evidence.has_total
         pooled = pool(evidence)
         if evidence.wave_totals and pooled.undetermined:
             raise ModelError(
@@ -141,33 +153,51 @@ class NaiveMLE:
                 "which take any."
             )
         is_default = self.ridge is None
-        ridges = default_ridge(evidence, pooled) if is_default else np.full(len(model.cliques), self.ridge)
+        ridges = np.full(len(model.cliques), self.ridge or 0.0)
+        if is_default and not is_exact:
+            ridges = default_ridge(evidence, pooled)
         basis = _basis(evidence, pooled)
         target = self._target(evidence, pooled, is_default, basis)
+        if is_exact:
+            target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
         cells = np.repeat(ridges, np.diff(model.offsets))
+        engine = evidence.engine(self.inference)
         if model.shares_transitions:
             rows = TransitionRows(model=model)
             refuse_loopy_transitions(self.inference)
+            if is_exact:
+                given = exact_transitions(rows, target)
+                return self._solution(evidence, pooled, given, Status.CONVERGED, {}, ridges, begin)
             phi, status, stats = naive_transitions(
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
-            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, told, begin)
-        potentials, status, stats = match_marginals(
-            model.cardinalities,
-            model.scopes,
-            target,
-            possible=evidence.supported,
-            ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
-            basis=basis,
-            inference=self.inference,
-            iterations=self.iterations,
-            tolerance=self.tolerance,
-        )
-        if is_noisy and evidence.exact is not None:
-            engine = evidence.engine(self.inference)
+            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
+        possible, is_table = evidence.supported_cells, target.min(initial=0.0) >= 0
+        if is_exact and basis is None and is_table and self.inference == "exact":
+            given = given_back(model, engine, target)
+            return self._solution(evidence, pooled, *given, ridges, begin)
+        if is_exact and (is_table or not model.is_restricted):
+            sums = eye_array(model.size, format="csr") if basis is None else basis
+            possible = possible & ~without_records(sums, sums.T @ target)
+        if is_exact and pooled.undetermined and not model.is_restricted:
+            # of largest entropy: the nearest to the even distribution
+            potentials, status, stats = np.where(possible, 0.0, -np.inf), Status.CONVERGED, {}
+        else:
+            potentials, status, stats = match_marginals(
+                model.cardinalities,
+                model.scopes,
+                target,
+                possible=possible,
+                ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
+                basis=basis,
+                inference=self.inference,
+                iterations=self.iterations,
+                tolerance=self.tolerance,
+            )
+        if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
             potentials, is_feasible = honoured(evidence, engine, potentials)
             status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, told, begin)
+        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
 
     def _target(
         self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
@@ -188,15 +218,15 @@ class NaiveMLE:
         status: Status,
         stats: dict[str, Any],
         ridges: FloatArray,
-        told: tuple[Disagreement | None, dict[str, Any]],
         begin: float,
     ) -> Solution:
         model = evidence.specification
+        found = verdict(status, evidence, potentials, self.inference, stacklevel=4)
         stats = {
             **stats,
             "seconds": time.perf_counter() - begin,
             **totals(evidence),
-            **told[1],
+            **found.stats,
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
@@ -206,10 +236,12 @@ class NaiveMLE:
             potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
             references=("cgm",),
-            status=final_status(status, evidence, model, potentials, self.inference, told[0]),
+            status=found.status,
+            problems=found.problems,
             stats=stats,
             inference=self.inference,
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
         )
 
 

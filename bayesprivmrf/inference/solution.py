@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
+    from bayesprivmrf.inference.evidence import Evidence
+
 __all__ = ["Solution", "Status", "uniform_solution"]
 
 
@@ -76,6 +78,10 @@ class Solution(Card):
         ``"exact"`` or ``"loopy"``: which marginals the estimator used.
     is_simulated
         Whether a release behind it had seeded noise, and so protects nobody.
+    problems
+        What is wrong with the fit, a sentence each; empty where nothing is known to be.
+    of_records
+        What the fit takes the records to be, a sentence each: the first of `assumptions`.
     references
         What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
     """
@@ -87,6 +93,8 @@ class Solution(Card):
     stats: Mapping[str, Any] = field(default_factory=dict)
     inference: Literal["exact", "loopy"] = "exact"
     is_simulated: bool = False
+    problems: tuple[str, ...] = ()
+    of_records: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
@@ -100,6 +108,18 @@ class Solution(Card):
     def _engine(self) -> MarginalEngine:
         model = self.specification
         return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
+
+    @property
+    def _evidence(self) -> Evidence | None:
+        """What was measured, where the fit keeps it."""
+        return None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        from bayesprivmrf.inference.criticism.assumptions import model_assumptions
+
+        return model_assumptions(self.specification, self.of_records)
 
     @property
     def log_partition(self) -> float:
@@ -289,7 +309,10 @@ class Solution(Card):
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
-        return facts + stated(self.stats)
+        told = (
+            [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
+        )
+        return facts + told + stated(self.stats)
 
     @property
     def _mark(self) -> str:

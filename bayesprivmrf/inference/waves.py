@@ -51,6 +51,9 @@ class _OfWave(Query):
     query: Query | None
     waves: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"{self.query or 'number of records'} of wave {', '.join(map(str, self.waves))}"
+
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         raise NotImplementedError("a wave's query is made on the model of all waves alone")
 

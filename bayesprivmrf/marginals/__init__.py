@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, generator, number_array, one_of, truth, whole_number
+from bayesprivmrf.checks import at_least, bare_array, generator, one_of, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout, whole_numbers
@@ -256,7 +256,7 @@ def clamped(
 
 
 def _flat(layout: Layout, potentials: Any) -> FloatArray:
-    return layout.flat(number_array("potentials", potentials))
+    return layout.flat(bare_array("potentials", potentials))
 
 
 def _checked_states(layout: Layout, states: Any) -> dict[int, int]:

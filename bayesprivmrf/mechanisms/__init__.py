@@ -7,14 +7,14 @@ from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.mechanisms.dpsgd import DPSGD
 from bayesprivmrf.mechanisms.dpsgd_search import DPSGDSearch
-from bayesprivmrf.mechanisms.exact import ExactStatistics
+from bayesprivmrf.mechanisms.exact import ExactStatistics, reference
 from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
 from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
-from bayesprivmrf.mechanisms.learning import record_codes
 from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.parity_queries import ParityQueries
+from bayesprivmrf.mechanisms.reading.coded import record_codes
 from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure
@@ -42,6 +42,7 @@ __all__ = [
     "discrete_laplace_laws",
     "promised_loss",
     "record_codes",
+    "reference",
     "transition_rows",
     "wide_sequences",
 ]

@@ -7,7 +7,7 @@ import inspect
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,10 +23,13 @@ from bayesprivmrf.errors import (
     DeclarationWarning,
     ForecastWarning,
     GuaranteeWarning,
+    InterruptionWarning,
     NoiseWarning,
     PrivacyError,
     SamplingWarning,
 )
+from bayesprivmrf.interruption import heard
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
@@ -67,6 +70,7 @@ _WARNINGS = (
     DeclarationWarning,
     ForecastWarning,
     GuaranteeWarning,
+    InterruptionWarning,
     NoiseWarning,
     SamplingWarning,
 )
@@ -91,7 +95,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
        next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
        never how many records there are. An error of another library may quote the data, so that only its type and
-       place are shown.
+       place are shown. A class that sets ``takes_count`` is given the column of a frequency table as a third
+       argument, where `release` is given one.
     4. the ledger, if any, is charged;
     5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
        that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
@@ -113,7 +118,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     """
 
     runs_from_file: ClassVar[bool] = False
+    takes_count: ClassVar[bool] = False
+    """Whether `_read` takes the column of a frequency table that says how many records a row stands for."""
     releases: ClassVar[tuple[type[Released], ...]] = ()
+    _removed: ClassVar[Mapping[str, str]] = {}
+    """Settings of earlier versions, each with what takes its place."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -131,6 +140,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if any(one.kind is one.VAR_KEYWORD for one in known):
             return made
         for name in settings.keys() - {one.name for one in known}:
+            if name in cls._removed:
+                raise ArgumentError(f"{cls.__name__} has no setting `{name}` any more: {cls._removed[name]}.")
             needed = [f"`{one.name}`" for one in known if one.default is one.empty]
             optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
             raise ArgumentError(
@@ -147,6 +158,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         *,
         rng: int | np.random.Generator | None = None,
         ledger: Ledger | None = None,
+        count: Hashable | None = None,
     ) -> ReleaseT:
         """Make one release from the data.
 
@@ -163,6 +175,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             Charged after every check has passed and before noise is drawn; not together with `rng`. Whoever knows
             the seed of a simulated release can remove its noise, so the release costs more than it promises, and a
             ledger that held the promise would be wrong.
+        count
+            Name of the column of a frequency table that says how many records each row stands for. The release is
+            that of the rows written out, and neighbors differ in one of those records: one row's count moves by one.
 
         Returns
         -------
@@ -185,6 +200,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
+        counted = () if count is None else (self._checked_count(count),)
         plan = self._prepare(network)
         guarantee = self._promised(plan)
         if ledger is not None and guarantee is None:
@@ -198,14 +214,45 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        exact = self._called("_read", plan, data)
+        exact = self._called("_read", plan, data, *counted)
         self._check_exact(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
-        made = self._called("_randomise", plan, exact, source, stamp)
+        made = self._paid(plan, exact, source, stamp)
         self._check_stamp(made, stamp)
         return made
+
+    def _paid(self, *given: Any) -> Any:
+        """Call `_randomise`, whose cost is charged: one interruption loses nothing, the second one is obeyed.
+
+        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise: nobody
+        has seen what the first call drew.
+        """
+        with heard() as names:
+            try:
+                made = self._called("_randomise", *given)
+            except (KeyboardInterrupt, MemoryError, TimeoutError):
+                if names:
+                    raise
+                made = self._called("_randomise", *given)
+        if names:
+            warn_without_raising(
+                f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
+                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit "
+                "its `statistics` by another estimator, which spends nothing.",
+                InterruptionWarning,
+            )
+        return made
+
+    def _checked_count(self, count: Any) -> Hashable:
+        if not self.takes_count:
+            raise ArgumentError(
+                f"`count` must be left out of {type(self).__name__}, which reads one row a record; repeat the rows."
+            )
+        if not isinstance(count, Hashable):
+            raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")
+        return count
 
     def _called(self, hook: str, *given: Any) -> Any:
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""
@@ -220,6 +267,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
         if issubclass(failure, MemoryError):
             raise MemoryError(f"memory ran out in {where}")
+        if issubclass(failure, TimeoutError):
+            raise TimeoutError(f"time ran out in {where}")
         raise DataError(
             f"unexpected {failure.__name__} in {where}; its message is withheld, for it may quote the data."
         )

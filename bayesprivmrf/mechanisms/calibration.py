@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import at_least, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
 __all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss", "refuse_excess"]
@@ -46,9 +47,10 @@ def discrete_laplace_laws(
     Raises
     ------
     ArgumentError
-        The shares are not positive or add up to more than one, or the budget is so small that a scale exceeds
-        10^12 records, or so large that it is none.
+        A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
+        small that a scale exceeds 10^12 records, or so large that it is none.
     """
+    epsilon, sensitivity = positive_finite("epsilon", epsilon), whole_number("sensitivity", sensitivity, 1)
     parts = [share * epsilon for share in _checked(shares)]
     scales = [sensitivity / part if part > 0 else math.inf for part in parts]
     refuse_excess("epsilon", epsilon, scales)
@@ -83,9 +85,10 @@ def discrete_gaussian_laws(
     Raises
     ------
     ArgumentError
-        The shares are not positive or add up to more than one, or the budget is so small that a scale exceeds
-        10^12 records, or so large that it is none.
+        A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
+        small that a scale exceeds 10^12 records, or so large that it is none.
     """
+    rho, sensitivity = positive_finite("rho", rho), positive_finite("sensitivity", sensitivity)
     parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
     scales = [sensitivity / part if part > 0 else math.inf for part in parts]
     refuse_excess("rho", rho, scales)
@@ -93,7 +96,30 @@ def discrete_gaussian_laws(
 
 
 def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
-    """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho)."""
+    """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho).
+
+    Parameters
+    ----------
+    laws
+        The noise of each table.
+    sensitivity
+        Records: how far one neighbor moves one table, in L1 (a whole number) for Laplace noise and in L2 for
+        Gaussian noise.
+
+    Raises
+    ------
+    ArgumentError
+        A law is no discrete Laplace or Gaussian noise, or the sensitivity is out of range.
+    """
+    laws = listed("`laws`", laws, error=ArgumentError)
+    if not all(isinstance(law, DiscreteLaplace | DiscreteGaussian) for law in laws):
+        raise ArgumentError(
+            "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
+        )
+    if any(isinstance(law, DiscreteLaplace) for law in laws):
+        sensitivity = whole_number("sensitivity", sensitivity)
+    else:
+        sensitivity = at_least("sensitivity", sensitivity, 0.0)
     return sum((_promised(law, sensitivity) for law in laws), Fraction(0))
 
 
@@ -118,7 +144,8 @@ def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
 
 def _checked(shares: Sequence[float]) -> list[float]:
     """Return the shares, each positive; together at most one, but for the rounding of their division."""
-    checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(shares)]
+    given = listed("`shares`", shares, error=ArgumentError)
+    checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(given)]
     if not sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52:
         raise ArgumentError(
             f"`shares` must add up to at most one, got {math.fsum(checked)!r}; divide each by their sum."

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.gradient_ascent import RATE_BITS, Ascent, AscentPath, cells_of, drawn_noises
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
-from bayesprivmrf.mechanisms.learning import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -84,6 +85,8 @@ class AscentMechanism[ReleaseT](
     Mechanism["DiscreteMarkovNetwork | ModelSpecification", AscentPlan, CodedRecords, ReleaseT]
 ):
     """Common base of one ascent and of a search; neighbours differ by one record added or removed."""
+
+    takes_count: ClassVar[bool] = True
 
     epsilon: float
     delta: float
@@ -188,9 +191,9 @@ class AscentMechanism[ReleaseT](
         return PrivacyGuarantee(epsilon=plan.epsilon, delta=self.delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 
     @final
-    def _read(self, plan: AscentPlan, data: Any) -> CodedRecords:
+    def _read(self, plan: AscentPlan, data: Any, count: Hashable | None = None) -> CodedRecords:
         model = plan.specification
-        records = read_records(model.domain, data, missing=plan.missing, other=plan.other)
+        records = read_records(model.domain, data, missing=plan.missing, other=plan.other, count=count)
         if model.possible is not None:
             held = np.zeros(model.size, dtype=np.int64)
             for start in range(0, len(records.codes), 1 << 15):
@@ -217,12 +220,12 @@ def released(
     """Return the release; only what is public or already noisy is in it."""
     model, lattice = plan.specification, ascent.lattice
     deviation = plan.count_noise.scale / _COUNT_STEPS
-    told = {"status": "stopped early"} | Told.by(total, deviation, (), ()).details
+    told = Told.by(total, deviation, (), ())
     return LearnedPotentials(
         domain=model.domain,
         total=total,
         details={
-            **({"status": "diverged"} if path.is_bounded else told),
+            "status": "diverged" if path.is_bounded else "stopped early",
             "steps": ascent.steps,
             "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
             "clip": lattice.clip,
@@ -230,6 +233,7 @@ def released(
             "learning_rate": path.learning_rate,
             "averaging": ascent.averaging,
             "total_deviation": deviation,
+            **({} if path.is_bounded else stopped_details() | told.details),
         },
         model=model,
         tables=model.tables(path.potentials),

@@ -13,8 +13,8 @@ from bayesprivmrf.learning.gradient_ascent import RATE_BITS, SMALLEST_CLIP, Asce
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
-from bayesprivmrf.mechanisms.learning import CodedRecords
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import about

@@ -13,7 +13,7 @@ from bayesprivmrf.learning.models.potentials import Trials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
 from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
-from bayesprivmrf.mechanisms.learning import CodedRecords
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.settings import FrozenMapping
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource

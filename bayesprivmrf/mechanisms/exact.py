@@ -1,17 +1,25 @@
-"""Exact tables: the reference without privacy."""
+"""Exact tables, and the exact solution: the references without privacy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from bayesprivmrf.inference import NaiveMLE, Solution
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.privacy import NoNoise, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 
-__all__ = ["ExactStatistics"]
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+    from pgmpy.models import DiscreteMarkovNetwork
+
+__all__ = ["ExactStatistics", "Reference", "reference"]
 
 
 @final
@@ -49,3 +57,73 @@ class ExactStatistics(StatisticsMechanism):
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
         return None
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Reference(Solution):
+    """The maximum likelihood estimate from the data themselves, which protects nobody; `reference` makes it.
+
+    Every print, marginal and sample of it says so.
+    """
+
+    guarantee: ClassVar[None] = None
+
+    @property
+    def _mark(self) -> str:
+        return EXACT
+
+    def marginal(
+        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+    ) -> xr.DataArray:
+        """Probabilities of joint states, as `Solution.marginal` has them; ``attrs["privacy"]`` has the mark."""
+        return super().marginal(variables, given=given).assign_attrs(privacy=EXACT)
+
+    def sample(self, size: int, **settings: Any) -> pd.DataFrame:
+        """Records drawn from the distribution, as by `Solution.sample`; ``attrs["privacy"]`` has the mark."""
+        records = super().sample(size, **settings)
+        records.attrs["privacy"] = EXACT
+        return records
+
+
+EXACT = "exact, unprotected"
+"""What is said of whatever is made of the data without noise."""
+
+
+def reference(
+    network: DiscreteMarkovNetwork | ModelSpecification,
+    data: Any,
+    *,
+    missing: Label | Mapping[Variable, Label] | None = None,
+    other: Label | Mapping[Variable, Label] | None = None,
+    person: Hashable | None = None,
+    at_most: int | None = None,
+    count: Hashable | None = None,
+) -> Reference:
+    """Fit the model to the data without noise, for comparison with private results only.
+
+    The tables of the declared cliques are those of the data to the last digit, empty cells included; a model with
+    ties, scores or shared transitions is fitted to them by maximum likelihood. The result reads the data unprotected:
+    it must not leave the place where the data may be.
+
+    Parameters
+    ----------
+    network, data
+        The declared model and the records, as for `Mechanism.release`.
+    missing, other, person, at_most
+        As `StatisticsMechanism` has them.
+    count
+        Column of a frequency table that says how many records each row stands for, as for `Mechanism.release`.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm, pandas as pd
+    >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+    >>> solution = reference(network, pd.DataFrame({"ill": ["no", "yes"], "Freq": [3, 1]}), count="Freq")
+    >>> solution.marginal("ill").values, solution.guarantee
+    (array([0.75, 0.25]), None)
+    """
+    mechanism = ExactStatistics(missing=missing, other=other, person=person, at_most=at_most)
+    fitted = NaiveMLE().fit(mechanism.release(network, data, count=count))
+    made = {one.name: getattr(fitted, one.name) for one in fields(fitted)}
+    return Reference(**made | {"method": f"maximum likelihood, {EXACT}"})

@@ -13,6 +13,7 @@ from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
     FrankWolfeFit,
@@ -297,18 +298,21 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only what was let out is looked at
+        told = _told(fitted, plan, total)
         common: dict[str, Any] = {
             "domain": domain,
             **stamp.fields,
             "total": total,
             "total_noise": plan.budget.total,
             "map": plan.map,
+            "unsupported": None if told is None else told.unsupported,
             "details": {
                 "steps": steps,
                 "radius": plan.map.radius,
                 "noise_multiple": plan.map.multiple(steps),
                 **_details(fitted, plan.map.singles),
-                **_told(fitted, plan, total),
+                **stopped_details(),
+                **({} if told is None else told.details),
             },
         }
         if fitted.measured is not None and plan.map.singles is not None:
@@ -340,15 +344,15 @@ def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, A
     return {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
 
 
-def _told(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> dict[str, Any]:
-    """Return the details of a release that tells of noise alone: by single variables, or by the number of records."""
+def _told(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Told | None:
+    """Return what single variables, or the number of records alone, tell of records; None where neither is known."""
     if total is None:
-        return {}
+        return None
     law, cards = plan.map.singles, plan.specification.cardinalities
     variance = 0.0 if plan.budget.total is None else plan.budget.total.variance
     if fitted.measured is None or law is None:
-        return Told.by(total, math.sqrt(variance), (), ()).details
-    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).told().details
+        return Told.by(total, math.sqrt(variance), (), ())
+    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).told()
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -34,19 +33,10 @@ from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes
-from bayesprivmrf.mechanisms.reading.eager import in_memory_codes
-from bayesprivmrf.mechanisms.reading.frame import (
-    column_names,
-    frame_of,
-    guarded,
-    in_memory,
-    match_columns,
-)
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
-from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, checked_domain
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
@@ -62,113 +52,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Budget", "CodedRecords", "LearningMechanism", "LearningPlan", "read_records", "record_codes"]
+__all__ = ["Budget", "CodedRecords", "LearningMechanism", "LearningPlan"]
 
 TOTAL_SHARE = 0.02
 """Share of the budget for a noisy number of records, where the number is private and something depends on it."""
 
 _ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
-
-_DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
-_LARGEST_KEY = 2**62
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class CodedRecords:
-    """Exact records: sensitive, and printed as such.
-
-    Parameters
-    ----------
-    codes
-        Distinct records, or all of them, as states' codes in declared order: shape (rows, p), unsigned.
-    counts
-        How many records each row stands for, shape (rows,), at least 1.
-    records
-        Their sum, n.
-    """
-
-    codes: np.ndarray
-    counts: IntArray
-    records: int
-
-    @cached_property
-    def spins(self) -> np.ndarray:
-        """Two-state records as -1 (first state) and +1, int8 of shape (rows, p)."""
-        return 2 * self.codes.astype(np.int8) - np.int8(1)
-
-    def __repr__(self) -> str:
-        return "CodedRecords(sensitive)"
-
-
-def read_records(
-    domain: Domain,
-    data: Any,
-    *,
-    missing: Mapping[Variable, int] | None = None,
-    other: Mapping[Variable, int] | None = None,
-) -> CodedRecords:
-    """Read the declared columns of a data frame as codes; equal records are merged where that makes them few.
-
-    The arguments and errors are those of `record_codes`.
-    """
-    return guarded(
-        "reading", lambda: _merged(record_codes(domain, data, missing=missing, other=other), domain)
-    )
-
-
-def record_codes(
-    domain: Domain,
-    data: Any,
-    *,
-    missing: Mapping[Variable, int] | None = None,
-    other: Mapping[Variable, int] | None = None,
-) -> np.ndarray:
-    """Read the declared columns of a data frame as codes, unsigned of shape (records, p), one row a record.
-
-    Parameters
-    ----------
-    domain
-        Declared variables and states.
-    data
-        Any frame that narwhals knows, one row a record; a lazy one is collected, its declared columns alone.
-    missing, other
-        Codes that take missing and undeclared values, by variable.
-
-    Raises
-    ------
-    DataError, UndeclaredStateError
-        The data are refused, as by `bayesprivmrf.mechanisms.reading.counting.count_tables`.
-    ModelError, ArgumentError
-        `domain` is no `Domain`; `missing` or `other` maps something else than its variables to codes of theirs.
-    """
-    checked_domain(domain)
-    missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
-    frame: Any = frame_of(data)
-    codings = codings_of(domain, missing, other, data)
-
-    def read() -> np.ndarray:
-        columns = match_columns(domain.variables, column_names(data, frame))
-        coded = in_memory_codes(in_memory(frame, columns.values()), codings, columns)
-        kind = np.min_scalar_type(max(domain.cardinalities, default=1) - 1)
-        codes = np.empty((len(coded[codings[0].variable]), len(codings)), dtype=kind)
-        for place, coding in enumerate(codings):
-            codes[:, place] = coded[coding.variable]
-        return codes
-
-    return guarded("reading", read)
-
-
-def _merged(codes: np.ndarray, domain: Domain) -> CodedRecords:
-    records = len(codes)
-    if records and math.prod(domain.cardinalities) <= _LARGEST_KEY:
-        key = np.zeros(records, dtype=np.int64)
-        for place, states in enumerate(domain.cardinalities):
-            key *= states
-            key += codes[:, place]
-        _, first, counts = np.unique(key, return_index=True, return_counts=True)
-        if first.size <= _DISTINCT_SHARE * records:
-            return CodedRecords(codes=codes[first], counts=counts.astype(np.int64), records=records)
-    return CodedRecords(codes=codes, counts=np.ones(records, dtype=np.int64), records=records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +80,8 @@ class Budget:
 class LearningPlan:
     """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learned.
+    Where the specification declares cliques, only couplings inside one are learned. Variables whose states have
+    scores are `ordered`.
     """
 
     specification: ModelSpecification
@@ -199,6 +89,7 @@ class LearningPlan:
     is_total_public: bool
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
+    ordered: frozenset[Variable] = frozenset()
 
     @property
     def knows_total(self) -> bool:
@@ -232,6 +123,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
     """
 
     runs_from_file: ClassVar[bool] = True
+    takes_count: ClassVar[bool] = True
     _sought: ClassVar[str] = "couplings"
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
@@ -325,6 +217,11 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
+    def _knows_order(self) -> bool:
+        """Whether declared scores are of use: to learners that merge states."""
+        return False
+
+    @property
     def needs_total(self) -> bool:
         """Whether the algorithm uses the number of records."""
         return True
@@ -342,6 +239,11 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 f"{type(self).__name__} must be given no impossible cells, got {len(specification.impossible)}; "
                 "declare the variables without them."
             )
+        ordered = (
+            frozenset(one.variable for one in specification.ordinal) if self._knows_order else frozenset()
+        )
+        if ordered:  # scores say which states are neighbors, and restrict nothing
+            specification = replace(specification, ordinal=())
         if any(specification.sharing):
             raise ModelError(
                 f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by "
@@ -354,6 +256,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
                 is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
                 missing=redirect_codes("missing", self.missing, specification),
                 other=redirect_codes("other", self.other, specification),
+                ordered=ordered,
             )
         )
 
@@ -387,8 +290,9 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         return self.rho
 
     @final
-    def _read(self, plan: PlanT, data: Any) -> CodedRecords:
-        records = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
+    def _read(self, plan: PlanT, data: Any, count: Hashable | None = None) -> CodedRecords:
+        redirects = {"missing": plan.missing, "other": plan.other}
+        records = read_records(plan.specification.domain, data, count=count, **redirects)
         if self.adjacency is Adjacency.REPLACE_ONE and records.records == 0:
             raise DataError(
                 "`data` must hold at least one record under replace-one neighbours, where their number is "

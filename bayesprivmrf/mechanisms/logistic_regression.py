@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
@@ -124,7 +125,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
             intercept=intercept,
             effects=effects,
             total=total,
-            details={"steps": steps, "noise_multiple": plan.map.multiple(steps)},
+            details={"steps": steps, "noise_multiple": plan.map.multiple(steps), **stopped_details()},
             **stamp.fields,
         )
         self._warn(plan, total)

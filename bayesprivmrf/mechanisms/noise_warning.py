@@ -1,4 +1,4 @@
-"""A warning about large noise that never costs the release."""
+"""Warnings that never cost the release."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["warn_without_raising"]
 _PACKAGE = (str(Path(__file__).parents[1]),)
 
 
-def warn_without_raising(message: str) -> None:
+def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -> None:
     """Warn where this package was called; where warnings are errors, show this one all the same.
 
     The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
     """
     try:
-        warnings.warn(message, NoiseWarning, skip_file_prefixes=_PACKAGE)
-    except NoiseWarning:
+        warnings.warn(message, category, skip_file_prefixes=_PACKAGE)
+    except category:
         with warnings.catch_warnings():
-            warnings.simplefilter("always", NoiseWarning)
-            warnings.warn(message, NoiseWarning, skip_file_prefixes=_PACKAGE)
+            warnings.simplefilter("always", category)
+            warnings.warn(message, category, skip_file_prefixes=_PACKAGE)

@@ -12,6 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import finite_pair, one_of, positive_finite, probability, truth
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, CouplingNorms, PrivacyGuarantee, perturbation_constants
 from bayesprivmrf.privacy.objective_perturbation import Calibration
@@ -45,9 +46,10 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     r"""Release the inverse temperature of an Ising model on a public network; one node's outcome is the unit.
 
     The estimate is the root of :math:`\sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N` with local fields
-    :math:`m_i = \sum_j J_{ij} s_j` and noise N, on a public grid. A root below the bounds (so none in
-    [0, inf), for the default ones) gives the lower bound, one above gives the upper bound. The network and J are
-    public; the promise is for the outcomes, whatever law they follow.
+    :math:`m_i = \sum_j J_{ij} s_j` and noise N, on a public grid. A root below the bounds gives the lower bound, one
+    above gives the upper bound, and the release says so. The network, J and the network's external field, if it has
+    one, are public; the promise is for the outcomes, whatever distribution they follow. With a field,
+    :math:`a m_i + h` stands for :math:`a m_i`, and :math:`\sum_j J_{ij} (s_j - c)` for :math:`m_i`.
 
     Every node has an outcome: a missing one is refused, because who lacks one is part of the data. Where it is
     public, release on `IsingNetwork.subnetwork`, whose docstring says why the proof holds there and what is
@@ -65,17 +67,19 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         :math:`u^* \tanh u^* = 1`, and the budget shared by `split_budget`. ``"paper"``: Algorithm 1 to the letter,
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
-        Public bounds of beta. ``None`` for [0, inf).
+        Public bounds of beta, by default (-5, 5). Negative values stand for neighbors who push each other apart.
+        The noise does not depend on the bounds, so wide ones cost no budget. ``None`` for [0, inf).
     positive, negative
-        The two states of an outcome, by default the numbers 1 and -1; which is which does not change the estimate.
+        The two states of an outcome, by default the numbers 1 and -1; which is which does not change the estimate
+        unless the network has an external field.
     allow_large_delta
         Says that a delta above 1/n is meant: it allows a mechanism that shows somebody's outcome outright.
 
     Raises
     ------
     ArgumentError
-        A setting is out of range; at release, delta is above 1/n, or the bounds hold no two points of the grid or
-        reach farther than it is exact.
+        A setting is out of range; at release, delta is above 1/n, the bounds hold no two points of the grid or
+        reach farther than it is exact, or the paper's calibration meets an external field.
     ModelError
         The network is no `IsingNetwork`, or its couplings are so small or so large that their squares
         are not accurate in double precision; raised at release.
@@ -85,7 +89,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     ConsistencyWarning
         Much of the network's coupling lies in nodes whose local field can be far above the norm
         of J; warned at release. The theory then does not say that the estimate comes near beta, however large
-        the network. Privacy does not depend on it.
+        the network. Privacy does not depend on it. Or the released estimate is a bound: the root may lie beyond.
 
     References
     ----------
@@ -104,7 +108,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     epsilon: float
     delta: float = 0.0
     calibration: Calibration = "tight"
-    bounds: tuple[float, float] | None = (0.0, 5.0)
+    bounds: tuple[float, float] | None = (-5.0, 5.0)
     positive: Any = None
     negative: Any = None
     allow_large_delta: bool = False
@@ -192,10 +196,13 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
                 f"`delta` must be at most 1/n = {1 / nodes:.3g} for {nodes} nodes, got {self.delta!r}: above it, "
                 "showing one outcome outright would be allowed; choose 0, or say `allow_large_delta=True`."
             )
-        constants = perturbation_constants(network.coupling, self.epsilon, self.delta, self.calibration)
+        constants = perturbation_constants(
+            network.coupling, self.epsilon, self.delta, self.calibration, network.field
+        )
         _warn_of_heavy_tails(network.coupling)
         return PerturbationPlan(
-            network=network, estimator=PerturbedEstimator.of(network.coupling, constants, self.bounds)
+            network=network,
+            estimator=PerturbedEstimator.of(network.coupling, constants, self.bounds, network.field),
         )
 
     def _guarantee(self, plan: PerturbationPlan) -> PrivacyGuarantee:
@@ -213,13 +220,16 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
 
         constants = plan.estimator.constants
         noise = source.add(np.zeros(1, dtype=np.int64), constants.noise)
-        return NetworkEstimate(
+        made = NetworkEstimate(
             inverse_temperature=float(exact.estimates(noise)[0]),
             network=plan.network,
             bounds=self.bounds,
             constants=constants,
             **stamp.fields,
         )
+        for problem in made.problems:  # a function of the released number: it tells nothing more
+            warn_without_raising(problem, ConsistencyWarning)
+        return made
 
 
 def _warn_of_heavy_tails(coupling: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
@@ -157,6 +158,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             choice, measurement = self._scales(plan, rounds)
             algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
             sums = total * algorithm.expectations(counted, sets, total, source)
+            details |= stopped_details()
         release = ReleasedParities(
             domain=plan.specification.domain,
             sets=sets,

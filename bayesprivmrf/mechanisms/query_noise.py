@@ -21,6 +21,10 @@ that minimise the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}
 on this is repeated. Where each effect is told by one query, the first step is the closed form. For Gaussian noise f
 is convex in w, and lies above its least value by at most :math:`\max_q (-∂f/∂w_q) - f`, which ends the search. For
 Laplace noise it need not be convex: what is found is no worse than even, and cannot be bettered by small changes.
+
+**Large models.** Where f is too large to form, the variances of the answers themselves are added up instead:
+:math:`\sum_q r_q / t_q` for :math:`r_q` answers to query q. The shares that minimize it are
+:math:`w_q \propto (r_q Δ_q^{pk})^{1/(k+1)}`, from sensitivities alone.
 """
 
 from __future__ import annotations
@@ -74,14 +78,11 @@ class QueryNoise:
         The part of the budget that each has, adding up to one; ``None`` where there is no budget.
     is_bound
         Whether the sensitivity is an upper bound, so that the noise is more than the promise needs.
-    is_unsplit
-        Whether the shares are even because the model is too large to forecast anything.
     """
 
     laws: tuple[NoiseLaw, ...]
     shares: tuple[float, ...] | None = None
     is_bound: bool = False
-    is_unsplit: bool = False
 
 
 def noise_of_queries(
@@ -143,11 +144,14 @@ def kept_noise(
     if len(queries) == 1:
         return plain
     told = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
-    if told is None:
-        return QueryNoise(laws=laws, shares=even, is_bound=not is_exact, is_unsplit=True)
-    shares = least_variance_shares(told, own, 2 if law is DiscreteLaplace else 1)
+    power = 2 if law is DiscreteLaplace else 1
+    shares = (
+        least_answer_variance_shares(own, stack.answers, power)
+        if told is None
+        else (least_variance_shares(told, own, power))
+    )
     split, is_exact = stack.laws(own, shares)
-    if _forecast(told, split) > _forecast(told, laws):
+    if told is not None and _forecast(told, split) > _forecast(told, laws):
         return plain
     return QueryNoise(laws=split, shares=shares, is_bound=not is_exact)
 
@@ -178,6 +182,23 @@ def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[f
         shares = np.maximum(wanted / wanted.sum(), 1e-12)
     least = LEAST_SHARE / len(cost)
     shares = np.maximum(shares / shares.sum(), least)
+    return tuple((shares / shares.sum()).tolist())
+
+
+def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int) -> tuple[float, ...]:
+    """Return the shares of a budget that make the variances of all noisy answers together least.
+
+    Parameters
+    ----------
+    own
+        Sensitivity of each query by itself, to the p of its norm.
+    answers
+        Number of answers to each query.
+    power
+        k of the module's derivation: 1 for Gaussian noise, 2 for Laplace noise.
+    """
+    wanted = (np.asarray(answers, dtype=float) * np.asarray(own, dtype=float) ** power) ** (1 / (power + 1))
+    shares = np.maximum(wanted / wanted.sum(), LEAST_SHARE / len(wanted))
     return tuple((shares / shares.sum()).tolist())
 
 
@@ -228,6 +249,11 @@ class _Stack:
     @property
     def norm(self) -> int:
         return 1 if self.law is DiscreteLaplace else 2
+
+    @property
+    def answers(self) -> list[int]:
+        """Number of answers to each query."""
+        return [len(query.bind(self.model)) for query in self.queries]
 
     def own_powers(self) -> tuple[float, ...]:
         """Return the sensitivity of each query by itself, to the p of its norm."""

@@ -38,7 +38,8 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
    noise are those of step 4; and the filter is charged before it, as before any.
 
-The release holds the last model, and every noisy table as an answer to a query (`Rounds.release`): single
+The release holds the last model, and every noisy table as an answer to a query
+(`bayesprivmrf.mechanisms.rounds_release`): single
 variables first, then the tables of the rounds in their order, then what was measured again. Intervals rely on it. A
 `LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
 files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
@@ -53,25 +54,28 @@ release are this file's.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.rounds.engine import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal, number_of_records
+from bayesprivmrf.learning.rounds.fit import (
+    RoundFit,
+    carried,
+    fit_tables,
+    maximal,
+    number_of_records,
+    unfinished,
+)
+from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
-from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
 from bayesprivmrf.mechanisms.pair_misfits import expected_counts, misfit
 from bayesprivmrf.mechanisms.rounds_basis import basis_scores, ends_across, parts_of, without_subsets
-from bayesprivmrf.mechanisms.rounds_forecast import time_of_fits
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROOM_SHARES,
     ROUND_SHARES,
@@ -83,14 +87,15 @@ from bayesprivmrf.mechanisms.rounds_plan import (
     choice_scale,
     counting_law,
     numbers_of_tables,
+    singles_law,
     tables_law,
 )
 from bayesprivmrf.mechanisms.rounds_size import Size
-from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.mechanisms.rounds_unmeasured import Asked, bound_by_choice, bound_by_count
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
-from bayesprivmrf.release.measured import of_measurements
 
 __all__ = ["Rounds"]
 
@@ -104,7 +109,6 @@ That columns depend at all is to be sure; once they do, a table more costs less 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
 # deviations of noise that these fits may be off: between rounds it would be taken for a misfit
 _ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
-_ROUND_TIME = 0.2  # share of the time that is left for the fit after a round
 
 
 @dataclass(slots=True)
@@ -124,41 +128,80 @@ class Rounds:
     again: list[MeasuredTable] = field(init=False, default_factory=list)
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
+    has_fit: bool = field(init=False, default=False)
+    apart: Unmeasured = field(init=False, default_factory=Unmeasured)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
     _round_number: int = field(init=False, default=0)
     _room: float = field(init=False, default=1.0)
-    _clock: float | None = field(init=False, default=None)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+    _largest: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+    _last_choice: tuple[int, np.ndarray] | None = field(init=False, default=None)
 
     def __repr__(self) -> str:
         return "Rounds(sensitive)"
 
     def run(self) -> None:
-        """Spend the budget."""
-        plan = self.plan
-        self.filter = PrivacyFilter(plan.rho)
-        self._measure_singles(SINGLES_SHARE * plan.rho)
+        """Spend the budget; an interruption ends the rounds, and nothing that was measured is lost."""
+        self.filter = PrivacyFilter(self.plan.rho)
+        try:
+            self._measure_singles(SINGLES_SHARE * self.plan.rho)
+            self._spend()
+        except BaseException as error:
+            remember(error)
+            self._end()
+
+    def _spend(self) -> None:
+        """Take the rounds, and the last fit; a fit that was interrupted is the last one."""
         whole, has_measured = self.filter.left, False
         for self._round_number, share in enumerate(ROUND_SHARES, start=1):
+            if interrupted_by() is not None:
+                return
             has_measured = self._round(min(share * whole, self.filter.left))
         if not has_measured:
             self._measure_again(self.filter.left)
-        self._refit(is_last=True)
+        if interrupted_by() is None:
+            self._refit(is_last=True)
+
+    def _end(self) -> None:
+        """Keep all that was measured; the model is the last one, on the cliques of all tables.
+
+        An interruption may come while tables are drawn. Each one is kept as soon as it is; single variables, without
+        which there is no model, are completed.
+        """
+        plan = self.plan
+        missing = [(v,) for v in plan.free if (v,) not in {each.scope for each in self.singles}]
+        if not self.filter.spent:
+            self.filter.charge(SINGLES_SHARE * plan.rho)
+        self._count_singles()
+        self._draw(missing, singles_law(plan), self.singles)
+        self.merging = Merging.by(plan.declared, self.tables, plan.rules)
+        cards = self.merging.cardinalities
+        self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
+        last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
+        tables = [each.merged(self.merging) for each in self.tables]
+        self.fit = unfinished(cards, tables, last, total=self.total)
 
     # single variables
 
     def _measure_singles(self, rho: float) -> None:
         plan = self.plan
-        for v in plan.free:  # of declared states, which no later step counts again
-            exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=plan.declared[v])
-            self._kept[v,] = exact.astype(np.int64)
-        self.singles = self._noisy([(v,) for v in plan.free], rho)
-        self.merging = Merging.by(plan.declared, self.singles)
+        self._count_singles()
+        self._measured([(v,) for v in plan.free], rho, self.singles)
+        self.merging = Merging.by(plan.declared, self.singles, plan.rules)
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
-        self.fit = self._first_fit()
-        self._clock = time_of_fits(plan, self.fit.total)
+        self._use(self._first_fit())
+
+    def _count_singles(self) -> None:
+        """Count each variable by itself, of declared states; no later step counts it again."""
+        for v in self.plan.free:
+            if (v,) not in self._kept:
+                exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
+                self._kept[v,] = exact.astype(np.int64)
+
+    def _use(self, fit: RoundFit) -> None:
+        self.fit, self.has_fit = fit, True
 
     def _first_fit(self) -> RoundFit:
         """Fit single variables; if that diverges, all are even, so that misfits are of finite numbers."""
@@ -168,22 +211,16 @@ class Rounds:
         self.failures += 1
         return replace(found, coordinates=np.zeros_like(found.coordinates), off=math.inf)
 
-    def _fitted(self, last: RoundFit | None = None, *, is_last: bool = False, share: float = 1.0) -> RoundFit:
-        """Fit to all that was measured, in a share of the time that is left; the clock runs here alone."""
-        tables = [each.merged(self.merging) for each in self.tables]
-        begin, seconds = time.monotonic(), None if self._clock is None else share * self._clock
-        found = fit_tables(
+    def _fitted(self, last: RoundFit | None = None, *, is_last: bool = False) -> RoundFit:
+        """Fit to all that was measured."""
+        return fit_tables(
             self.merging.cardinalities,
-            tables,
+            [each.merged(self.merging) for each in self.tables],
             last,
             total=self.total,
             iterations=_LAST_ITERATIONS if is_last else _ITERATIONS,
             enough=_ENOUGH if is_last else _ENOUGH_TO_CHOOSE,
-            seconds=seconds,
         )
-        if self._clock is not None:
-            self._clock = max(self._clock - (time.monotonic() - begin), 0.0)
-        return found
 
     # one round
 
@@ -200,12 +237,21 @@ class Rounds:
         number = self._how_many(scopes, misfits, cells, spent)
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
+            bound_by_count(
+                self.apart, self._asked(scopes, cells, spent), self._of_noise(scopes), *self._largest
+            )
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        bound_by_choice(
+            self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
+        )
         self._refit()
         self.tables_by_round.append(len(chosen))
         return True
+
+    def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:
+        return Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return how far the model is from each table: sensitive."""
@@ -274,6 +320,7 @@ class Rounds:
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
+        self._largest = float(noisy[0]), law.standard_deviation
         if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
             return 0
         return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
@@ -283,6 +330,7 @@ class Rounds:
     ) -> list[Scope]:
         """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
         chosen: list[Scope] = []
+        self._last_choice = None
         model = self._scopes()
         everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
@@ -297,6 +345,7 @@ class Rounds:
             place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
             if self._bears([*model, *chosen, scopes[place]]):
                 chosen.append(scopes[place])
+                self._last_choice = place, eligible.copy()
                 inside = set(scopes[place])
                 eligible &= np.array([not set(c) <= inside for c in scopes])
                 eligible &= ~is_across | (self._ends(scopes, chosen)[:, 0] >= 0)
@@ -305,23 +354,36 @@ class Rounds:
 
     def _measure(self, chosen: Sequence[Scope], rho: float) -> None:
         """Measure the chosen tables, and beside them again those of variables that are hardly known."""
-        found = self._noisy([*chosen, *self._beside(chosen, rho)], rho)
-        self.measured += found[: len(chosen)]
-        self._repeated(found[len(chosen) :])
+        self._measured([*chosen, *self._beside(chosen, rho)], rho, self.measured, self.again)
 
     def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
         return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
 
-    def _noisy(self, scopes: Sequence[Scope], rho: float) -> list[MeasuredTable]:
-        """Charge and draw: tables of several variables, or of one, with noise of one law."""
+    def _measured(
+        self,
+        scopes: Sequence[Scope],
+        rho: float,
+        into: list[MeasuredTable],
+        alone: list[MeasuredTable] | None = None,
+    ) -> None:
+        """Charge and draw, with noise of one law: tables of several variables, and of one, which go into `alone`."""
         law = tables_law(self.plan, rho, len(scopes))
         self.filter.charge(rho)
-        noisy = [self.source.add(self._counts(scope), law) for scope in scopes]
-        return [MeasuredTable(scope=c, values=y, law=law) for c, y in zip(scopes, noisy, strict=True)]
+        self._draw(scopes, law, into, alone)
+        self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
 
-    def _repeated(self, found: Sequence[MeasuredTable]) -> None:
-        self.again += found
-        self.merging = Merging.by(self.plan.declared, self.tables)
+    def _draw(
+        self,
+        scopes: Sequence[Scope],
+        law: NoiseLaw,
+        into: list[MeasuredTable],
+        alone: list[MeasuredTable] | None = None,
+    ) -> None:
+        """Keep each table as soon as it is drawn."""
+        for scope in scopes:
+            kept = into if alone is None or len(scope) > 1 else alone
+            noisy = self.source.add(self._counts(scope), law)
+            kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:
         """Spend what the rounds left, for nothing stands out any more, on what was measured; see the module."""
@@ -329,14 +391,17 @@ class Rounds:
             return
         known = list(maximal([each.scope for each in self.measured]))
         if known:
-            self._repeated(self._noisy([*known, *self._beside(known, rho)], rho))
+            self._measured([*known, *self._beside(known, rho)], rho, self.again)
             return
-        self._repeated(self._noisy([(v,) for v in self.plan.free], rho))
-        self.fit = self._first_fit()  # other states may be one than before
+        self._measured([(v,) for v in self.plan.free], rho, self.again)
+        self._use(self._first_fit())  # other states may be one than before
 
     def _refit(self, *, is_last: bool = False) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
-        found = self._fitted(self.fit, is_last=is_last, share=1.0 if is_last else _ROUND_TIME)
+        found = self._fitted(self.fit, is_last=is_last)
+        if is_last:
+            tables = [each.merged(self.merging) for each in self.tables]
+            found = with_learned_scales(found, tables, total=self.total)
         self.has_fallen_back = found.status is Status.DIVERGED
         self.failures += self.has_fallen_back
         if self.has_fallen_back:
@@ -348,56 +413,8 @@ class Rounds:
             )
         self.fit = found
 
-    # the release
-
-    def release(self, domain: Domain, stamp: Stamp) -> LearnedPotentials:
-        """Return the fitted model on the declared states, and everything that was measured."""
-        scopes, merging = self.fit.effects.scopes, self.merging
-        model = ModelSpecification(
-            domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
-        )
-        full = merging.expanded(scopes, self.fit.potentials())
-        measured = [each.measurement(domain, merging) for each in self.tables]
-        left_out = [[str(domain.variables[v]) for v in scope] for scope in self.left_out()]
-        return LearnedPotentials(
-            domain=domain,
-            total=self.fit.total,
-            details=self._details() | ({"left_out": left_out} if left_out else {}),
-            model=model,
-            tables=CliqueTables.from_arrays(domain, model.cliques, full),
-            statistics=of_measurements(model, measured, total=self.total, **stamp.fields),
-            **stamp.fields,
-        )
-
-    def told(self) -> Told:
-        """Return what was measured tells of records: by tables of single variables."""
-        tables = [each.merged(self.merging) for each in self.tables]
-        total, error = number_of_records(tables) if self.total is None else (float(self.total), 0.0)
-        return Told.by(total, error, *single_counts(self.plan.declared, self.tables))
-
-    def left_out(self) -> list[Scope]:
-        """Return the tables of the workload that do not fit beside those that were measured."""
-        inside = [set(scope) for scope in self.fit.effects.scopes]
-        asked = self.plan.workload or ()
-        found = {c: tuple(v for v in c if self.merging.cardinalities[v] > 1) for c in asked}
-        missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
-        return [c for c, kept in missing.items() if not self.size.bears([*self._scopes(), kept])]
-
-    def _details(self) -> dict[str, Any]:
-        """Return public numbers about a release."""
-        status = self.fit.status
-        if self.has_fallen_back and status is not Status.DIVERGED:
-            status = Status.STOPPED_EARLY
-        return {
-            "status": str(status.value),
-            "rounds": len(self.tables_by_round),
-            "tables_measured": len(self.measured),
-            TABLES_BY_ROUND: list(self.tables_by_round),
-            "measured_again": len(self.again),
-            "refits_that_failed": self.failures,
-            "distance_from_optimum": self.fit.off if math.isfinite(self.fit.off) else None,
-            "merged_states": sum(self.plan.declared) - sum(self.merging.cardinalities),
-            "one_way_noise": self.singles[0].law.scale,
-            "rho_spent": float(self.filter.spent),
-            **(self.told().details if status is not Status.DIVERGED else {}),
-        }
+    @property
+    def error_of_total(self) -> float:
+        """Standard error of the number of records by the tables; 0 where it is public."""
+        merged = [each.merged(self.merging) for each in self.tables]
+        return 0.0 if self.total is not None else number_of_records(merged)[1]

@@ -15,7 +15,6 @@ from typing import Any
 
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import require_memory
-from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.rounds_plan import (
     ROUND_SHARES,
@@ -31,7 +30,7 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 )
 from bayesprivmrf.planning import Outlay
 
-__all__ = ["Forecast", "forecast_rounds", "require_room", "round_outlays", "time_of_fits"]
+__all__ = ["Forecast", "forecast_rounds", "require_room", "round_outlays"]
 
 _PAIR_RECORD = 0.4e-9  # seconds: one record counted into one table
 _PAIR = 2e-5  # one pair scored against independence, counted in a basis, and looked at by choices
@@ -55,15 +54,12 @@ class Forecast:
     Parameters
     ----------
     seconds
-        Seconds of one processor core, fits included.
-    fitting
-        Seconds of the fits among them.
+        Seconds of one processor core.
     memory
         Bytes held at once, at most.
     """
 
     seconds: float
-    fitting: float
     memory: int
 
 
@@ -87,7 +83,7 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
     memory = _PROGRAM + _OF_CODE * width * records * len(plan.declared) + _OF_PAIR * pairs + _OF_CELL * model
     counted = _PAIR_RECORD * records
     noise = _NOISE * min(model, 2 * cells_of_tree)
-    found = [Forecast(seconds=states * _NOISE + 20 * counted * variables, fitting=0.0, memory=int(memory))]
+    found = [Forecast(seconds=states * _NOISE + 20 * counted * variables, memory=int(memory))]
     for number in range(1, len(ROUND_SHARES) + 1):
         if plan.is_wide:
             asked = pairs * (counted + _PAIR) if number == 1 else _near_pairs(plan, pairs) * (counted + _NEAR)
@@ -97,29 +93,22 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
         share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
         forest = min(cells_of_tree, model)
         fitting = steps * _FIT * (forest + share * (model - forest))
-        found.append(Forecast(seconds=asked + noise + fitting, fitting=fitting, memory=int(memory)))
+        found.append(Forecast(seconds=asked + noise + fitting, memory=int(memory)))
     return found
 
 
 def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
-    """Refuse what would not fit in memory, or in the time limit, before anything is read.
+    """Refuse what would not fit in memory, before anything is read.
 
     Raises
     ------
     ModelTooLargeError
         The forecast is above the limit; the error states it.
     """
-    steps = forecast_rounds(plan, records)
-    needed = sum(step.seconds - step.fitting for step in steps)
-    if plan.seconds is not None and needed > plan.seconds:
-        raise ModelTooLargeError(
-            f"`seconds` must be at least about {_seconds(needed)} for {len(plan.free):,} variables"
-            f"{_beside(records)}, fits not counted, got {_seconds(plan.seconds)}; allow more, or learn groups "
-            "of variables apart."
-        )
     what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
     remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"
-    require_memory(what, max(step.memory for step in steps), remedy, DEFAULT_MEMORY_LIMIT)
+    needed = max(step.memory for step in forecast_rounds(plan, records))
+    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
@@ -168,26 +157,6 @@ def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
         Choices(scale=scale, score_range=plan.largest_change, copies=most),
         Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
     )
-
-
-def time_of_fits(plan: RoundsPlan, records: float) -> float | None:
-    """Return what the time limit leaves to all fits, seconds, a tenth at least; ``None`` without a limit.
-
-    Parameters
-    ----------
-    plan
-        What is public.
-    records
-        A number of records that was released.
-    """
-    if plan.seconds is None:
-        return None
-    needed = sum(step.seconds - step.fitting for step in forecast_rounds(plan, records))
-    return max(plan.seconds - needed, plan.seconds / 10)
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def _beside(records: float) -> str:

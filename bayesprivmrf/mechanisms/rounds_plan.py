@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
@@ -116,8 +117,8 @@ class RoundsPlan:
         The tables that may be measured; ``None`` for pairs and triples.
     maximum_cells, memory
         Size that the model is kept in.
-    seconds
-        Time limit of a release; ``None`` for none.
+    rules
+        Which states of each variable may be merged; ``None`` for all rare ones.
     """
 
     declared: tuple[int, ...]
@@ -127,7 +128,7 @@ class RoundsPlan:
     workload: tuple[Scope, ...] | None
     maximum_cells: int
     memory: int
-    seconds: float | None = None
+    rules: tuple[MergeRule, ...] | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -209,13 +210,25 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         workload=_positions(model, mechanism.workload),
         maximum_cells=_cells(mechanism.maximum_cells, variables),
         memory=_MEMORY,
-        seconds=mechanism.seconds,
+        rules=_merge_rules(plan),
     )
     if not rounds.most_tables:
         raise no_pair()
     require_tables_fit(rounds, model.domain)
     require_noise(rounds)
     return plan.extended(SelectRoundsPlan, rounds=rounds)
+
+
+def _merge_rules(plan: LearningPlan) -> tuple[MergeRule, ...]:
+    """Return what was declared of states that may be merged: scores, and states for missing and undeclared values."""
+    redirected = (plan.missing, plan.other)
+    return tuple(
+        MergeRule(
+            is_ordered=v in plan.ordered,
+            apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
+        )
+        for v in plan.specification.domain.variables
+    )
 
 
 def _cells(maximum: int, variables: int) -> int:

@@ -19,7 +19,7 @@ Codes and noise meet in `_randomise` alone, and a setting of the other form is r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -57,9 +57,10 @@ from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.rounds import Rounds
 from bayesprivmrf.mechanisms.rounds_forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.rounds_plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.rounds_release import release_of, said_of
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.mechanisms.wide_rounds import WideRounds
-from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -96,7 +97,8 @@ class SelectMeasure(
     rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
     noise that measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`).
     If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
-    `LearnedPotentials`.
+    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them): neighbors alone
+    where `declare(ordinal=...)` gives scores, which restrict nothing else, and the state of `missing` with no answer.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
@@ -126,9 +128,6 @@ class SelectMeasure(
         For rounds only: the largest number of cells in all cliques of the model, rare states merged. More cells bear
         more tables and take longer: a fit evaluates them some hundred times. Beyond a hundred variables the model may
         have this many for each hundred.
-    seconds
-        For rounds only: about how long a release may take. A release that cannot be made in that time is refused
-        before anything is read; a fit that would take longer ends earlier, and nothing that was measured is lost.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -150,13 +149,14 @@ class SelectMeasure(
     measure: Measure | None = None
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
-    seconds: float | None = None
+    _removed: ClassVar[Mapping[str, str]] = {
+        "seconds": "no clock decides what is learned; set a smaller `maximum_cells` for a shorter release, and see "
+        "`preview(network, total=...)` for about how long it takes"
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("maximum_cells", self.maximum_cells, 16)
-        if self.seconds is not None:
-            positive_finite("seconds", self.seconds, "leave it out for no limit")
         object.__setattr__(self, "workload", checked_workload(self.workload))
         if self.degree is None:
             if self.measure is not None:
@@ -169,11 +169,6 @@ class SelectMeasure(
             raise ArgumentError(
                 "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
             )
-        if self.seconds is not None:
-            raise ArgumentError(
-                f"`seconds` must be left out with `degree`, got {self.seconds!r}: one choice has no clock; leave "
-                "out one of the two."
-            )
         positive_finite("degree", self.degree, "state about how many neighbours a variable has")
         if self.measure is not None:
             one_of(
@@ -185,11 +180,13 @@ class SelectMeasure(
         """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
         return self.degree is not None
 
+    @property
+    def _knows_order(self) -> bool:
+        return self.degree is None
+
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
-        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells", "seconds"}
-        if self.seconds is None:
-            own.add("seconds")
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
     def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
@@ -337,23 +334,10 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
-        message = _said_of_rounds(run, plan.specification.domain)
+        message = said_of(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
-        return run.release(plan.specification.domain, stamp)
-
-
-def _said_of_rounds(run: Rounds, domain: Domain) -> str | None:
-    """Return what a warning says of rounds, by what they let out: no data."""
-    said, left_out = [], run.left_out()
-    if left_out:
-        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
-    if not run.measured and not left_out:
-        said.append("the noise hides all dependence: no table of two variables was measured")
-    if hides := run.told().details.get(NOISE_HIDES):
-        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
-    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
+        return release_of(run, plan.specification.domain, stamp)
 
 
 def _release(
@@ -366,6 +350,7 @@ def _release(
         **stamp.fields,
         "total": fitted.total,
         "total_noise": plan.budget.total,
+        "unsupported": fitted.told.unsupported,
         "details": details_of(fitted, plan.map.plan),
         "coupling_matrix": fitted.coupling_matrix,
         "field_vector": fitted.field_vector,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import is_labeled, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -55,7 +55,7 @@ def checked_weights(
     if weights is None:
         return None
     if queries is not None:
-        if isinstance(weights, str | Mapping | Set) or not isinstance(weights, Iterable):
+        if isinstance(weights, str | Set) or is_labeled(weights) or not isinstance(weights, Iterable):
             raise ArgumentError(
                 f"`weights` must hold one positive number for each of `queries`, in their order, got a "
                 f"{type(weights).__name__}; write a list."

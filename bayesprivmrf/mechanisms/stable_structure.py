@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -20,7 +20,7 @@ from bayesprivmrf.learning.structure.stability import largest_distance, release_
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.learning import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.mechanisms.reading.frame import guarded
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -145,6 +145,7 @@ class StableStructure(
     """
 
     runs_from_file: ClassVar[bool] = True
+    takes_count: ClassVar[bool] = True
     releases = (ReleasedGraph,)
 
     epsilon: float
@@ -267,8 +268,9 @@ class StableStructure(
             ),
         ]
 
-    def _read(self, plan: StructurePlan, data: Any) -> Exact:
-        exact = read_records(plan.specification.domain, data, missing=plan.missing, other=plan.other)
+    def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> Exact:
+        redirects = {"missing": plan.missing, "other": plan.other}
+        exact = read_records(plan.specification.domain, data, count=count, **redirects)
         if self.certificate == "blocks":
             return exact
         most = largest_distance(plan.law, plan.needed)

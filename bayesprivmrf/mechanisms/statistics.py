@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -23,6 +23,7 @@ from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.persons import Persons
+from bayesprivmrf.mechanisms.reading.row_counts import Counts
 from bayesprivmrf.mechanisms.settings import checked_bound, checked_grid, checked_redirect, redirect_codes
 from bayesprivmrf.mechanisms.statistics_plan import (
     LARGEST_ANSWER,
@@ -41,7 +42,7 @@ from bayesprivmrf.planning import checked_total, noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import checked_queries
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics, PersonRows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +98,7 @@ class StatisticsMechanism(
     """
 
     runs_from_file: ClassVar[bool] = True
+    takes_count: ClassVar[bool] = True
     takes_grid: ClassVar[bool] = False
     """Whether the noise follows `contribution`; a subclass that says so is given `grid`."""
     releases = (NoisyStatistics,)
@@ -155,6 +157,13 @@ class StatisticsMechanism(
     def _knows_total(self) -> bool:
         """Whether the number of records is public. Where that of persons is, how many rows each has is not."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
+
+    @property
+    def _person_rows(self) -> PersonRows | None:
+        """How many rows of one person a release counts, as it states."""
+        if self.at_most is None:
+            return None
+        return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
 
     @property
     @final
@@ -327,13 +336,18 @@ class StatisticsMechanism(
         return promised
 
     @final
-    def _read(self, plan: StatisticsPlan, data: Any) -> ExactCounts:
-        persons = None
+    def _read(self, plan: StatisticsPlan, data: Any, count: Hashable | None = None) -> ExactCounts:
+        rows: Persons | Counts | None = None
+        if count is not None:
+            rows = Counts(column=count, variables=plan.specification.domain.variables)
         if self.person is not None and self.at_most is not None:
-            persons = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
-        counts = count_tables(
-            plan.specification, data, missing=plan.missing, other=plan.other, persons=persons
-        )
+            if count is not None:
+                raise ArgumentError(
+                    "`count` and `person` must not be given together: each record of a frequency table is a person's "
+                    "only one; leave out one of the two."
+                )
+            rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
+        counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)
         if self._knows_total and counts.records == 0:
             raise DataError(
                 "`data` must hold at least one record under replace-one neighbours, where their number is "
@@ -368,6 +382,7 @@ class StatisticsMechanism(
         release = plan.released(
             noisy,
             total=exact.records if self._knows_total else None,
+            person_rows=self._person_rows,
             **stamp.fields,
         )
         # from here on, only the release is looked at

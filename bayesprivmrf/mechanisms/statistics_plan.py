@@ -172,13 +172,6 @@ def warn_of_bounds(noise: QueryNoise) -> None:
             NoiseWarning,
             stacklevel=4,
         )
-    if noise.is_unsplit:
-        warnings.warn(
-            "the budget is split evenly over `queries`, for the model is too large to forecast which split tells its "
-            "tables best; give `weights` for another.",
-            NoiseWarning,
-            stacklevel=4,
-        )
 
 
 def warn_of_width(specification: ModelSpecification) -> None:

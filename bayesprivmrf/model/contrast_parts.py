@@ -33,9 +33,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import is_labeled, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.effects import contrasts
+from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -104,7 +106,10 @@ def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
             raise ModelError(
                 f"`ordinal` of {variable!r} must be 'linear', 'smooth' or one number a state, got {kind!r}."
             )
-        numbers = range(count) if values is None else listed(f"the scores of {variable!r}", values)
+        what = f"the scores of {variable!r}"
+        if is_labeled(values) or sides_of(values) is not None:
+            values = aligned(what, values, [variable], [domain.states_of(variable)])
+        numbers = range(count) if values is None else listed(what, values)
         scores = _numbers(variable, numbers, count)
         if variable in found:
             raise ModelError(f"`ordinal` must name each variable once, got {variable!r} twice.")

@@ -24,13 +24,14 @@ from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Declaration", "RecodingRule", "read_declaration"]
+__all__ = ["Declaration", "RecodingRule", "declaration_of", "read_declaration"]
 
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
 _BIN_KEYS = {"from", "to", "number"}
 _OF_A_MECHANISM = {"queries", "weights"}
-_MOST_BINS = 100_000
+_MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
+"""Limits of a file, so that a hostile one ends in seconds; a declaration in Python has none."""
 _LARGEST_END = 1e300
 
 
@@ -124,16 +125,22 @@ def read_declaration(path: str | Path) -> Declaration:
             f"the model file {name!r} is nested too deeply; it must be tables of lists."
         ) from None
     try:
-        return _declaration(content)
+        return declaration_of(content)
     except ModelError as error:
         raise ModelError(f"in the model file {name!r}: {error}") from error
 
 
-def _declaration(content: Mapping[str, Any]) -> Declaration:
+def declaration_of(content: Mapping[str, Any]) -> Declaration:
+    """Return the declaration that the tables of a model file hold."""
     _refuse_unknown(content, _FILE_KEYS, "the file")
     variables = content.get("variables")
     if not isinstance(variables, Mapping) or not variables:
         raise ModelError("at least one table [variables.NAME] is needed, got none.")
+    if len(variables) > _MOST_VARIABLES:
+        raise ModelError(
+            f"a model file may have at most {_MOST_VARIABLES:,} variables, got {len(variables):,}; declare a larger "
+            "model in Python."
+        )
     rules = {variable: _rule(variable, table) for variable, table in variables.items()}
     domain = Domain.from_states({variable: rule.states for variable, rule in rules.items()})
     cliques = content.get("cliques")
@@ -162,6 +169,11 @@ def _rule(variable: str, table: Any) -> RecodingRule:
     states = table.get("states")
     if not isinstance(states, list) or not states:
         raise ModelError(f"{where} must list its `states`, got {states!r}; write states = ['no', 'yes'].")
+    if len(states) > _MOST_STATES:
+        raise ModelError(
+            f"{where} may have at most {_MOST_STATES:,} `states`, got {len(states):,}; merge some, or declare the "
+            "model in Python."
+        )
     if any(not isinstance(label, str | int | float | bool) for label in states):
         raise ModelError(f"the `states` of {where} must be text, numbers or true and false.")
     declared = {label_key(label) for label in states}
@@ -197,9 +209,9 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     if rivals := {"states", "values", "breaks"} & table.keys():
         raise ModelError(f"{where} must have `bins` or `{min(rivals)}`, not both.")
     number = bins["number"]
-    if not (isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_BINS):
+    if not (isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_STATES):
         raise ModelError(
-            f"`number` of the `bins` of {where} must be from 2 to {_MOST_BINS:,}, got {number!r}."
+            f"`number` of the `bins` of {where} must be from 2 to {_MOST_STATES:,}, got {number!r}."
         )
     start, stop = (_decimal(where, key, bins[key]) for key in ("from", "to"))
     if not start < stop:

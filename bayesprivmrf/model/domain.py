@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -35,8 +36,20 @@ def _is_missing(label: Any) -> bool:
         return True
     try:
         return bool(label != label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArithmeticError):
         return False
+
+
+def refuse_enums(what: str, label: Any) -> None:
+    """Raise for a member of an enumeration, also in a tuple: to restore it, a file would have to name its class."""
+    for one in label if isinstance(label, tuple) else (label,):
+        if isinstance(one, enum.Enum):
+            raise ModelError(
+                f"{what} must not be members of an enumeration, got {type(one).__name__}.{one.name}; declare its "
+                "`.name`, and write that in the data."
+            )
+        if isinstance(one, tuple):
+            refuse_enums(what, one)
 
 
 def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
@@ -171,7 +184,7 @@ class Domain:
         """Code (0, 1, ...) of a declared label of a variable."""
         codes = self.codes_of(variable)
         try:
-            return codes[label_key(label)]
+            return codes[label_key(_plain(label))]
         except (KeyError, TypeError):
             # what is no single value is not shown: it may be a column of records
             shown = (
@@ -203,9 +216,16 @@ def checked_domain(domain: Any) -> Domain:
 
 
 def _plain(label: Any) -> Any:
-    """Return the label itself, or the Python scalar of a NumPy one."""
+    """Return the label itself, or the Python scalar of a NumPy one; a moment that Python cannot hold is pandas'."""
     is_scalar = type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0
-    return label.item() if is_scalar else label
+    if not is_scalar:
+        return label
+    plain = label.item()
+    if label.dtype.kind in "mM" and isinstance(plain, int):  # counted in nanoseconds
+        import pandas as pd
+
+        return pd.Timestamp(label) if label.dtype.kind == "M" else pd.Timedelta(label)
+    return plain
 
 
 def _hashable(what: str, label: Any) -> None:
@@ -215,3 +235,4 @@ def _hashable(what: str, label: Any) -> None:
         raise ModelError(
             f"{what} must be hashable, got a {type(label).__name__}; use a tuple or a string."
         ) from None
+    refuse_enums(what, label)

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -37,6 +38,12 @@ __all__ = ["Effects", "contrasts", "times_rows"]
 
 _SPARSE = 60_000
 """Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
+
+_LARGEST_BASIS = 2**31
+"""Bytes that a dense basis may take: 16,000 states."""
+
+_DENSE = 256
+"""States up to which a product with the dense basis is faster than running sums; both agree to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -196,9 +203,10 @@ class Effects:
         for position, subset in enumerate(self.subsets):
             start, stop = self.offsets[position : position + 2]
             table = given[..., start:stop].reshape(*lead, *(self.cardinalities[v] - 1 for v in subset))
-            for axis, v in enumerate(subset, start=len(lead)):
-                basis = contrasts(self.cardinalities[v])
-                table = np.moveaxis(np.moveaxis(table, axis, -1) @ basis.T, -1, axis)
+            for axis in range(len(lead), len(lead) + len(subset)):
+                moved = table.swapaxes(axis, -1)
+                moved = np.concatenate([np.zeros((*moved.shape[:-1], 1)), moved], axis=-1)
+                table = _from_basis(moved).swapaxes(axis, -1)
             result.append(table)
         return result
 
@@ -209,10 +217,9 @@ class Effects:
         for shape, cells in self._groups:
             count = math.prod(lead) * (len(cells) // math.prod(shape))
             tables = values[..., cells].reshape(count, *shape)
-            for axis, states in enumerate(shape, start=1):
-                basis = _with_constant(states)
-                moved = np.moveaxis(tables, axis, -1) @ (basis if transposed else basis.T)
-                tables = np.moveaxis(moved, -1, axis)
+            for axis in range(1, 1 + len(shape)):
+                moved = tables.swapaxes(axis, -1)
+                tables = (_to_basis(moved) if transposed else _from_basis(moved)).swapaxes(axis, -1)
             result[..., cells] = tables.reshape(*lead, len(cells))
         return result
 
@@ -229,6 +236,9 @@ def contrasts(states: int) -> FloatArray:
     >>> contrasts(2).round(3).tolist()
     [[-0.707], [0.707]]
     """
+    require_memory(
+        f"the contrasts of {states:,} states", 8.0 * states**2, "declare fewer states", _LARGEST_BASIS
+    )
     basis = np.zeros((states, states - 1))
     for j in range(1, states):
         basis[:j, j - 1] = -1.0
@@ -241,6 +251,45 @@ def contrasts(states: int) -> FloatArray:
 @lru_cache(maxsize=256)
 def _with_constant(states: int) -> FloatArray:
     return np.column_stack([np.ones(states), contrasts(states)])
+
+
+def _from_basis(inner: FloatArray) -> FloatArray:
+    r"""Return [1 | Q] times each vector along the last axis, shape (..., K).
+
+    With :math:`u_j = c_j / \sqrt{j (j + 1)}` entry i of the product is
+    :math:`c_0 + i u_i - \sum_{j > i} u_j`: running sums take O(K) steps where the dense product takes O(K²).
+    """
+    states = inner.shape[-1]
+    if states <= _DENSE:
+        return inner @ _with_constant(states).T
+    scaled = inner[..., 1:] / _lengths(states)
+    later = np.flip(np.cumsum(np.flip(scaled, axis=-1), axis=-1), axis=-1)  # sums over j >= i
+    outer = np.empty_like(inner)
+    outer[..., 0] = inner[..., 0] - later[..., 0]
+    outer[..., 1:] = inner[..., :1] + np.arange(2.0, states + 1) * scaled - later
+    return outer
+
+
+def _to_basis(outer: FloatArray) -> FloatArray:
+    r"""Return the transpose of [1 | Q] times each vector y along the last axis, shape (..., K).
+
+    Coordinate j is :math:`(j y_j - \sum_{i < j} y_i) / \sqrt{j (j + 1)}`, and the first is the sum of y.
+    """
+    states = outer.shape[-1]
+    if states <= _DENSE:
+        return outer @ _with_constant(states)
+    sums = np.cumsum(outer, axis=-1)
+    inner = np.empty_like(outer)
+    inner[..., 0] = sums[..., -1]
+    inner[..., 1:] = (np.arange(1.0, states) * outer[..., 1:] - sums[..., :-1]) / _lengths(states)
+    return inner
+
+
+@lru_cache(maxsize=16)
+def _lengths(states: int) -> FloatArray:
+    """Return the lengths of Helmert's contrasts before they are scaled to one, shape (K - 1,)."""
+    steps = np.arange(1.0, states)
+    return np.sqrt(steps * (steps + 1))
 
 
 @lru_cache(maxsize=32)

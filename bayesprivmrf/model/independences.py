@@ -17,13 +17,8 @@ from bayesprivmrf.model.tables import parent
 
 if TYPE_CHECKING:
     import networkx as nx
-    import pandas as pd
 
-__all__ = ["assumptions", "declared_independences", "mark_rests_on", "rests_on_text"]
-
-_DECLARED = "(declared, not measured)"
-_WIDEST = 48
-"""Characters above the index that leave a printed table of three columns whole."""
+__all__ = ["declared_independences"]
 
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
@@ -65,33 +60,6 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
             if parent(model.scopes, together) is None
         ),
     )
-
-
-def assumptions(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
-    """Statements on which the joint law of variable positions rests: linear scores, and declared independences."""
-    asked = {model.domain.variables[v] for v in variables} if len(variables) > 1 else set()
-    scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in asked]
-    waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
-    return (
-        *waves,
-        *(f"scores of {name} are linear" for name in scores),
-        *declared_independences(model, variables),
-    )
-
-
-def rests_on_text(statements: Sequence[str]) -> str:
-    """All statements in one text, which says that nothing measured them; empty without any."""
-    return f"{'; '.join(statements)} {_DECLARED}" if statements else ""
-
-
-def mark_rests_on(table: pd.DataFrame, statements: Sequence[str]) -> pd.DataFrame:
-    """Say on what a table rests: all of it in ``attrs["rests_on"]``, in short above the index where it is printed."""
-    table.attrs["rests_on"] = rests_on_text(statements)
-    if statements:
-        more = f" and {len(statements) - 1} more" if len(statements) > 1 else ""
-        short = f"{statements[0]}{more} (declared)"
-        table.columns.name = short if len(short) <= _WIDEST else "not measured together: attrs['rests_on']"
-    return table
 
 
 def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:

@@ -58,6 +58,7 @@ def declare(
     ordinal
         Variables whose states are ordered: their interactions are linear in scores, 0, 1, 2, ... or the numbers
         given for a variable, such as ``{"age": [25, 45, 70]}``, so that two ordered variables have one parameter.
+        The numbers stand in the order of the states, or in a mapping or Series by state.
         ``{"age": "smooth"}`` keeps the rest of the interaction, with a learned scale of its own.
     levels
         Larger areas that the states of a variable make up, from the coarsest level to the finest:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import finite, number_array
+from bayesprivmrf.checks import bare_array, finite
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model.cliques import checked_clique, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
@@ -158,7 +158,7 @@ class ModelSpecification:
 
     def tables(self, flat: Any) -> CliqueTables:
         """Tables of this model from their flat view."""
-        return CliqueTables(domain=self.domain, cliques=self.cliques, flat=number_array("flat", flat))
+        return CliqueTables(domain=self.domain, cliques=self.cliques, flat=bare_array("flat", flat))
 
     def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
         """Declared names and positions of one variable, or of several, that were asked for.

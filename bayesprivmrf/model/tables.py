@@ -13,6 +13,7 @@ import numpy as np
 from bayesprivmrf.checks import number_array
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
+from bayesprivmrf.model.labeled import aligned
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -59,7 +60,10 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     flat: np.ndarray
 
     def __post_init__(self) -> None:
-        flat = np.array(self.flat, copy=True).ravel()
+        checked_domain(self.domain)
+        cliques = tuple(tuple(listed("a clique", one)) for one in listed("`cliques`", self.cliques))
+        object.__setattr__(self, "cliques", cliques)
+        flat = number_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
         if flat.size != size:
             raise ModelError(
@@ -84,21 +88,17 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     @classmethod
     def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
-        """Tables from one array a clique, axes in the clique's order."""
+        """Return tables from one array a clique: axes in the clique's order, or with labels."""
         scopes = [tuple(listed("a clique", one)) for one in listed("`cliques`", cliques)]
-        shapes, given = cls.shapes_of(checked_domain(domain), scopes), listed("`arrays`", arrays)
+        domain, given = checked_domain(domain), listed("`arrays`", arrays)
         if len(given) != len(scopes):
             raise ModelError(
                 f"`arrays` must hold one table for each of {len(scopes)} cliques, got {len(given)}."
             )
         parts: list[np.ndarray] = []
-        for clique, shape, array in zip(scopes, shapes, given, strict=True):
-            table = number_array("arrays", array)
-            if table.shape != shape:
-                raise ModelError(
-                    f"the table of {clique!r} must have shape {shape}, one axis a variable, got {table.shape}."
-                )
-            parts.append(table.ravel())
+        for clique, array in zip(scopes, given, strict=True):
+            states = [domain.states_of(v) for v in clique]
+            parts.append(aligned(f"the table of {clique!r}", array, clique, states).ravel())
         flat = np.concatenate(parts) if parts else np.zeros(0)
         return cls(domain=domain, cliques=tuple(scopes), flat=flat)
 

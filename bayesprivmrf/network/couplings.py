@@ -9,11 +9,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import one_of, positive_finite
+from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
+from bayesprivmrf.model.domain import refuse_enums
+from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
 
-__all__ = ["Coupling", "checked_coupling", "checked_nodes", "read_adjacency", "scaled"]
+__all__ = ["Coupling", "checked_nodes", "read_adjacency", "read_matrix", "scaled"]
 
 type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 
@@ -31,9 +33,9 @@ def read_adjacency(
         The graph is directed or has no edge, a weight is not a finite number, an edge is given twice with
         different weights, or `nodes` leaves one of the graph's out.
     """
-    if sparse.issparse(graph) or (isinstance(graph, np.ndarray) and graph.dtype.names is None):
-        adjacency = checked_coupling(graph, "graph")
-        return checked_nodes(nodes, adjacency.indptr.size - 1), adjacency
+    is_array = isinstance(graph, np.ndarray) and graph.dtype.names is None
+    if is_array or sparse.issparse(graph) or _is_labeled_matrix(graph):
+        return read_matrix(graph, nodes, "graph")
     if is_networkx(graph):
         found, u, v, weights = read_networkx(graph, weight)
     elif is_frame(graph):
@@ -46,6 +48,42 @@ def read_adjacency(
         moved = np.array([place[node] for node in found], dtype=np.int64)
         u, v = moved[u], moved[v]
     return order, _assembled(u, v, weights, len(order))
+
+
+def _is_labeled_matrix(graph: Any) -> bool:
+    """Return True for a DataArray, or a DataFrame whose rows are labeled as its columns are: no table of edges."""
+    sides = sides_of(graph)
+    if sides is None or len(sides) != 2 or not hasattr(graph, "columns"):
+        return sides is not None
+    rows, columns = graph.index, graph.columns
+    return is_labeled(graph.T) and isinstance(sides[0][0][1], list) and set(rows) == set(columns)
+
+
+def read_matrix(
+    matrix: Any, nodes: Iterable[Hashable] | None, name: str
+) -> tuple[tuple[Hashable, ...], sparse.csr_array]:
+    """Return node names and a coupling or adjacency matrix in their order; checked.
+
+    Rows and columns of a DataFrame or DataArray with labels are aligned with `nodes`, or, where these are not given,
+    with the labels of its rows.
+
+    Raises
+    ------
+    ModelError
+        The matrix is not square, real, finite and symmetric; labels of its rows or columns are not the nodes, each
+        once; or names repeat, are missing, or are not one a row.
+    """
+    refuse_masked(name, matrix)
+    given = None if nodes is None else checked_nodes(nodes, None)
+    if sides_of(matrix) is not None:
+        if hasattr(matrix, "set_axis"):  # names that are tuples are levels of pandas
+            matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
+            matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)
+        labels = [labels for side in sides_of(matrix) or () for _, labels in side if isinstance(labels, list)]
+        given = checked_nodes(labels[0] if labels else range(len(matrix)), None) if given is None else given
+        matrix = aligned(f"`{name}`", matrix, None, [given, given])
+    coupling = _checked_coupling(matrix, name)
+    return checked_nodes(given, coupling.indptr.size - 1), coupling
 
 
 def _ordered(found: Sequence[Hashable], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
@@ -77,6 +115,8 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
             f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text, numbers or "
             "tuples as names."
         ) from None
+    for node in order:
+        refuse_enums("`nodes`", node)
     if distinct != len(order):
         raise ModelError(f"`nodes` must not repeat, got {len(order)} names of which {distinct} are distinct.")
     if not is_complete:
@@ -110,7 +150,7 @@ def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> 
     return _frozen(sparse.csr_array(matrix))
 
 
-def checked_coupling(matrix: Any, name: str = "coupling") -> sparse.csr_array:
+def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
     """Return a coupling or adjacency matrix as read-only canonical CSR in double precision.
 
     The diagonal is dropped with a warning: s_i^2 = 1, so a self-coupling changes no probability. What

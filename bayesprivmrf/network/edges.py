@@ -21,7 +21,7 @@ def is_networkx(graph: Any) -> bool:
 
 def is_frame(graph: Any) -> bool:
     """Whether this is a data frame that narwhals knows."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     return isinstance(nw.from_native(graph, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
@@ -55,7 +55,7 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
 
 def read_frame(edge_table: Any) -> Edges:
     """Return the edges of a frame with two columns of nodes and, if there is a third, of weights."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     table: Any = nw.from_native(edge_table)
     if isinstance(table, nw.LazyFrame):
@@ -63,16 +63,16 @@ def read_frame(edge_table: Any) -> Edges:
     if len(table.columns) not in (2, 3):
         raise ModelError(
             f"an edge table must have two columns of nodes and at most one of weights, got {len(table.columns)} "
-            "columns; select them, in this order."
+            "columns; select them, in this order. The rows of an adjacency matrix must be labeled as its columns are."
         )
-    ends = [table[column] for column in table.columns[:2]]
+    ends = [table[:, 0], table[:, 1]]  # by position: names may be numbers
     if any(end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends):
         raise ModelError(
             "an edge table must name both ends of each edge, but some are missing; drop those rows."
         )
     weights = np.ones(len(table))
     if len(table.columns) == 3:
-        weights = _as_weights(table[table.columns[2]].to_numpy())
+        weights = _as_weights(table[:, 2].to_numpy())
     if all(end.dtype.is_integer() for end in ends):
         return *_numbered(np.concatenate([end.to_numpy() for end in ends])), weights
     found, u, v, _ = read_edges(zip(*(end.to_list() for end in ends), strict=True))

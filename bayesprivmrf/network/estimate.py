@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -12,23 +13,38 @@ from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.network.ising import IsingNetwork
+from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import Fields, encoded, labels, numbers, upper_places
+from bayesprivmrf.release.file import FIELD_VERSION
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
-    from bayesprivmrf.network.intervals import BetaInterval
 
-__all__ = ["NetworkEstimate"]
+__all__ = ["EstimateStatus", "NetworkEstimate"]
 
 
+_NO_FIELD = (
+    "no external field: outcomes are equally likely positive and negative without neighbors' influence"
+)
 _PASSING = ("cache", "progress", "workers")  # settings of a simulation that do not change its law
+
+
+class EstimateStatus(enum.StrEnum):
+    """Where a released estimate lies within its bounds."""
+
+    INSIDE = "inside the bounds"
+    """The estimate is the root of the perturbed score, to the nearest point of the grid."""
+    LOWER = "at the lower bound"
+    """The root is the lower bound or lies below it."""
+    UPPER = "at the upper bound"
+    """The root is the upper bound or lies above it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -41,6 +57,7 @@ class NetworkEstimate(Released):
     .. math:: \sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N,
 
     with :math:`\Delta` and the law of N in `constants`, so its law at any beta can be simulated: see `estimator`.
+    `ObjectivePerturbation` says how an external field of the network changes this equation.
 
     Parameters
     ----------
@@ -89,17 +106,46 @@ class NetworkEstimate(Released):
         return self.inverse_temperature
 
     @property
+    def status(self) -> EstimateStatus:
+        """Whether the estimate is the first or last point of the grid, so that the root may lie beyond."""
+        low, high = (0.0, np.inf) if self.bounds is None else self.bounds
+        if self.inverse_temperature - self.constants.grid < low:
+            return EstimateStatus.LOWER
+        is_last = self.inverse_temperature + self.constants.grid > high
+        return EstimateStatus.UPPER if is_last else EstimateStatus.INSIDE
+
+    @property
     def at_bound(self) -> bool:
-        """Whether the estimate is the first or last point of the grid: the root may lie beyond."""
-        low = 0.0 if self.bounds is None else self.bounds[0]
-        at_low = self.inverse_temperature - self.constants.grid < low
-        return at_low or (
-            self.bounds is not None and self.inverse_temperature + self.constants.grid > self.bounds[1]
-        )
+        """Whether the `status` is that of a bound."""
+        return self.status is not EstimateStatus.INSIDE
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences on what keeps the estimate from being trusted as it is."""
+        if not self.at_bound:
+            return []
+        return [
+            f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}: the root lies there or "
+            "beyond, and this release cannot tell where. Before another release, which costs its own budget, choose "
+            "wider `bounds`, of both signs; they need no more noise."
+        ]
+
+    @property
+    def assumptions(self) -> list[str]:
+        """Sentences on what the estimate rests on."""
+        field = self.network.field
+        return [
+            "each outcome depends on those of its neighbors alone, as much as the public couplings say",
+            _NO_FIELD if field is None else field.sentence(),
+        ]
+
+    @property
+    def _range(self) -> str:
+        return "[0, inf)" if self.bounds is None else f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
 
     def estimator(self) -> PerturbedEstimator:
         """Return the estimator itself, to be applied to simulated outcomes and noise."""
-        return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds)
+        return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds, self.network.field)
 
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
@@ -142,7 +188,7 @@ class NetworkEstimate(Released):
         *,
         method: Literal["inversion"] = "inversion",
         **settings: Any,
-    ) -> BetaInterval:
+    ) -> pd.DataFrame:
         """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
 
         The first call without a law simulates one, which takes as long as `law` says.
@@ -158,11 +204,24 @@ class NetworkEstimate(Released):
         method
             ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
+        Returns
+        -------
+        pandas.DataFrame
+            One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. Its status
+            is ``"model"`` at best: the distribution is simulated from the Ising model, with the field that the
+            network has. It is ``"doubtful"`` where the estimate is a bound, or a limit is the end of the simulated
+            span, so that betas beyond might be held too; and ``"not trusted"``, without limits, where no beta of the
+            span makes such an estimate likely.
+
         Raises
         ------
         ArgumentError
             An argument is out of range; there are no bounds and neither a law nor a ``span`` is given.
         """
+        import pandas as pd
+
+        from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+        from bayesprivmrf.inference.solution import Status
         from bayesprivmrf.network.intervals import interval
 
         if not (isinstance(method, str) and method == "inversion"):
@@ -172,7 +231,22 @@ class NetworkEstimate(Released):
             )
         probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         law = self._own(law, rng, settings)
-        return interval(law, self.inverse_temperature, prob)
+        found = interval(law, self.inverse_temperature, prob)
+        told = "no" if self.network.field is None else "this"
+        marks = [Mark(RowStatus.MODEL, f"rests on the Ising model with {told} external field")]
+        if self.at_bound:
+            marks.append(Mark(RowStatus.DOUBTFUL, f"the estimate is {self.status}"))
+        if found.is_empty:
+            marks.append(Mark(RowStatus.NOT_TRUSTED, "no beta of the span makes such an estimate likely"))
+        elif found.open_below or found.open_above:
+            marks.append(Mark(RowStatus.DOUBTFUL, "a limit is the end of the simulated span"))
+        return interval_frame(
+            *(self.inverse_temperature, found.lower, found.upper),
+            pd.Index(["beta"]),
+            status=Status.CONVERGED,
+            marks=marks,
+            is_simulated=self.provenance.simulated,
+        )
 
     def posterior(
         self,
@@ -234,12 +308,12 @@ class NetworkEstimate(Released):
 
     def _facts(self) -> list[tuple[str, str]]:
         constants, n = self.constants, len(self.network)
-        edge = ", at the edge of its range" if self.at_bound else ""
-        bounds = "[0, inf)" if self.bounds is None else f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
+        edge = f", {self.status}: the root may lie beyond" if self.at_bound else ""
         return [
             ("inverse temperature", f"{self.inverse_temperature:.6g}{edge}"),
-            ("bounds", f"{bounds} on a grid of {constants.grid:.3g}"),
+            ("bounds", f"{self._range} on a grid of {constants.grid:.3g}"),
             ("network", f"{n:,} nodes, {self.network.coupling.nnz // 2:,} edges (public)"),
+            ("rests on", "; ".join(self.assumptions)),
             ("mechanism", f"{self.provenance.mechanism}, {constants.calibration} calibration"),
             (
                 "budget",
@@ -250,8 +324,14 @@ class NetworkEstimate(Released):
             ("privacy", self.privacy_statement()),
         ]
 
+    @property
+    def _version(self) -> int:
+        return self.format_version if self.network.field is None else FIELD_VERSION
+
     def _content(self) -> dict[str, Any]:
-        return {
+        field = self.network.field
+        told = {} if field is None else {"field": {"strength": field.strength, "center": field.center}}
+        return told | {
             "inverse_temperature": self.inverse_temperature,
             "bounds": None if self.bounds is None else list(self.bounds),
             "constants": self.constants.as_dict(),
@@ -269,9 +349,11 @@ class NetworkEstimate(Released):
         *places, values = numbers(array, (3, -1))
         rows, columns = upper_places(places, len(nodes))
         upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
+        told = Fields(content["field"]) if "field" in content else None
+        field = None if told is None else ExternalField(told.number("strength"), told.number("center"))
         return cls(
             inverse_temperature=content.number("inverse_temperature"),
-            network=IsingNetwork.from_matrix(upper + upper.T, nodes),
+            network=IsingNetwork.from_matrix(upper + upper.T, nodes, field),
             bounds=None if bounds is None else finite_pair("bounds", bounds),
             constants=PerturbationConstants(
                 calibration=constants.text("calibration", "tight", "paper"),

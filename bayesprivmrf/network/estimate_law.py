@@ -27,6 +27,7 @@ from bayesprivmrf import checks
 from bayesprivmrf.chains.heat_bath import Moves
 from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
+from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.law_simulation import LawSimulation, estimator_of, fingerprint_of, public_grid
@@ -90,7 +91,7 @@ class EstimateLaw:
         cls,
         network: IsingNetwork,
         constants: PerturbationConstants,
-        bounds: tuple[float, float] | None = (0.0, 5.0),
+        bounds: tuple[float, float] | None = (-5.0, 5.0),
         *,
         betas: ArrayLike | None = None,
         span: tuple[float, float] | None = None,
@@ -147,7 +148,7 @@ class EstimateLaw:
             if same and known.estimates.shape == shape and np.array_equal(known.betas, grid):
                 known._warn()
                 return known
-        rows = list(simulation.rows(network.coupling, estimator, grid, generator))
+        rows = list(simulation.rows(network, estimator, grid, generator))
         last = math.inf if estimator.high is None else estimator.high * constants.grid
         law = cls(
             betas=grid,
@@ -223,12 +224,10 @@ class EstimateLaw:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a NumPy file; no code is in it."""
         path = checks.file_path("path", path)
-        part = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
+            with replaced_when_whole(path) as part, part.open("wb") as file:
                 np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
-            part.replace(path)
         except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
             reason = getattr(error, "strerror", error)
             raise ArgumentError(f"`path` must be writable, got {str(path)!r} ({reason}).") from error

@@ -14,14 +14,16 @@ from scipy.sparse import csgraph
 
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.chains.mixing import Mixing
+from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.network.couplings import Coupling, checked_coupling, checked_nodes, read_adjacency, scaled
+from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
+from bayesprivmrf.privacy.external_field import ExternalField
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
+__all__ = ["ExternalField", "IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +35,10 @@ class IsingNetwork:
     equation 1). A node whose neighbours pull with the local field m_i = sum_j J_ij s_j is +1 with probability
     1 / (1 + exp(-2 beta m_i)). Negative couplings push neighbours apart.
 
+    Without an external field, +1 and -1 are equally likely where neighbors have no influence. Where one of them is
+    much rarer, beta then measures the imbalance as well as the influence, and its sign can depend on how the
+    couplings are scaled. A public share of positive outcomes gives a field: see `ExternalField`.
+
     Parameters
     ----------
     nodes
@@ -40,9 +46,13 @@ class IsingNetwork:
     coupling
         J, shape (n, n): symmetric and finite, kept as read-only CSR with sorted indices and without zeros. A
         diagonal is dropped with a warning, for it changes no probability.
+    field
+        Public external field: an `ExternalField`, a number of nats, or None.
 
     Raises
     ------
+    ArgumentError
+        The field is none.
     ModelError
         The matrix is not square, real, finite and symmetric, or couples no two nodes; names repeat, are missing,
         or are not one a row.
@@ -56,10 +66,13 @@ class IsingNetwork:
 
     nodes: tuple[Hashable, ...]
     coupling: sparse.csr_array
+    field: ExternalField | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coupling", checked_coupling(self.coupling))
-        object.__setattr__(self, "nodes", checked_nodes(self.nodes, self.coupling.indptr.size - 1))
+        object.__setattr__(self, "field", ExternalField.checked(self.field))
+        nodes, coupling = read_matrix(self.coupling, self.nodes, "coupling")
+        object.__setattr__(self, "coupling", coupling)
+        object.__setattr__(self, "nodes", nodes)
 
     @classmethod
     def from_graph(
@@ -70,6 +83,7 @@ class IsingNetwork:
         nodes: Iterable[Hashable] | None = None,
         weight: str | None = "weight",
         mean_degree: float | None = None,
+        field: ExternalField | float | None = None,
     ) -> Self:
         """Return the model on an undirected graph.
 
@@ -77,8 +91,9 @@ class IsingNetwork:
         ----------
         graph
             A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix of
-            NumPy or SciPy; a data frame with two columns of nodes and, if there is a third, of weights; or pairs
-            (node, node) or triples (node, node, weight). An edge given several times is one edge.
+            NumPy or SciPy, or a DataFrame or DataArray whose rows and columns are labeled by nodes; a data frame
+            with two columns of nodes and, if there is a third, of weights; or pairs (node, node) or triples
+            (node, node, weight). An edge given several times is one edge.
         coupling
             ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: A over the mean degree, as
             A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: D^-1/2 A D^-1/2. Degrees are sums of absolute
@@ -91,20 +106,49 @@ class IsingNetwork:
             use no weights.
         mean_degree
             A known divisor for ``"mean-degree"``, such as n p, in place of the graph's own.
+        field
+            Public external field, or None: ``ExternalField.from_share(0.38)`` where 38 % of outcomes are known to
+            be positive, or a number of nats. Never computed from the outcomes themselves.
 
         Raises
         ------
+        ArgumentError
+            The field is none.
         ModelError
             The graph is directed or has no edge, a weight is not finite, a pair comes with several weights.
         """
         names, adjacency = read_adjacency(graph, nodes, weight)
-        return cls(nodes=names, coupling=scaled(adjacency, coupling, mean_degree))
+        J = scaled(adjacency, coupling, mean_degree)
+        return cls(nodes=names, coupling=J, field=ExternalField.checked(field))
 
     @classmethod
-    def from_matrix(cls, J: Any, nodes: Iterable[Hashable] | None = None) -> Self:
-        """Return the model with coupling matrix J, a NumPy array or a SciPy sparse matrix; errors are the class's."""
-        J = checked_coupling(J, "J")
-        return cls(nodes=checked_nodes(nodes, J.indptr.size - 1), coupling=J)
+    def from_matrix(
+        cls,
+        J: Any,
+        nodes: Iterable[Hashable] | None = None,
+        field: ExternalField | float | None = None,
+    ) -> Self:
+        """Return the model with a given coupling matrix; errors are the class's.
+
+        Parameters
+        ----------
+        J
+            A NumPy array or a SciPy sparse matrix, whose rows and columns are the nodes in order; or a pandas
+            DataFrame or an xarray DataArray whose labels are the nodes, with rows and columns in any order.
+        nodes
+            The order of the nodes. By default that of the rows' labels, or 0 to n - 1 where there are none.
+        field
+            The public external field, as in `from_graph`; none by default.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> J = pd.DataFrame([[1.0, 0.0], [0.0, 1.0]], index=["ann", "bob"], columns=["bob", "ann"])
+        >>> IsingNetwork.from_matrix(J).nodes
+        ('ann', 'bob')
+        """
+        names, coupling = read_matrix(J, nodes, "J")
+        return cls(nodes=names, coupling=coupling, field=ExternalField.checked(field))
 
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the model on some of the nodes alone: for outcomes that others do not have.
@@ -125,8 +169,8 @@ class IsingNetwork:
         Parameters
         ----------
         nodes
-            Names of at least two nodes, two of them coupled; they keep the order that they have here, and their
-            couplings. Degrees are not counted anew: for that, make the network from the graph of these nodes.
+            Names of at least two nodes, two of them coupled; they keep their order, their couplings and the
+            field. Degrees are not counted anew: for that, make the network from the graph of these nodes.
 
         Raises
         ------
@@ -144,14 +188,17 @@ class IsingNetwork:
             raise ModelError("`nodes` must be nodes of the network, but some names are none.")
         kept = [place for place, node in enumerate(self.nodes) if node in chosen]
         return type(self)(
-            nodes=tuple(self.nodes[place] for place in kept), coupling=self.coupling[kept][:, kept]
+            nodes=tuple(self.nodes[place] for place in kept),
+            coupling=self.coupling[kept][:, kept],
+            field=self.field,
         )
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def __repr__(self) -> str:
-        return f"IsingNetwork({len(self.nodes)} nodes, {self.coupling.nnz // 2} edges)"
+        field = "no external field" if self.field is None else f"external field {self.field.strength:.4g}"
+        return f"IsingNetwork({len(self.nodes)} nodes, {self.coupling.nnz // 2} edges, {field})"
 
     @cached_property
     def row_norms(self) -> np.ndarray:
@@ -174,8 +221,8 @@ class IsingNetwork:
         Parameters
         ----------
         outcomes
-            A mapping from node to state, a pandas Series indexed by node, or an array, list or other series in
-            the order of the nodes.
+            A mapping from node to state, a pandas Series or DataArray indexed by node, or an array, list or other
+            series in the order of the nodes.
         positive, negative
             The two states, +1 and -1; by default the numbers 1 and -1. The states are declared, not read off the
             data; ``True`` is not ``1``.
@@ -192,7 +239,7 @@ class IsingNetwork:
         return read_spins(outcomes, self.nodes, positive, negative)
 
     def local_fields(self, spins: np.ndarray) -> np.ndarray:
-        """Return m = J s, shape (n,), or (k, n) for k configurations.
+        """Return m = J s, shape (n,), or (k, n) for k configurations; J (s - c) with a field of center c.
 
         Entries are zero where the sum of the couplings' doubles is, and have the right sign everywhere: whether a
         pseudo-likelihood has a maximum hangs on the signs. With one size of coupling the sum is in integers;
@@ -201,40 +248,52 @@ class IsingNetwork:
         s = checked_spins(spins, len(self))
         if self.unit_coupling is not None:
             size, signs = self.unit_coupling
-            return size * (signs @ s.T.astype(np.int32)).T
+            return self._centered(size * (signs @ s.T.astype(np.int32)).T)
         fields = np.ascontiguousarray((self.coupling @ s.T.astype(np.float64)).T)
         degrees = np.diff(self.coupling.indptr)
         doubtful = (np.abs(fields) <= 2 * np.finfo(float).eps * degrees * self.row_norms) & (degrees > 0)
         for place in zip(*np.nonzero(doubtful), strict=True):
             row = slice(*self.coupling.indptr[place[-1] : place[-1] + 2])
             fields[place] = math.fsum(self.coupling.data[row] * s[place[:-1]][self.coupling.indices[row]])
-        return fields
+        return self._centered(fields)
+
+    def _centered(self, fields: np.ndarray) -> np.ndarray:
+        """Subtract the field's offsets; what rounding leaves of a sum that cancels is zero."""
+        if self.field is None or not self.field.center:
+            return fields
+        centered = fields - self.field.offsets(self.coupling)
+        hidden = 4 * np.finfo(float).eps * np.maximum(np.diff(self.coupling.indptr), 1) * self.row_norms
+        return np.where(np.abs(centered) <= hidden, 0.0, centered)
 
     def energy(self, spins: np.ndarray) -> Any:
         """Return H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
 
-        A float, or shape (k,) for spins of shape (k, n).
+        With a field (s - c)'J(s - c) in its place, and exp(h sum_i s_i) as a further factor. A float, or shape (k,)
+        for spins of shape (k, n).
         """
-        H = np.sum(self.local_fields(spins) * spins, axis=-1)
+        center = 0.0 if self.field is None else self.field.center
+        H = np.sum(self.local_fields(spins) * (spins - center), axis=-1)
         return float(H) if np.ndim(H) == 0 else H
 
     def pseudo_likelihood(self, spins: np.ndarray) -> PseudoLikelihood:
         """Return the pseudo-likelihood of one configuration as a function of beta."""
         from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
-        return PseudoLikelihood.from_fields(self.local_fields(spins), spins)
+        strength = 0.0 if self.field is None else self.field.strength
+        return PseudoLikelihood.from_fields(self.local_fields(spins), spins, strength)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return sum_i log expit(2 beta m_i s_i), in nats, for one configuration and a finite beta."""
+        """Return sum_i log expit(2 (beta m_i + h) s_i), in nats, for one configuration and a finite beta."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(
-        self, spins: np.ndarray, bounds: tuple[float, float] | None = (0.0, math.inf)
+        self, spins: np.ndarray, bounds: tuple[float, float] | None = None
     ) -> float:
-        """Return the beta within bounds that makes the pseudo-likelihood of one configuration largest.
+        """Return the beta that makes the pseudo-likelihood of one configuration largest.
 
-        The root of sum_i m_i (s_i - tanh(beta m_i)) = 0 where bounds hold it, else the bound nearest to it: 0 where
-        outcomes go against their neighbours' pull more than with it, and infinity where none goes against it.
+        The root of sum_i m_i (s_i - tanh(beta m_i + h)) = 0, negative where outcomes go against their neighbors' pull
+        more than with it. There is no finite root where no outcome goes against its neighbors' pull (the answer is
+        infinity), where none goes with it (minus infinity), or where no neighbor pulls at all (NaN).
         Computed from the outcomes without any noise: it carries no guarantee.
 
         Parameters
@@ -242,7 +301,7 @@ class IsingNetwork:
         spins
             Shape (n,), as made by `spins`.
         bounds
-            Lowest and highest beta; ``None`` for the whole line.
+            Lowest and highest beta, to one of which a root outside is moved; ``None`` for the whole line.
 
         Raises
         ------
@@ -256,7 +315,7 @@ class IsingNetwork:
         outcomes: Any,
         positive: Any = None,
         negative: Any = None,
-        bounds: tuple[float, float] | None = (0.0, math.inf),
+        bounds: tuple[float, float] | None = None,
     ) -> float:
         """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` takes: no guarantee.
 
@@ -317,11 +376,26 @@ class IsingNetwork:
         ArgumentError
             `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
         """
-        result = simulate(
-            self.coupling, beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
-        )
+        result = self.run_chains(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
         result.mixing.warn(moves)
         return result
+
+    def run_chains(
+        self, beta: float, size: int, rng: int | np.random.Generator | None, **settings: Any
+    ) -> Simulation:
+        """Return the result of `simulate`, with the same settings, without its warning.
+
+        A field is one more node, always +1, coupled to node i by (h - beta o_i) where others are by beta J; o are the
+        field's offsets. Its sign may as well move: the distribution of all n + 1 outcomes stays as it is when all
+        change sign, so each outcome times that of the added node has the distribution given that it is +1.
+        """
+        if self.field is None:
+            return simulate(self.coupling, beta, size, rng, **settings)
+        beta = finite("beta", beta)
+        pull = (self.field.strength - beta * self.field.offsets(self.coupling))[:, None]
+        added = sparse.csr_array(sparse.block_array([[beta * self.coupling, pull], [pull.T, None]]))
+        run = simulate(added, 1.0, size, rng, **settings)
+        return Simulation(spins=run.spins[:, :-1] * run.spins[:, -1:], mixing=run.mixing)
 
     def sample(
         self,

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.chains.heat_bath import Moves, simulate
+from bayesprivmrf.chains.heat_bath import Moves
 from bayesprivmrf.checks import finite_pair, one_of, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
@@ -68,13 +68,12 @@ class LawSimulation:
             )
 
     def row(
-        self, coupling: sparse.csr_array, estimator: PerturbedEstimator, beta: float, rng: np.random.Generator
+        self, network: IsingNetwork, estimator: PerturbedEstimator, beta: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
         """Return estimates at one beta, shape (C, R), and the larger R-hat."""
         size = self.configurations
         chains = max(4, -(-size // _DRAWS))
-        run = simulate(
-            coupling,
+        run = network.run_chains(
             beta,
             size,
             rng,
@@ -84,14 +83,11 @@ class LawSimulation:
             moves=self.moves,
         )
         noise = estimator.constants.noise.draw((size, self.noises), rng)
-        found = [
-            estimator.score(spins).estimates(steps) for spins, steps in zip(run.spins, noise, strict=True)
-        ]
-        return np.array(found), max(run.mixing.energy_rhat, run.mixing.order_rhat)
+        return estimator.estimates(run.spins, noise, beta), max(run.mixing.energy_rhat, run.mixing.order_rhat)
 
     def rows(
         self,
-        coupling: sparse.csr_array,
+        network: IsingNetwork,
         estimator: PerturbedEstimator,
         betas: FloatArray,
         rng: np.random.Generator,
@@ -103,7 +99,7 @@ class LawSimulation:
 
         console = Console(stderr=True)
         jobs = (
-            delayed(self.row)(coupling, estimator, float(beta), stream)
+            delayed(self.row)(network, estimator, float(beta), stream)
             for beta, stream in zip(betas, rng.spawn(betas.size), strict=True)
         )
         found: Any = Parallel(n_jobs=self.workers, return_as="generator")(jobs)
@@ -166,9 +162,8 @@ def estimator_of(
                 f"`{name}` must be of class {kind.__name__}, got {type(value).__name__}; `mechanism.law(network)` "
                 "takes all three from a mechanism."
             )
-    return PerturbedEstimator.of(
-        network.coupling, constants, None if bounds is None else finite_pair("bounds", bounds)
-    )
+    bounds = None if bounds is None else finite_pair("bounds", bounds)
+    return PerturbedEstimator.of(network.coupling, constants, bounds, network.field)
 
 
 def fingerprint_of(
@@ -176,7 +171,10 @@ def fingerprint_of(
 ) -> str:
     """Return a digest of what a law depends on beside numbers of draws."""
     coupling = network.coupling
-    settings = json.dumps([constants.as_dict(), None if bounds is None else [float(b) for b in bounds]])
+    parts: list[Any] = [constants.as_dict(), None if bounds is None else [float(b) for b in bounds]]
+    if network.field is not None:
+        parts.append([network.field.strength, network.field.center])
+    settings = json.dumps(parts)
     digest = hashlib.blake2b(settings.encode(), digest_size=16)
     for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
         digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
@@ -78,14 +79,22 @@ def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
 def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
     if isinstance(outcomes, str | bytes):
         raise DataError("`outcomes` must be a mapping, a series or an array with one entry a node, got text.")
-    if type(outcomes).__module__.split(".")[0] == "pandas" and hasattr(outcomes, "index"):
-        if getattr(outcomes, "ndim", 1) != 1:
+    sides = sides_of(outcomes)
+    if sides is not None:
+        if len(sides) != 1:
             raise DataError("`outcomes` must be one column, got a whole table; select the outcome's column.")
-        if not outcomes.index.is_unique:
-            raise DataError(
-                "`outcomes` must have one entry a node, but its index repeats; keep one row a node."
+        levels = [labels for _, labels in sides[0]]
+        values = outcomes.tolist() if hasattr(outcomes, "tolist") else outcomes.values.tolist()
+        if levels == [None]:  # a DataArray without coordinates
+            outcomes = values
+        else:
+            outcomes = dict(
+                zip(levels[0] if len(levels) == 1 else zip(*levels, strict=True), values, strict=True)
             )
-        outcomes = dict(zip(outcomes.index.tolist(), outcomes.tolist(), strict=True))
+            if len(outcomes) != len(values):
+                raise DataError(
+                    "`outcomes` must have one entry a node, but its index repeats; keep one row a node."
+                )
     if isinstance(outcomes, Mapping):
         return _matched(outcomes, nodes)
     if getattr(outcomes, "ndim", 1) != 1:
@@ -129,13 +138,13 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
         The last dimension is not `size`, or an entry is neither -1 nor +1.
     """
     try:
-        array: Any = np.asarray(spins)
+        array: Any = np.empty((), object) if sides_of(spins) is not None else np.asarray(spins)
     except ValueError:  # rows of several lengths
         array = np.empty((), object)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
         raise DataError(
-            f"`spins` must be -1 and +1 in an array of shape (n,) or (k, n), n = {size}, got {array.dtype} of shape "
-            f"{array.shape}; make it by `spins(outcomes)`."
+            f"`spins` must be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}, got a "
+            f"{type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}; make it by `spins(outcomes)`."
         )
     if not ((array == 1) | (array == -1)).all():
         raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")

@@ -14,6 +14,10 @@ a decreasing function of beta from 2A at -inf to -2B at +inf. It has a root exac
 [0, inf) exactly if B > 0 and sum_i m_i s_i = A - B >= 0 (for A = 0 = B every beta is one). A node of each kind with
 one size a together add -2 a tanh(beta a) / 2; with such pairs taken out nothing cancels within a sum where beta is
 large, and the root is found from the logarithms of the positive and the negative part.
+
+With an external field h, outcome i is s_i with probability expit(2 (beta m_i + h) s_i). Fields are then aggregated
+by size and sign u, and beta a + h u takes the place of beta a. A root exists under the same condition, but its sign
+is no longer that of A - B.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite
+from bayesprivmrf.checks import finite, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
 __all__ = ["PseudoLikelihood", "checked_bounds"]
@@ -47,23 +51,34 @@ class PseudoLikelihood:
     along, against
         Numbers of nodes with a field of each size whose outcome has the sign of the field, or the other one.
     silent
-        Number of nodes whose field is zero; each adds log(1/2) whatever beta is.
+        Number of nodes whose field is zero; they add the same whatever beta is.
+    shifts
+        h u for each size, shape (k,): an external field of h nats, with the sign u of the local field.
+    constant
+        What silent nodes add to the log-pseudo-likelihood.
     """
 
     sizes: np.ndarray
     along: np.ndarray
     against: np.ndarray
     silent: int
+    shifts: np.ndarray
+    constant: float
 
     @classmethod
-    def from_fields(cls, fields: np.ndarray, spins: np.ndarray) -> Self:
-        """Return the function for local fields m and outcomes s in {-1, +1}, both of shape (n,).
+    def from_fields(cls, fields: np.ndarray, spins: np.ndarray, strength: float = 0.0) -> Self:
+        """Return the function for local fields m, outcomes s in {-1, +1}, both of shape (n,), and a field in nats.
 
         Raises
         ------
         DataError
             The shapes differ, a field is not finite or an outcome is neither -1 nor +1.
         """
+        if sides_of(fields) is not None or sides_of(spins) is not None:
+            raise DataError(
+                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them by "
+                "`local_fields(spins)` and `spins(outcomes)`."
+            )
         try:
             m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
@@ -81,16 +96,19 @@ class PseudoLikelihood:
             raise DataError(
                 "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
             )
-        pulls = np.sort(m * s)
-        below, above = np.searchsorted(pulls, 0.0), np.searchsorted(pulls, 0.0, side="right")
-        sizes, inverse = np.unique(
-            np.abs(np.concatenate([pulls[:below], pulls[above:]])), return_inverse=True
-        )
+        heard = m != 0
+        signs = np.sign(m) if strength else np.ones(m.size)
+        groups, group = np.unique(
+            (np.abs(m) + 1j * signs)[heard], return_inverse=True
+        )  # sorted by size, then sign
+        is_along, size = (m * s)[heard] > 0, groups.size
         return cls(
-            sizes=sizes,
-            along=np.bincount(inverse[below:], minlength=sizes.size),
-            against=np.bincount(inverse[:below], minlength=sizes.size),
-            silent=int(above - below),
+            sizes=groups.real,
+            along=np.bincount(group[is_along], minlength=size),
+            against=np.bincount(group[~is_along], minlength=size),
+            silent=int((~heard).sum()),
+            shifts=strength * groups.imag,
+            constant=-float(np.logaddexp(0.0, -2 * strength * s[~heard]).sum()),
         )
 
     @property
@@ -99,28 +117,31 @@ class PseudoLikelihood:
         return math.fsum(self.sizes * (self.along - self.against))
 
     def __call__(self, beta: float) -> float:
-        """Return l(beta) = sum_i log expit(2 beta m_i s_i), in nats."""
-        x = 2.0 * finite("beta", beta) * self.sizes
+        """Return l(beta) = sum_i log expit(2 (beta m_i + h) s_i), in nats."""
+        x = self._arguments(finite("beta", beta))
         along, against = np.logaddexp(0.0, -x), np.logaddexp(0.0, x)
-        return -float(self.along @ along + self.against @ against + self.silent * math.log(2.0))
+        return self.constant - float(self.along @ along + self.against @ against)
+
+    def _arguments(self, beta: float) -> np.ndarray:
+        """Return 2 (beta a + h u) of each group: the log odds of an outcome that goes along with its field."""
+        return 2.0 * beta * self.sizes + 2.0 * self.shifts
 
     def score(self, beta: float) -> float:
-        """Return l'(beta) = sum_i m_i (s_i - tanh(beta m_i)), positive below the maximiser."""
-        x = 2.0 * finite("beta", beta) * self.sizes
+        """Return l'(beta) = sum_i m_i (s_i - tanh(beta m_i + h)), positive below the maximiser."""
+        x = self._arguments(finite("beta", beta))
         return 2.0 * float(self.sizes @ (self.along * _expit(-x) - self.against * _expit(x)))
 
     def information(self, beta: float) -> float:
-        """Return -l''(beta) = sum_i m_i^2 / cosh^2(beta m_i), never negative."""
-        x = 2.0 * finite("beta", beta) * self.sizes
+        """Return -l''(beta) = sum_i m_i^2 / cosh^2(beta m_i + h), never negative."""
+        x = self._arguments(finite("beta", beta))
         return 4.0 * float(self.sizes**2 @ ((self.along + self.against) * _expit(x) * _expit(-x)))
 
-    def maximiser(self, bounds: tuple[float, float] | None = (0.0, math.inf)) -> float:
-        """Return the beta within bounds at which the pseudo-likelihood is largest.
+    def maximiser(self, bounds: tuple[float, float] | None = None) -> float:
+        """Return the beta within bounds at which the pseudo-likelihood is largest: by default, the score's root.
 
-        The root of the score where one lies within bounds, else the bound nearest to it. A bound may be
-        infinite: a configuration in which no outcome goes against its field has its supremum, unattained, at
-        +inf. A configuration whose fields are all zero tells nothing; the answer is then the beta in bounds
-        nearest to 0.
+        A root outside the bounds is moved to the nearest one. A configuration in which no outcome goes against its
+        field has its supremum, unattained, at infinity, and one in which none goes along with it at minus infinity.
+        A configuration whose fields are all zero tells nothing: NaN.
 
         Parameters
         ----------
@@ -133,15 +154,42 @@ class PseudoLikelihood:
             The bounds are not two numbers in increasing order.
         """
         low, high = (-math.inf, math.inf) if bounds is None else checked_bounds(bounds)
-        return float(min(max(self._unconstrained(), low), high))
+        return float(np.clip(self._unconstrained(), low, high))
 
     def _unconstrained(self) -> float:
+        if not self.sizes.size:
+            return math.nan
+        if self.shifts.any():
+            return self._shifted_root()
         H = self.energy
-        if H == 0.0:  # the root of an odd function; or all fields are zero
+        if H == 0.0:  # the root of an odd function
             return 0.0
         if H > 0.0:
             return _root(self.sizes, self.along, self.against)
         return -_root(self.sizes, self.against, self.along)
+
+    def _shifted_root(self) -> float:
+        """Return the root with an external field: where the logarithms of both parts of the score are equal."""
+        from scipy.optimize import brentq
+        from scipy.special import log_expit, logsumexp
+
+        if not (self.along.any() and self.against.any()):
+            return math.inf if self.along.any() else -math.inf
+
+        def excess(beta: float) -> float:
+            x = self._arguments(beta)
+            parts = (self.along, log_expit(-x)), (self.against, log_expit(x))
+            along, against = (logsumexp(logs, b=self.sizes * counts) for counts, logs in parts)
+            difference: Any = along - against
+            return float(difference)
+
+        low, high = -1 / self.sizes.max(), 1 / self.sizes.max()
+        while excess(high) > 0:
+            high *= 2
+        while excess(low) < 0:
+            low *= 2
+        root: Any = brentq(excess, low, high, xtol=1e-15 * (high - low), rtol=np.float64(_CLOSE))
+        return float(root)
 
 
 def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:

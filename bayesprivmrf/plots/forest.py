@@ -74,7 +74,8 @@ def marginal_forest(
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
-        The true distribution, where it is known: a stroke in each row.
+        The true distribution, where it is known, or `mechanisms.reference` of the data, which the legend calls exact
+        and unprotected: a stroke in each row.
     holdout
         Records that were held out, in any data frame that a mechanism takes: their frequencies are crosses. Read
         unprotected, so that the figure is no release.
@@ -104,7 +105,10 @@ def marginal_forest(
     estimates = [_estimate(name, method, marginals, prob) for name, method in methods.items()]
     marks: list[tuple[str, FloatArray, dict[str, Any]]] = []
     if truth is not None:
-        marks.append(("truth", _true_cells(domain, marginals, truth), {"marker": "|", "color": "black"}))
+        from bayesprivmrf.mechanisms.exact import EXACT, Reference
+
+        label = f"data ({EXACT})" if isinstance(truth, Reference) else "truth"
+        marks.append((label, _true_cells(domain, marginals, truth), {"marker": "|", "color": "black"}))
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout)
         marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
@@ -239,7 +243,7 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
         label=f"{name}, {share(prob)} {kind}",
         values=found[:, 0],
         bounds=found[:, 1:],
-        doubtful=frozenset(n for n, table in enumerate(tables) if table.attrs.get("status") == "not trusted"),
+        doubtful=frozenset(n for n, table in enumerate(tables) if (table["status"] == "not trusted").any()),
     )
 
 

@@ -29,7 +29,10 @@ _UPRIGHT = 0.2  # of the radius, within which a name is centred above or below i
 
 
 def learned_graph(
-    learned: LearnedNetwork, *, threshold: float = 0.0, weight: Literal["largest", "dependence"] | None = None
+    learned: LearnedNetwork,
+    *,
+    threshold: float | None = None,
+    weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
     """Graph of a learned model: the wider an edge, the stronger the coupling.
 
@@ -38,7 +41,8 @@ def learned_graph(
     learned
         A learned model.
     threshold
-        At least 0: weaker couplings are left out. All variables stay.
+        At least 0: weaker couplings are left out. By default those below their noise are, as `graph` of the model
+        explains. All variables stay.
     weight
         The meaning of an edge's width, as `graph` of the model explains: by default the coupling, nats, where it is
         one number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a
@@ -49,7 +53,7 @@ def learned_graph(
     matplotlib.figure.Figure
         Variables in a circle, in declared order, so that the graphs of two releases can be compared. Where couplings
         are numbers, positive ones are solid lines, negative ones dashed; up to twenty edges carry their weight, and
-        up to eighty variables their names.
+        up to eighty variables their names. A star marks variables with rare states that are one in the fit.
 
     Raises
     ------
@@ -71,11 +75,18 @@ def learned_graph(
     if len(graph) <= _MOST_NAMES:
         for variable, (x, y) in places.items():
             side_of_it = "left" if x > _UPRIGHT else "right" if x < -_UPRIGHT else "center"
-            panel.text(1.06 * x, 1.06 * y, str(variable), fontsize=9, ha=side_of_it, va="center")
+            name = f"{variable}*" if "merged" in graph.nodes[variable] else str(variable)
+            panel.text(1.06 * x, 1.06 * y, name, fontsize=9, ha=side_of_it, va="center")
+    if any("merged" in graph.nodes[variable] for variable in graph):
+        panel.plot(
+            [], [], linestyle="none", marker="$*$", color="black", label="rare states are one in the fit"
+        )
+    if panel.get_legend_handles_labels()[0]:
+        figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
     return figure
 
 
-def weighted_graph(learned: Any, threshold: float, weight: str | None) -> tuple[nx.Graph, str]:
+def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
     """Return the graph of a learned model, and what its weights are: one of the keys of `MEANING`."""
     if not hasattr(learned, "has_signs"):
         raise ArgumentError(
@@ -111,8 +122,6 @@ def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
             words = _SIGNS[sign] if kind == "coupling" else MEANING[kind]
             label = f"{words}, up to {max(own.values()):.3g}{'' if kind == 'dependence' else ' nats'}"
             panel.plot([], [], color=colour, linestyle=style, label=label)
-    if edges:
-        panel.figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
     if 0 < len(edges) <= _MOST_WEIGHTS:
         weights = {(a, b): f"{weight:.2g}" for a, b, weight in edges}
         nx.draw_networkx_edge_labels(

@@ -10,6 +10,7 @@ from bayesprivmrf.noise import (
     Within,
     noise_from_dict,
 )
+from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
@@ -32,6 +33,7 @@ __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Exposure",
+    "ExternalField",
     "Gaussian",
     "Laplace",
     "NoNoise",

@@ -11,8 +11,13 @@ and the private estimate is the root a of :math:`S(a; s) - \Delta a = N` with no
     G(a; s) = \sum_i m_i^2 \operatorname{sech}^2(a m_i).
 
 Its ratio between neighbours, which differ in one node's outcome, is at most :math:`e^{\epsilon_N}` from the noise,
-set by `score_sensitivity`, times :math:`e^{\epsilon_J}` from the slope, set by `least_curvature`. Chakraborty,
-Chatterjee, Dalal 2024, Section A, has the argument with larger constants; docs/network_privacy.md proves these.
+set by `score_sensitivity`, times :math:`e^{\epsilon_J}` from the slope, set by `least_curvature`. Both hold for every
+real a, so bounds of the estimate, of either sign, are post-processing. Chakraborty, Chatterjee, Dalal 2024, Section
+A, has the argument with larger constants; docs/network_privacy.md proves these.
+
+A public external field (`ExternalField`) puts :math:`m_i - o_i` for :math:`m_i`, with :math:`o = c J 1`, and
+:math:`\tanh(a (m_i - o_i) + h)` for :math:`\tanh(a m_i)`. The formulas below are for this case; without a field
+:math:`o = 0`, :math:`\tau = \rho = 0`, :math:`\lambda = 1`, :math:`v = u^*`.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ import numpy as np
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.privacy.external_field import ExternalField
 
 __all__ = [
     "TANH_SLOPE",
@@ -78,10 +84,11 @@ class CouplingNorms:
     degree
         Largest number of neighbours.
     squares
-        :math:`\sum_i J_{ij}^2`, shape (k,): with `products` those pairs of nodes that no other node exceeds
+        :math:`\lambda^2 \sum_i J_{ij}^2`, shape (k,): with `products` those pairs of nodes that no other node exceeds
         in both.
     products
-        :math:`\sum_i |J_{ij}| (D_i - |J_{ij}|)`, shape (k,).
+        :math:`\sum_i [\lambda^2 |J_{ij}| R_{ij} + \tfrac{\rho}{4} (|J_{ij}| - R_{ij})_+^2]`, shape (k,), with the
+        largest pull of the others, :math:`R_{ij} = D_i - |J_{ij}| + |o_i|`.
     paths
         :math:`\max_j \sum_i |J_{ij}| D_i`.
     spectral
@@ -101,27 +108,41 @@ class CouplingNorms:
     row_squares: FloatArray
 
     @classmethod
-    def of(cls, coupling: Any) -> CouplingNorms:
-        """Return the norms of a symmetric SciPy matrix in compressed rows, with zero diagonal."""
+    def of(
+        cls, coupling: Any, field: ExternalField | None = None, offsets: FloatArray | None = None
+    ) -> CouplingNorms:
+        """Return the norms of a symmetric SciPy matrix in compressed rows, with zero diagonal.
+
+        `offsets` are those of the field for this matrix, or what they are rounded to.
+        """
         size = abs(coupling)
+        if field is not None and offsets is None:
+            offsets = field.offsets(coupling)
         row_norms = np.asarray(size.sum(axis=1), dtype=float).ravel()
         squares = np.asarray(size.power(2).sum(axis=1), dtype=float).ravel()
         paths = size @ row_norms
+        pulls = paths if offsets is None else paths + size @ np.abs(offsets)
         # each product is a difference of sums, so it is widened by what their rounding can hide
-        products = np.maximum(paths - squares + 1e-12 * paths, 0.0)
+        products = np.maximum(pulls - squares + 1e-12 * pulls, 0.0)
+        row_squares = squares
+        if field is not None:
+            stretch = field.sech_slope**2
+            excess = np.maximum(size.data - _other_pulls(size, offsets), 0) ** 2
+            gaps = np.bincount(size.indices, excess, minlength=squares.size)
+            squares, products = stretch * squares, stretch * products + field.square_gap / 4 * gaps
         order = np.lexsort((-products, -squares))
         running = np.maximum.accumulate(products[order])
         frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
         return cls(
             nodes=coupling.shape[0],
             row_norm=float(row_norms.max()),
-            sensitivity=score_sensitivity(size),
+            sensitivity=score_sensitivity(size, field=field, offsets=offsets),
             degree=int(np.diff(coupling.indptr).max()),
             squares=squares[frontier],
             products=products[frontier],
             paths=float(paths.max()),
             spectral=_spectral(size),
-            row_squares=squares,
+            row_squares=row_squares,
         )
 
 
@@ -135,7 +156,20 @@ def _spectral(size: Any) -> float:
     return norm
 
 
-def score_sensitivity(size: Any, calibration: Calibration = "tight") -> float:
+def _other_pulls(size: Any, offsets: FloatArray | None) -> FloatArray:
+    r"""Return :math:`R_{ij}`, how far all but node j can pull node i, for each entry (i, j) of \|J\|."""
+    row_norms, degrees = np.asarray(size.sum(axis=1)).ravel(), np.diff(size.indptr)
+    others = np.repeat(row_norms, degrees) - size.data
+    return others if offsets is None else others + np.repeat(np.abs(offsets), degrees)
+
+
+def score_sensitivity(
+    size: Any,
+    calibration: Calibration = "tight",
+    *,
+    field: ExternalField | None = None,
+    offsets: FloatArray | None = None,
+) -> float:
     r"""Return how far one node's outcome can move the score, at any a.
 
     Let s' be s with node j flipped. Then :math:`m_i - m'_i = 2 J_{ij} s_j`, and :math:`m_j` stays. In
@@ -148,6 +182,15 @@ def score_sensitivity(size: Any, calibration: Calibration = "tight") -> float:
     .. math:: |S(a; s) - S(a; s')| \le \max_j \Big[ 4 D_j + 2 u^* \sum_i \min(|J_{ij}|, D_i - |J_{ij}|) \Big]
         \le (4 + 2 u^*) D = 6.39936 \, D.
 
+    With a field, H is :math:`\sum_i (m_i - o_i) s_i`, which moves by at most :math:`4 D_j + 2 |o_j|`, and
+    :math:`\kappa(x) = x \tanh(a x + h)` has slopes up to v (`ExternalField.tanh_slope`). Kappa is no longer even:
+    :math:`|\kappa(y) - \kappa(-y)| \le 2 \tau |y|` with :math:`\tau = \tanh |h|`. So where
+    :math:`|r| \le |J_{ij}|`, a node's term moves by at most :math:`2 v |r| + 2 \tau (|J_{ij}| - |r|)`, which rises
+    in \|r\|, and
+
+    .. math:: |S(a; s) - S(a; s')| \le \max_j \Big[ 4 D_j + 2 |o_j| + 2 \sum_i \big( v q_{ij} + \tau (|J_{ij}| -
+        q_{ij}) \big) \Big], \qquad q_{ij} = \min(|J_{ij}|, D_i - |J_{ij}| + |o_i|).
+
     The paper bounds the slope by 2 and gets 8 D (Lemma A.1). The bound is approached: node j has k neighbours of
     weight 1/k, all +1 like itself; each has one further neighbour of weight 1 - 1/k at -1; and a is near u*.
 
@@ -156,7 +199,9 @@ def score_sensitivity(size: Any, calibration: Calibration = "tight") -> float:
     size
         \|J\|, symmetric SciPy matrix in compressed rows with zero diagonal, of floats or of whole steps.
     calibration
-        ``"tight"`` or ``"paper"``.
+        ``"tight"`` or ``"paper"``; the paper has no field.
+    field, offsets
+        The external field and its offsets, in the unit of `size`.
 
     Examples
     --------
@@ -168,9 +213,13 @@ def score_sensitivity(size: Any, calibration: Calibration = "tight") -> float:
     row_norms = np.asarray(size.sum(axis=1)).ravel()
     if calibration == "paper":
         return 8.0 * float(row_norms.max())
-    others = np.repeat(row_norms, np.diff(size.indptr)) - size.data  # pull on row i by all but column j
-    swings = np.bincount(size.indices, np.maximum(np.minimum(size.data, others), 0), minlength=row_norms.size)
-    return float((4 * row_norms + 2 * TANH_SLOPE * swings).max())
+    shares = np.maximum(np.minimum(size.data, _other_pulls(size, offsets)), 0)
+    swings = np.bincount(size.indices, shares, minlength=row_norms.size)
+    if field is None or offsets is None:
+        return float((4 * row_norms + 2 * TANH_SLOPE * swings).max())
+    rest = np.bincount(size.indices, size.data - shares, minlength=row_norms.size)
+    odd = math.tanh(abs(field.strength)) * SAFETY * rest + np.abs(offsets)
+    return float((4 * row_norms + 2 * (field.tanh_slope * swings + odd)).max())
 
 
 def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
@@ -178,7 +227,7 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
 
     Let s' be s with node j flipped; two bounds hold, and the smaller Delta is enough for that node. Both rest on
     :math:`h(x) = x \operatorname{sech}(a x)`, which is odd and moves no faster than x:
-    :math:`h' = \operatorname{sech} t \, (1 - t \tanh t)` at t = a x lies in [-0.25, 1].
+    :math:`h' = \operatorname{sech} t \, (1 - t \tanh t)` at t = a x lies in [-0.252, 1].
 
     1. :math:`\sqrt G` is the length of the vector :math:`h(m)`, so it moves by at most
        :math:`\|m - m'\| = 2 w`, :math:`w^2 = \sum_i J_{ij}^2`. The largest value of
@@ -188,6 +237,13 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     2. :math:`|h(x)^2 - h(y)^2| = |h(x) - h(y)| \, |h(x) - h(-y)| \le |x^2 - y^2|`, and with x, y the two local
        fields of node i, :math:`|x - y| = 2 |J_{ij}|` and :math:`|x + y| \le 2 (D_i - |J_{ij}|)`. So G moves by at
        most :math:`4 \sum_i |J_{ij}| (D_i - |J_{ij}|)`, and that over :math:`e^\epsilon - 1` is enough.
+
+    With a field, :math:`h(x) = x \operatorname{sech}(a x + h)` moves by at most :math:`\lambda` times x
+    (`ExternalField.sech_slope`), so w becomes :math:`\lambda w`. In 2, :math:`|h(x)| \le \lambda |x|` replaces
+    oddness: with fields :math:`r \pm J_{ij}`, :math:`|r| \le |J_{ij}|`, the step from :math:`J_{ij} + r` to
+    :math:`J_{ij} - r` changes :math:`h^2` by at most :math:`4 \lambda^2 |J_{ij} r|`, and the step from there to its
+    negative by at most :math:`\rho (|J_{ij}| - |r|)^2` (`ExternalField.square_gap`). For larger r the first bound
+    alone holds. The sum rises in \|r\|, whose largest value is :math:`R_{ij}`: `CouplingNorms.products`.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.noise.laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
     Calibration,
@@ -30,7 +31,7 @@ from bayesprivmrf.privacy.objective_perturbation import (
     two_sided_delta,
 )
 
-__all__ = ["PerturbationConstants", "lattice_coupling", "perturbation_constants"]
+__all__ = ["PerturbationConstants", "lattice_coupling", "lattice_offsets", "perturbation_constants"]
 
 NOISE_BITS = 40  # the noise's scale is about 2^40 steps
 FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
@@ -38,7 +39,9 @@ TERM_ERROR = 2.0**-4
 """Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
 
 With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by at most 4
-units of 2^-53, the product by one more: together below |m| 2^-50.
+units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a m + h: two
+roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the error is at most
+(6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
 """
 _SMALLEST_FIELD = 2**16
 _SMALLEST_SCALE = 2.0**20
@@ -106,10 +109,21 @@ def lattice_coupling(coupling: Any, step: float) -> Any:
     return rounded
 
 
+def lattice_offsets(lattice: Any, field: ExternalField | None) -> np.ndarray:
+    """Return what a field subtracts from each local field, in whole steps: int64 of shape (n,)."""
+    if field is None:
+        return np.zeros(lattice.shape[0], dtype=np.int64)
+    return np.rint(field.offsets(lattice)).astype(np.int64)
+
+
 def perturbation_constants(
-    coupling: Any, epsilon: float, delta: float = 0.0, calibration: Calibration = "tight"
+    coupling: Any,
+    epsilon: float,
+    delta: float = 0.0,
+    calibration: Calibration = "tight",
+    field: ExternalField | None = None,
 ) -> PerturbationConstants:
-    r"""Return the constants for a coupling matrix and a budget.
+    r"""Return the constants for a coupling matrix, a budget and a public external field, if there is one.
 
     With the lattice's own J in steps, zeta = `score_sensitivity`, d = its largest number of neighbours, n nodes and
     e = `TERM_ERROR`:
@@ -125,7 +139,8 @@ def perturbation_constants(
     Raises
     ------
     ArgumentError
-        The budget is so small or so large that a lattice of 64-bit steps cannot hold it.
+        The budget is so small or so large that a lattice of 64-bit steps cannot hold it; or there is a field, and
+        the calibration is the paper's, which has none.
     ModelError
         The largest coupling is so small or so large that its square is not accurate in double precision.
     """
@@ -135,23 +150,28 @@ def perturbation_constants(
             f"the largest coupling must be between {_USUAL_SIZES[0]:g} and {_USUAL_SIZES[1]:g} in size, got "
             f"{largest:g}; change the unit of J, and with it that of beta."
         )
-    norms = CouplingNorms.of(coupling)
+    if calibration == "paper" and field is not None:
+        raise ArgumentError(
+            "`calibration` must be 'tight' with an external field, which the paper does not have."
+        )
+    norms = CouplingNorms.of(coupling, field)
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
-    exponent = max(
-        math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(norms.row_norm)) - FIELD_BITS
-    )
+    farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
+    exponent = max(math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS)
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
+    offsets = lattice_offsets(lattice, field)
     size = abs(lattice)
     if not size.sum(axis=1).max() >= _SMALLEST_FIELD:
         raise ArgumentError(
             f"`epsilon` must leave the couplings larger than a step of the noise, got {epsilon!r}; "
             "choose a larger budget."
         )
-    rounding = norms.degree * (1 + 2 * TERM_ERROR)
-    sensitivity = math.ceil(score_sensitivity(size, calibration) * SAFETY + rounding)
-    rounded = CouplingNorms.of(lattice * step)
+    rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
+    exact = score_sensitivity(size, calibration, field=field, offsets=offsets)
+    sensitivity = math.ceil(exact * SAFETY + rounding)
+    rounded = CouplingNorms.of(lattice * step, field, offsets * step)
     if calibration == "paper":
         curvature = paper_curvature(rounded, epsilon)
     else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import round_up
 
@@ -46,7 +46,14 @@ def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once
     -------
     float
         Rounded up; `ROUNDING` is in it, :math:`T^2` times where the choices are made at once.
+
+    Raises
+    ------
+    ArgumentError
+        A number is out of range or of the wrong type.
     """
+    score_range, scale = positive_finite("score_range", score_range), positive_finite("scale", scale)
+    choices, at_once = whole_number("choices", choices, 1), truth("at_once", at_once)
     loss = Fraction(score_range) / Fraction(scale) + Fraction(_rounding(choices, at_once))
     return round_up(choices * loss * loss / 8)
 
@@ -65,8 +72,10 @@ def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once
     Raises
     ------
     ArgumentError
-        The budget is out of range, or so large that no scale above zero keeps to it with the rounding.
+        A number is out of range or of the wrong type, or the budget is so large that no scale above zero keeps to
+        it with the rounding.
     """
+    choices, at_once = whole_number("choices", choices, 1), truth("at_once", at_once)
     rho, score_range = positive_finite("rho", rho), positive_finite("score_range", score_range)
     slack = math.sqrt(8 * rho / choices) - _rounding(choices, at_once)
     scale = score_range / slack if slack > 0 else math.inf

@@ -45,6 +45,8 @@ SLACK = 2.0**-12
 DELTA_SLACK = 2.0**-7
 """Share of delta for the tails of the discretisation and the accountant's rounding."""
 
+_LARGEST_EPSILON = 1e6
+"""Nats; the accountant's exponentials overflow not far above."""
 _LARGEST_MULTIPLIER = 2.0**20
 _SMALLEST_MULTIPLIER = 2.0**-4
 _PRECISION = 2.0**-10
@@ -143,6 +145,10 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
+    if epsilon > _LARGEST_EPSILON:
+        raise ArgumentError(
+            f"`epsilon` must be at most {_LARGEST_EPSILON:.0e}, got {epsilon!r}; choose a smaller budget."
+        )
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import number_array
+from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -182,6 +182,9 @@ class TableQuery(Query):
             states[variable] = tuple(label for label, _ in merged)
         return Domain.from_states(states)
 
+    def _axes(self, model: ModelSpecification) -> tuple[Sequence[Any], Sequence[Sequence[Any]]]:
+        return self.scope, self._domain(model).states
+
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         return cell_labels(self._domain(model).states, self.scope)
 
@@ -268,8 +271,11 @@ class PooledQuery(Query):
         rows = np.tile(np.arange(cells), len(scopes))
         return BoundQuery(query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells))
 
+    def _axes(self, model: ModelSpecification) -> tuple[None, Sequence[Sequence[Any]]]:
+        return None, [model.domain.states_of(v) for v in self.scopes[0]]
+
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
-        return cell_labels([model.domain.states_of(v) for v in self.scopes[0]], None)
+        return cell_labels(self._axes(model)[1], None)
 
     def _total_weights(self, bound: BoundQuery) -> FloatArray:
         return np.full(len(bound), 1 / len(self.scopes))
@@ -303,7 +309,7 @@ def _whole_matrix(matrix: Any) -> Sparse:
     """Return a matrix of whole weights, sparse, its entries in order and none of them an explicit zero."""
     from scipy.sparse import csr_array, issparse
 
-    given = matrix if issparse(matrix) else number_array("matrix", matrix)
+    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
     if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
         raise ArgumentError(
             f"`matrix` must be numbers in rows and columns, a row at least, got shape {given.shape} of {given.dtype}."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import number_array
+from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
@@ -71,6 +71,10 @@ class Query(ABC):
     @abstractmethod
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         """Return what each row counts, in words."""
+
+    def _axes(self, model: ModelSpecification) -> tuple[Sequence[Any] | None, Sequence[Sequence[Any]]]:
+        """Return names and labels of the axes that the rows are the cells of; None where the axes have no names."""
+        return None, [self._labels(model)]
 
     @abstractmethod
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
@@ -201,7 +205,7 @@ class BoundQuery:
         ndarray
             Shape (..., rows); whole numbers where the counts are.
         """
-        flat = tables.flat if isinstance(tables, CliqueTables) else number_array("tables", tables)
+        flat = tables.flat if isinstance(tables, CliqueTables) else bare_array("tables", tables)
         if flat.shape[-1:] != (self.model.size,):
             raise ArgumentError(
                 f"`tables` must hold the {self.model.size} cells of the model's cliques, got shape {flat.shape}."

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bayesprivmrf.checks import file_path
+from bayesprivmrf.checks import file_path, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.model.domain import listed
+from bayesprivmrf.readers.text_files import read_table, repeated_error
 
 __all__ = ["as_number", "columns_of", "csv_columns", "near", "number_of", "or_near"]
 
 type Columns = dict[str, Sequence[Any]]
 
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
 
-def columns_of(source: Any) -> Columns:
-    """Return the columns of a CSV file, whose entries stay text, or of a data frame.
+
+def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
+    """Return the columns of a CSV or Parquet file, or of a data frame; those of a CSV file stay text.
+
+    Parameters
+    ----------
+    source
+        A path, a mapping from names to columns, or a data frame.
+    numbers
+        Columns of numbers: where semicolons separate fields, they may have decimal commas.
 
     Raises
     ------
@@ -29,16 +39,22 @@ def columns_of(source: Any) -> Columns:
         The file cannot be read.
     """
     if isinstance(source, str | os.PathLike):
-        return csv_columns(source)
+        return csv_columns(source, numbers)
     if isinstance(source, Mapping):
+        if not same_labels(source.values()):
+            raise DataError(
+                "the columns of the noisy counts must have one index, in the same order, got several; put them into "
+                "one data frame."
+            )
         return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     try:
         frame = nw.from_native(source)
     except TypeError:
         raise ArgumentError(
-            f"the noisy counts must be the path of a CSV file or a data frame, got a {type(source).__name__}."
+            "the noisy counts must be the path of a CSV or Parquet file or a data frame, got a "
+            f"{type(source).__name__}."
         ) from None
     eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     names = [str(name) for name in eager.columns]
@@ -51,27 +67,38 @@ def columns_of(source: Any) -> Columns:
     }
 
 
-def csv_columns(path: str | os.PathLike[str]) -> Columns:
-    """Return the columns of a CSV file with a header, all entries as text."""
-    place = file_path("source", path)
-    try:
-        with place.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, ValueError, csv.Error) as error:  # undecodable text, or a name that no file can have
+def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Columns:
+    """Return the columns of a CSV or Parquet file; entries of CSV are text, an empty one too.
+
+    The arguments are those of `columns_of`.
+    """
+    table = read_table(path, is_strict=True)
+    if not len(table.columns):
+        raise DataError(f"{file_path('source', path).name!r} must have a row at least, got none.")
+    columns = {str(name).strip(): table.columns[name] for name in table.columns}
+    if len(columns) != table.columns.shape[1]:
+        raise repeated_error()
+    if table.separator:
+        columns = {name: column.fillna("") for name, column in columns.items()}
+    if table.separator == ";":
+        columns |= _with_points({name: columns[name] for name in numbers if name in columns})
+    return {name: column.astype(object).tolist() for name, column in columns.items()}
+
+
+def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return columns of text with decimal points for decimal commas, which do not stand beside points."""
+    has_comma = {name: column.str.fullmatch(_DECIMAL_COMMA) for name, column in columns.items()}
+    if not any(found.any() for found in has_comma.values()):
+        return columns
+    if any(column.str.contains(".", regex=False).any() for column in columns.values()):
         raise DataError(
-            f"{place.name!r} cannot be read as a CSV file in UTF-8: {type(error).__name__}."
-        ) from None
-    if not rows:
-        raise DataError(f"{place.name!r} must have a header and a row at least, got an empty file.")
-    header = [name.strip() for name in rows[0]]
-    if len(set(header)) != len(header):
-        raise DataError(f"{place.name!r} must name each column once; rename the repeated one.")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise DataError(
-                f"line {number} of {place.name!r} must have {len(header)} entries, as the header has, got {len(row)}."
-            )
-    return {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
+            "numbers with decimal commas must have no points, which may part thousands or be decimal points too, got "
+            "both; write all numbers alike."
+        )
+    return {
+        name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))
+        for name, column in columns.items()
+    }
 
 
 def near(name: str, known: Iterable[str]) -> str | None:

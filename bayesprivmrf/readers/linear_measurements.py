@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import number_array
+from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -172,7 +172,7 @@ def _fields(each: Any) -> Any:
     )
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
     one.clique = (clique,) if is_one else tuple(listed("`clique` of a measurement", clique))
-    one.values = number_array("noisy_measurement", values, float)
+    one.values = bare_array("noisy_measurement", values, float)
     return one
 
 
@@ -240,7 +240,7 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
     if one.matrix is not None:
         try:
             dense = one.matrix @ np.eye(cells) if hasattr(one.matrix, "__matmul__") else one.matrix
-            dense = number_array("query", dense, float)
+            dense = bare_array("query", dense, float)
         except Exception:  # the product is another library's, and so is how it fails
             dense = np.empty(0)
         if dense.ndim != 2:

@@ -50,10 +50,11 @@ def read_counts(
     network
         The declared model; each table lies inside one of its cliques.
     source
-        A CSV file, or a data frame, with a row for each noisy number. Its columns are the variables, whose entries
-        are declared states; ``value``; and, as far as they are there, ``law`` (the name that files have for it, such
-        as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise, and ``query``. A variable that has no
-        column, or the entry `everything` or none, is summed over. Rows of the same variables are one table;
+        A file (``.csv``, ``.csv.gz`` or ``.parquet``; fields separated by commas, tabs, or semicolons, and then
+        perhaps with decimal commas) or a data frame, with a row for each noisy number. Its columns are the variables,
+        whose entries are declared states; ``value``; and, as far as they are there, ``law`` (the name that files have
+        for it, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise, and ``query``. A variable that has
+        no column, or the entry `everything` or none, is summed over. Rows of the same variables are one table;
         ``query`` tells tables of the same variables apart.
     noise
         The law of all noise; or its family, a class or a name, whose parameter stands in each row.
@@ -101,7 +102,9 @@ def read_counts(
             f"`everything` must be the text that stands for all states, got a {type(everything).__name__}; leave it "
             "out for '*'."
         )
-    held = _named(model, columns_of(source), columns)
+    called = columns if isinstance(columns, Mapping) else {}
+    numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
+    held = _named(model, columns_of(source, numbers), columns)
     count = len(held["value"])
     if not count:
         raise DataError("the noisy counts must have a row at least, got none.")

@@ -3,6 +3,7 @@
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released, load_release
 from bayesprivmrf.release.measured import NoisyMeasurements
 from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Measurement",
     "NoisyMeasurements",
     "NoisyStatistics",
+    "PersonRows",
     "Provenance",
     "Released",
     "load_release",

@@ -21,6 +21,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
 from bayesprivmrf.release.file import (
+    FACTS_VERSION,
     LARGEST,
     packed,
     read_file,
@@ -28,6 +29,7 @@ from bayesprivmrf.release.file import (
     unpacked,
     write_file,
 )
+from bayesprivmrf.release.labels import needs_kinds
 
 __all__ = ["RELEASE_KINDS", "Provenance", "Released", "load_release", "read_release"]
 
@@ -205,7 +207,9 @@ class Released(Card):
         """Return the bytes of the release's file, not yet read back."""
         promise = None if self.guarantee is None else self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
-        return packed(self._content() | stamp, self._array(), self._version)
+        content = self._content() | stamp
+        version = max(self._version, FACTS_VERSION if needs_kinds(content) else 0)
+        return packed(content, self._array(), version)
 
     @property
     def _version(self) -> int:
@@ -239,8 +243,9 @@ RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
     """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learned.
 
-    Labels that are text, numbers, booleans, or tuples of them come back as they were declared; any other label
-    comes back as its ``str``.
+    Names and labels come back as they were declared: text, numbers, booleans, dates, times, time spans, periods,
+    intervals, decimals, fractions, bytes, and tuples of them. Any other label comes back as its ``str``; in a file of
+    a format version before 7 all but text, numbers, booleans and tuples do.
 
     Parameters
     ----------

@@ -13,13 +13,12 @@ from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.contrast_parts import Level, Scores
 from bayesprivmrf.privacy import noise_from_dict
+from bayesprivmrf.release.labels import encoded, labels
 
 __all__ = [
     "Fields",
     "details_content",
     "domain_content",
-    "encoded",
-    "labels",
     "model_content",
     "numbers",
     "plain",
@@ -129,30 +128,6 @@ def positions(values: Any, size: int) -> tuple[int, ...]:
             f"positions must be distinct whole numbers from 0 to {size - 1}, got {reprlib.repr(values)}"
         )
     return tuple(values)
-
-
-def encoded(label: Any) -> Any:
-    """Return a label: text, numbers and booleans as they are, tuples tagged, anything else as its text."""
-    if isinstance(label, tuple):
-        return {"tuple": [encoded(item) for item in label]}
-    if isinstance(label, bool | int | str) or (isinstance(label, float) and abs(label) != float("inf")):
-        return label if type(label) in (bool, int, float, str) else str(label)
-    return str(label)
-
-
-def labels(written: Any) -> tuple[Any, ...]:
-    """Return the labels that `encoded` wrote in a list."""
-    if not isinstance(written, list):
-        raise ReleaseFileError(f"labels must be a list, got {reprlib.repr(written)}")
-    return tuple(_decoded(label) for label in written)
-
-
-def _decoded(label: Any) -> Any:
-    if isinstance(label, dict) and label.keys() == {"tuple"}:
-        return labels(label["tuple"])
-    if not isinstance(label, bool | int | float | str):
-        raise ReleaseFileError(f"a label must be text, a number or true or false, got {reprlib.repr(label)}")
-    return label
 
 
 def domain_content(domain: Domain) -> dict[str, Any]:

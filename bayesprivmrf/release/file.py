@@ -17,9 +17,10 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,29 +32,44 @@ from bayesprivmrf.errors import (
     ForeignFileError,
     NewerFormatError,
     ReleaseFileError,
+    UnfinishedSaveWarning,
 )
+from bayesprivmrf.files import current_umask
+
+try:
+    import fcntl
+except ImportError:  # Windows: a save is told from a leftover by age alone
+    fcntl = None
 
 __all__ = [
     "CLIQUES_VERSION",
+    "FACTS_VERSION",
+    "FIELD_VERSION",
     "FORMAT_VERSION",
     "LARGEST",
     "TIED_VERSION",
     "packed",
     "read_file",
+    "require_no_unfinished_save",
     "require_writable",
     "room_for",
     "write_file",
 ]
 
 FORMAT_NAME = "bayesprivmrf-release"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
 
-5: models with ties. 6: graphs of cliques of three and more."""
+5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, labels
+that are dates, times, intervals, decimals or bytes, and a network's external field."""
 TIED_VERSION = 5
 """The first that says which potentials are tied."""
 CLIQUES_VERSION = 6
 """The first that says how many variables a graph's cliques have."""
+FACTS_VERSION = 7
+"""The first that says how many rows of one person are counted, where its settings do not; and kinds of labels."""
+FIELD_VERSION = 7
+"""The first that says which external field a network has."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 
@@ -61,7 +77,7 @@ _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
 _CLAIM = b"A release of bayesprivmrf is being saved here.\n"
-_ABANDONED = 24 * 3600  # seconds: no save takes as long
+_ABANDONED = 24 * 3600  # seconds: no save takes as long; used where a file cannot be locked
 
 
 def checked_path(path: Any) -> Path:
@@ -167,20 +183,19 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
     ReleaseFileError
         The file cannot be written, or the path holds another release and `overwrite` is False.
     """
-    # of equal length for every name, which may be as long as names can be
-    prefix = f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
     temporary = None
+    unfinished = _unfinished_saves(target)
     try:
-        _clear_abandoned(target.parent, prefix)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=prefix)
-        with os.fdopen(handle, "wb") as raw:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
+        with _locked(temporary), os.fdopen(handle, "wb") as raw:
             raw.write(whole)
             raw.flush()
             os.fsync(raw.fileno())
-        os.chmod(temporary, 0o600 if is_private else 0o666 & ~_umask())
-        if overwrite or not _is_put(temporary, target):
-            _refuse_to_lose(target, None if overwrite else whole)
-            os.replace(temporary, target)
+            raw.close()  # some systems replace no open file
+            os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
+            if overwrite or not _is_put(temporary, target):
+                _refuse_to_lose(target, None if overwrite else whole)
+                os.replace(temporary, target)
     except OSError as error:
         raise ReleaseFileError(
             f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__}); the release is as it "
@@ -189,6 +204,79 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+    if unfinished:  # after the file is written: a filter that makes this an error must not lose the release
+        warnings.warn(_recovery(target, unfinished[0]), UnfinishedSaveWarning, stacklevel=3)
+
+
+def require_no_unfinished_save(target: Path) -> None:
+    """Raise if an earlier save to this path was killed and left a whole release, whose budget is spent.
+
+    Raises
+    ------
+    ReleaseFileError
+        There is one; the message says how to recover it.
+    """
+    if unfinished := _unfinished_saves(target):
+        raise ReleaseFileError(_recovery(target, unfinished[0]))
+
+
+def _recovery(target: Path, left: Path) -> str:
+    return (
+        f"an earlier save to {str(target)!r} was killed and left a whole release, whose budget is spent, in "
+        f"{str(left)!r}. Rename that file to keep the release, or delete it."
+    )
+
+
+def _prefix(target: Path) -> str:
+    """Return how the hidden files of saves to a path begin; equally long for every name, however long."""
+    return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Lock a file that is being written; the lock ends with the process, however it ends."""
+    with open(path, "rb") as file:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return True if no process writes the file any more."""
+    if fcntl is not None:
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+    return _age(path) > _ABANDONED
+
+
+def _age(path: Path) -> float:
+    """Return seconds since the file was written."""
+    return time.time() - path.stat().st_mtime
+
+
+def _unfinished_saves(target: Path) -> list[Path]:
+    """Return whole releases that killed saves to a path left behind, and remove old ones that were cut short."""
+    whole = []
+    for path in target.parent.glob(f"{_prefix(target)}*"):
+        with suppress(OSError):  # another process was faster
+            if not _is_abandoned(path):
+                continue
+            try:
+                with path.open("rb") as file:
+                    _members(file, path, sys.maxsize)
+                whole.append(path)
+            except ReleaseFileError:
+                # a save that has just begun is not locked yet
+                if _age(path) > _ABANDONED:
+                    path.unlink()
+    return sorted(whole)
 
 
 def _is_put(temporary: str, target: Path) -> bool:
@@ -225,16 +313,6 @@ def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
     except ReleaseFileError:  # what is left of a release
         return
     raise ReleaseFileError(f"{str(target)!r} holds {held}; choose another name, or pass `overwrite=True`.")
-
-
-def _clear_abandoned(folder: Path, prefix: str) -> None:
-    """Remove what saves to the same name left when they were killed."""
-    for path in folder.glob(f"{prefix}*"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED:
-                path.unlink()
-        except OSError:  # another save was faster
-            continue
 
 
 def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
@@ -321,10 +399,3 @@ def _foreign(target: Path) -> ReleaseFileError:
 def checksum_of(content: Any, array: bytes) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()
-
-
-def _umask() -> int:
-    # it can only be read by setting it: to what lets no other thread's file be open to all
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import number_array
+from bayesprivmrf.checks import refuse_masked
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import label_key
+from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
@@ -37,29 +36,20 @@ def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -
     pairs = _pairs(tables)
     scopes = [scope for scope, _ in pairs]
     _refuse_uncovered(model, scopes)
-    parts = list(
-        zip(scopes, [_checked_table(model, *pair) for pair in pairs], _laws(noise, scopes), strict=True)
-    )
+    parts = []
+    for (scope, values), (key, law) in zip(pairs, _laws(noise, scopes), strict=True):
+        array = aligned(f"the table of {scope!r}", values, scope, _states(model, scope))
+        parts.append((scope, array, _cell_laws(model, scope, key, law)))
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
     if isinstance(tables, Mapping) and is_one_each and all(isinstance(law, NoiseLaw) for *_, law in parts):
         given = [(clique, *parts[place[frozenset(clique)]]) for clique in model.cliques]
         parts = [(c, array.transpose([scope.index(v) for v in c]), law) for c, scope, array, law in given]
-    return [
-        one
-        for scope, array, law in parts
-        for one in by_law(model, table(*scope), array.ravel(), _cell_laws(model, scope, array.shape, law))
-    ]
+    return [one for scope, array, law in parts for one in by_law(model, table(*scope), array.ravel(), law)]
 
 
-def _checked_table(model: ModelSpecification, scope: tuple[Any, ...], values: Any) -> np.ndarray:
-    shape = tuple(len(model.domain.states_of(v)) for v in scope)
-    array = number_array(f"the table of {scope!r}", values)
-    if array.shape != shape:
-        raise ModelError(
-            f"the table of {scope!r} must have shape {shape}, one axis a variable, got {array.shape}."
-        )
-    return array
+def _states(model: ModelSpecification, scope: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [model.domain.states_of(v) for v in scope]
 
 
 def by_law(
@@ -133,8 +123,8 @@ def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...
             )
 
 
-def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return what was said of each table's noise, arrays and cells with the axes of the table."""
+def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:
+    """Return what was said of each table's noise, with the scope in whose order arrays and cells have their axes."""
     if isinstance(noise, Mapping):
         return [_entry(noise, scope) for scope in scopes]
     if isinstance(noise, list | tuple):
@@ -143,54 +133,29 @@ def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[Any]:
                 f"`noise` must hold one law for each of the {len(scopes)} tables, got {len(noise)}; write one law "
                 "for all tables, or map each scope to its own."
             )
-        return list(noise)
-    return [noise] * len(scopes)
+        return list(zip(scopes, noise, strict=True))
+    return [(scope, noise) for scope in scopes]
 
 
-def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> Any:
-    for exactly in (True, False):
-        for key, law in noise.items():
-            given = as_scope(key)
-            if given == scope if exactly else (len(given) == len(scope) and set(given) == set(scope)):
-                return law if exactly else _transposed(law, [given.index(variable) for variable in scope])
+def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+    held = {key: law for key, law in noise.items() if set(as_scope(key)) == set(scope)}
+    for key, law in sorted(held.items(), key=lambda item: as_scope(item[0]) != scope):
+        if len(as_scope(key)) == len(scope):
+            return as_scope(key), law
     raise ModelError(f"`noise` must have an entry for the table of {scope!r}, got none.")
 
 
-def _transposed(law: Any, axes: Sequence[int]) -> Any:
-    """Return an array of a table's cells, or a mapping from them, with its axes in another order."""
-    if isinstance(law, NoiseLaw):
-        return law
-    if isinstance(law, Mapping):
-        cells = {cell: as_scope(cell) for cell in law}
-        return {
-            tuple(cells[cell][axis] for axis in axes) if len(cells[cell]) == len(axes) else cell: each
-            for cell, each in law.items()
-        }
-    given = _array(law)
-    return given.transpose(axes) if given.ndim == len(axes) else given
-
-
 def _cell_laws(
-    model: ModelSpecification, scope: tuple[Any, ...], shape: tuple[int, ...], law: Any
+    model: ModelSpecification, scope: tuple[Any, ...], key: tuple[Any, ...], law: Any
 ) -> NoiseLaw | list[NoiseLaw]:
-    """Return a table's law, or that of each cell in C order."""
+    """Return a table's law, or its cells' in C order of its scope; `law` has its axes in the order of `key`."""
     if isinstance(law, NoiseLaw):
         return law
-    if isinstance(law, Mapping):
-        return _mapped_laws(model, scope, law)
-    given = _array(law)
-    if given.dtype.kind not in "iufO" or given.ndim == 0:
-        raise ArgumentError(
-            f"`noise` must be a noise law, such as Laplace(scale=2.0), or an array of laws or of variances, got "
-            f"{type(law).__name__}."
-        )
-    if given.shape != shape:
-        raise ModelError(
-            f"the array of laws or variances of {scope!r} must have the table's shape {shape}, got {given.shape}."
-        )
+    found = aligned(f"the laws or variances of {scope!r}", law, key, _states(model, key), _array)
+    given = found.transpose([key.index(v) for v in scope]).ravel()
     if given.dtype.kind == "O":
-        return [_checked_law(each) for each in given.ravel()]
-    variances = given.ravel().astype(float)
+        return [_checked_law(each) for each in given]
+    variances = given.astype(float)
     if not (np.isfinite(variances) & (variances >= 0)).all():
         raise ArgumentError(
             f"the variances of {scope!r} must be finite and not negative, got another; 0 stands for an exact number."
@@ -199,35 +164,24 @@ def _cell_laws(
     return [laws[variance] for variance in variances.tolist()]
 
 
-def _array(laws: Any) -> np.ndarray:
+def _array(what: str, laws: Any) -> np.ndarray:
     """Return an array of laws or of variances."""
+    refuse_masked(what, laws)
     first = laws
     while isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim):
         first = first[0] if len(first) else None
     try:
-        return np.asarray(laws, dtype=object if isinstance(first, NoiseLaw) else None)
+        given = np.asarray(laws, dtype=object if isinstance(first, NoiseLaw) else None)
     except ValueError:
         raise ArgumentError(
             "`noise` must be a noise law, or an array of laws or of variances, got lists of unequal lengths."
         ) from None
-
-
-def _mapped_laws(
-    model: ModelSpecification, scope: tuple[Any, ...], laws: Mapping[Any, Any]
-) -> list[NoiseLaw]:
-    """Return the laws of a mapping from each cell, by its labels, in C order."""
-    given = {tuple(label_key(label) for label in as_scope(cell)): law for cell, law in laws.items()}
-    cells = [
-        tuple(label_key(label) for label in cell)
-        for cell in product(*(model.domain.states_of(v) for v in scope))
-    ]
-    if set(given) != set(cells):
-        raise ModelError(
-            f"the laws of {scope!r} must be one for each of its {len(cells)} cells, keyed by states such as "
-            f"{tuple(model.domain.states_of(v)[0] for v in scope)!r}, got {len(given)} "
-            f"of which {len(set(given) & set(cells))} are cells of it."
+    if given.dtype.kind not in "iufO" or given.ndim == 0:
+        raise ArgumentError(
+            f"`noise` must be a noise law, such as Laplace(scale=2.0), or an array of laws or of variances, got "
+            f"{type(laws).__name__}."
         )
-    return [_checked_law(given[cell]) for cell in cells]
+    return given
 
 
 def _checked_law(law: Any) -> NoiseLaw:

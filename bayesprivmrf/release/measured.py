@@ -18,6 +18,7 @@ from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
 from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 from bayesprivmrf.release.written_queries import query_content, restored_query
 
@@ -184,6 +185,7 @@ class NoisyMeasurements(NoisyStatistics):
         return cls(
             specification=model,
             total=content["total"],
+            person_rows=PersonRows.restored(content, stamp["provenance"].settings),
             **_fields(list(map(Measurement, queries, parts, laws))),
             **stamp,
         )
@@ -199,7 +201,7 @@ def of_measurements(
 
     Queries that were bound to the model before are given with their matrices.
     """
-    given = _checked(measurements)
+    given = [each.aligned(model) for each in _checked(measurements)]
     sizes = np.diff(model.offsets).tolist()
     is_plain = [each.query for each in given] == [table(*clique) for clique in model.cliques]
     if not is_plain:  # plain tables need no matrices

@@ -25,8 +25,9 @@ from bayesprivmrf.release.codec import (
     restored_domain,
     restored_model,
 )
-from bayesprivmrf.release.file import TIED_VERSION
+from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import Measurement, check_answers
+from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.promises import check_promise, whole_total
 from bayesprivmrf.release.total import pooled_total, sums_of_tables
 from bayesprivmrf.release.words import told_noise, told_promise, told_records
@@ -57,6 +58,8 @@ class NoisyStatistics(Released):
         The public number of records N under replace-one neighbours, otherwise None.
     provenance
         How the release was made.
+    person_rows
+        How many rows of one person it counts, where one may have several; otherwise None.
 
     Raises
     ------
@@ -74,6 +77,7 @@ class NoisyStatistics(Released):
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
     total: int | None = None
+    person_rows: PersonRows | None = None
 
     kind = "noisy-statistics"
     format_version = 1
@@ -99,7 +103,8 @@ class NoisyStatistics(Released):
     @property
     def _version(self) -> int:
         least = TIED_VERSION if any(self.specification.sharing) else 0
-        return max(self.format_version, least)
+        stated = FACTS_VERSION if PersonRows.content(self.person_rows, self.provenance.settings) else 0
+        return max(self.format_version, least, stated)
 
     def _check_promises(self, names: Sequence[str]) -> None:
         if self.total is not None:
@@ -123,13 +128,15 @@ class NoisyStatistics(Released):
         network
             The declared model; each table lies inside one of its cliques, and each variable in a table.
         tables
-            Noisy counts by scope: arrays whose axes are the variables of the key, in its order. Tables may nest and
-            overlap. A list of pairs ``(scope, array)`` may have a scope several times, for tables measured apart.
+            Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
+            ``pandas.crosstab`` and ``solution.marginal`` give them, which are aligned by names and labels, an axis
+            without a name standing in the key's order. Tables may nest and overlap. A list of pairs
+            ``(scope, table)`` may have a scope several times, for tables measured apart.
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
             A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's
-            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes and states are in
-            the order of the key that they have in `noise`, if that is a mapping.
+            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes are in the order
+            of the key that they have in `noise`, if that is a mapping; labels are aligned as in `tables`.
         guarantee
             The publisher's promise, if there is one.
         total
@@ -144,7 +151,7 @@ class NoisyStatistics(Released):
         Raises
         ------
         ModelError
-            Tables and noise laws do not fit the model.
+            Tables, noise laws or labels do not fit the model.
         PrivacyError
             The guarantee contradicts the noise or the total.
 
@@ -226,9 +233,8 @@ class NoisyStatistics(Released):
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Everything that was measured: here the table of each clique."""
-        tables = (self.tables.table(position).ravel() for position in range(len(self.tables)))
         queries = (table(*clique) for clique in self.specification.cliques)
-        return tuple(map(Measurement, queries, tables, self.noise))
+        return tuple(map(Measurement, queries, map(np.ravel, self.tables.values()), self.noise))
 
     @cached_property
     def bound(self) -> tuple[BoundQuery, ...]:
@@ -302,14 +308,12 @@ class NoisyStatistics(Released):
         return super().privacy_statement()
 
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
-        return told_promise(guarantee, self.provenance.settings)
+        return told_promise(guarantee, self.person_rows)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
     ) -> None:
-        """Write the release to one file (JSON and arrays, format version, checksum; no pickle).
-
-        The checksum has no key: it detects accidents, not forgery.
+        """Write the release to one file: JSON and an array, a format version and a checksum, no pickle.
 
         Parameters
         ----------
@@ -342,15 +346,9 @@ class NoisyStatistics(Released):
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        return (
-            self.specification,
-            self._answered,
-            self.noise,
-            self.guarantee,
-            self.total,
-            self.provenance.mechanism,
-            self.provenance.simulated,
-        )
+        made = self.provenance.mechanism, self.provenance.simulated
+        stated = self.noise, self.guarantee, self.total, self.person_rows
+        return self.specification, self._answered, *stated, *made
 
     @property
     def _answered(self) -> tuple[Any, ...]:
@@ -382,6 +380,7 @@ class NoisyStatistics(Released):
             "noise": [law.as_dict() for law in self.noise],
             "guarantee": None,
             "total": self.total,
+            **PersonRows.content(self.person_rows, self.provenance.settings),
         }
 
     def _array(self) -> np.ndarray:
@@ -396,5 +395,6 @@ class NoisyStatistics(Released):
             tables=model.tables(numbers(array, (model.size,))),
             noise=tuple(noise_from_dict(law) for law in content.items("noise")),
             total=content["total"],
+            person_rows=PersonRows.restored(content, stamp["provenance"].settings),
             **stamp,
         )

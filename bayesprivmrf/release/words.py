@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.release.person_rows import PersonRows
 
 __all__ = ["told_noise", "told_promise", "told_records"]
 
 
-def told_promise(guarantee: PrivacyGuarantee | None, settings: Mapping[str, Any]) -> str:
-    """Return the sentence of a guarantee, with how many rows of a person were counted, where settings tell that."""
+def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
+    """Return the sentence of a guarantee, with how many rows of a person were counted, where that is stated."""
     if guarantee is None:
         return "No privacy guarantee is stated for these tables."
-    most = settings.get("at_most")
-    if guarantee.unit != "person" or not most:
+    if guarantee.unit != "person" or rows is None:
         return guarantee.sentence()
-    weighed = ", each of K rows with the weight 1/K" if "grid" in settings else ""
-    return f"{guarantee.sentence()} Of one person's rows at most {most} were counted{weighed}."
+    weighed = ", each of K rows with the weight 1/K" if rows.is_weighed else ""
+    return f"{guarantee.sentence()} Of one person's rows at most {rows.at_most} were counted{weighed}."
 
 
 def told_records(total: int | None, estimated: float, error: float) -> str:

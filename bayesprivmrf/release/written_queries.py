@@ -11,7 +11,8 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.queries import Query, coarsened, parities, pooled, table, weighted
 from bayesprivmrf.queries.contrasts import ParityQuery
 from bayesprivmrf.queries.kinds import PooledQuery, TableQuery, WeightedQuery
-from bayesprivmrf.release.codec import Fields, encoded, labels, positions
+from bayesprivmrf.release.codec import Fields, positions
+from bayesprivmrf.release.labels import encoded, labels
 
 __all__ = ["query_content", "restored_query"]
 

@@ -60,6 +60,9 @@ def fitted(name: str, release: NoisyStatistics) -> Solution:
 
     base, _, given = name.partition(", ridge ")
     ridge = float(given) if given else None
+    if base == NON_PRIVATE and ridge is None:
+        # a divergence from the estimate is infinite where the data have an empty cell
+        ridge = 1 / release.estimated_total
     match base:
         case "CGM":
             return CGM().fit(release)

@@ -26,6 +26,7 @@ NASTY: dict[str, Any] = {
     "inf": float("inf"),
     "-1": -1,
     "0": 0,
+    "2**31": 2**31,
     "10**400": 10**400,
     "-10**400": -(10**400),
     "True": True,
@@ -206,6 +207,8 @@ def _declarations(network: Any, model: Any) -> list[Target]:
             "potentials": np.zeros(model.size), "log_partition": 1.0}),
         Target(name="CliqueTables.from_arrays", call=bpm.CliqueTables.from_arrays, arguments={
             "domain": domain, "cliques": list(tables), "arrays": arrays}),
+        Target(name="CliqueTables", call=bpm.CliqueTables, arguments={
+            "domain": domain, "cliques": (("a", "b"), ("b", "c")), "flat": np.zeros(8)}),
         Target(name="CliqueTables.to_xarray", call=model.tables(np.zeros(model.size)).to_xarray, arguments={
             "clique": ("a", "b"), "name": "x"}),
         Target(name="NoisyStatistics.from_tables", call=bpm.NoisyStatistics.from_tables, arguments={
@@ -282,6 +285,16 @@ def _guarantees() -> list[Target]:
             "values": pure.as_dict()}),
         Target(name="PrivacyGuarantee.from_dict", call=bpm.PrivacyGuarantee.from_dict, arguments={
             "values": zero.as_dict()}),
+        Target(name="selection_scale", call=privacy.selection_scale, arguments={
+            "score_range": 1.0, "rho": 0.1, "choices": 3, "at_once": True}),
+        Target(name="selection_rho", call=privacy.selection_rho, arguments={
+            "score_range": 1.0, "scale": 2.0, "choices": 3, "at_once": False}),
+        Target(name="discrete_laplace_laws", call=mechanisms.discrete_laplace_laws, arguments={
+            "shares": [0.5, 0.5], "epsilon": 1.0, "sensitivity": 2}),
+        Target(name="discrete_gaussian_laws", call=mechanisms.discrete_gaussian_laws, arguments={
+            "shares": [0.5, 0.5], "rho": 1.0, "sensitivity": 1.5}),
+        Target(name="promised_loss", call=mechanisms.promised_loss, arguments={
+            "laws": [noise.DiscreteLaplace(2.0)], "sensitivity": 1}),
         Target(name="compose", call=lambda first, second: bpm.compose(first, second), arguments={
             "first": zero, "second": zero}),
     ]  # fmt: skip

@@ -30,6 +30,8 @@ QUERIES = {
     "pooled": POOLED,
 }
 
+NUMBERS = ["estimate", "lower", "upper"]
+
 
 @pytest.fixture(scope="module")
 def fitted():
@@ -41,10 +43,9 @@ def fitted():
 @pytest.mark.parametrize("scope", [("a", "b"), ("b", "a"), (0,), ("alone",)])
 def test_a_table_has_the_intervals_of_its_variables(fitted, scope):
     asked, known = fitted.interval(q.table(*scope)), fitted.interval(list(scope))
-    assert asked.to_numpy() == pytest.approx(known.to_numpy(), rel=1e-9, abs=1e-12)
+    assert asked[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), rel=1e-9, abs=1e-12)
     assert asked.index.name == "answer"
-    assert asked.attrs["status"] == known.attrs["status"] == "approximate"
-    assert len(asked.attrs["doubtful"]) == len(known.attrs["doubtful"])
+    assert asked[["status", "note"]].to_numpy().tolist() == known[["status", "note"]].to_numpy().tolist()
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
@@ -75,7 +76,7 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
 
 def test_what_every_record_answers_alike_is_known(fitted):
     frame = fitted.interval(q.weighted("a", matrix=[[1, 1, 1], [0, 1, 2]], labels=["records", "mean"]))
-    assert frame.loc["records"].to_numpy() == pytest.approx([1, 1, 1])
+    assert frame.loc["records", NUMBERS].to_numpy(float) == pytest.approx([1, 1, 1])
     assert 0 < frame["lower"]["mean"] < frame["estimate"]["mean"] < frame["upper"]["mean"] < 2
 
 
@@ -96,7 +97,7 @@ def test_loopy_inference_answers_as_exact_inference_does_on_a_tree():
     rng = np.random.default_rng(4)
     release = noisy_release(tree, simulated_counts(tree, 2_000, rng, scale=0.6)[0], Laplace(8.0), rng)
     fits = (NoiseAwareMAP(inference=name).fit(release) for name in ("exact", "loopy"))
-    exact, loopy = (fit.interval(q.parities(2)).to_numpy() for fit in fits)
+    exact, loopy = (fit.interval(q.parities(2))[NUMBERS].to_numpy() for fit in fits)
     assert loopy == pytest.approx(exact, abs=2e-3)
 
 
@@ -116,9 +117,9 @@ def test_answers_rest_on_what_their_tables_rest_on():
     counts, _ = simulated_counts(model, 500, rng)
     waves = [noisy_release(model, counts, Laplace(2.0), rng) for _ in range(2)]
     fit = NoiseAwareMAP().fit(waves, population="waves")
-    assert (
-        fit.interval(q.table("a", "b")).attrs["rests_on"] == fit.interval(["a", "b"]).attrs["rests_on"] != ()
-    )
+    asked, known = fit.interval(q.table("a", "b")), fit.interval(["a", "b"])
+    assert asked["note"].tolist() == known["note"].tolist()
+    assert known["note"].str.contains("one model of all waves").all()
 
 
 def test_a_chain_of_one_transition_matrix_answers_too():
@@ -133,7 +134,7 @@ def test_a_chain_of_one_transition_matrix_answers_too():
     fit = NoiseAwareMAP().fit(release)
     pairs = list(pairwise(steps))
     one, known = fit.interval(q.table(*pairs[1])), fit.interval(list(pairs[1]))
-    assert one.to_numpy() == pytest.approx(known.to_numpy(), rel=1e-9)
+    assert one[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), rel=1e-9)
     pooled = fit.interval(q.pooled(pairs))
     assert pooled["estimate"].to_numpy() == pytest.approx(
         sum(fit.marginal(list(pair)).values.ravel() for pair in pairs)

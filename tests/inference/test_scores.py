@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import Status, gather, mean_counts
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
 from bayesprivmrf.model import ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
-from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release import Measurement, NoisyStatistics
 
 AREAS = [f"{t}{b}" for t in "wvu" for b in range(3)]
 STATES = ["low", "high", "higher"]
@@ -359,10 +360,15 @@ def test_intervals_without_draws_name_who_has_those_of_the_records():
     assert fit.interval(["b"], of="population").equals(fit.interval(["b"]))
 
 
-def test_intervals_name_the_linear_scores_that_they_rest_on():
-    def rests_on(network, *variables):
-        fit = bpm.NoiseAwareMAP().fit(tables_of(network, np.full(12, 9.0), Laplace(1.0)))
-        return fit.interval(list(variables)).attrs["rests_on"]
+def test_results_name_the_scores_that_they_rest_on_and_rows_that_no_table_checks_do():
+    def fitted(network, *queries):
+        given = [Measurement(one, np.full(len(one.bind(network)), 9.0), Laplace(1.0)) for one in queries]
+        return bpm.NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
 
-    assert rests_on(pair(ordinal=["b"]), "b", 0) == "scores of b are linear (declared, not measured)"
-    assert rests_on(pair(ordinal=["b"]), "b") == rests_on(pair(ordinal={"b": "smooth"}), "b", 0) == ""
+    linear, smooth = pair(ordinal=["b"]), pair(ordinal={"b": "smooth"})
+    whole, margins = fitted(linear, q.table("b", 0)), fitted(linear, q.table("b"), q.table(0))
+    assert "Scores of b are linear." in whole.assumptions
+    assert "Scores of b are smooth." in fitted(smooth, q.table("b", 0)).assumptions
+    assert not whole.interval(["b", 0])["note"].str.contains("scores").any()
+    assert margins.interval(["b", 0])["note"].str.contains("scores of b are linear").all()
+    assert not margins.interval("b")["note"].str.contains("scores").any()

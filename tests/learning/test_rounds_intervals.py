@@ -78,13 +78,11 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
 
 def test_what_no_table_holds_together_is_named_and_wider(learned):
     unmeasured, measured = learned.solution.interval(["a", "b"]), learned.solution.interval(["b", 0])
-    assert unmeasured.attrs["not_measured"] == (("b", "a"),)
-    assert unmeasured.attrs["status"] == "not trusted"
-    assert measured.attrs["not_measured"] == ()
-    assert measured.attrs["status"] == "approximate"
-    assert measured.columns.name is None
-    assert learned.solution.interval(list(STATES)).attrs["not_measured"] == (("b", "a"), ("b", 0, "a"))
-    assert "not measured" in unmeasured.to_string()
+    assert (unmeasured["status"] == "not trusted").all()
+    assert unmeasured["note"].str.endswith("not measured together: b × a").all()
+    assert (measured["status"] == "ok").all()
+    note = learned.solution.interval(list(STATES))["note"].iloc[0]
+    assert note.endswith("not measured together: b × a; not measured together: b × 0 × a")
 
 
 @pytest.mark.parametrize(
@@ -92,11 +90,11 @@ def test_what_no_table_holds_together_is_named_and_wider(learned):
     [
         (Status.STOPPED_EARLY, "not trusted"),
         (Status.NOT_TRUSTED, "not trusted"),
-        (Status.ITERATION_LIMIT, "iteration limit"),
+        (Status.ITERATION_LIMIT, "doubtful"),
     ],
 )
 def test_intervals_about_a_fit_that_did_not_end_say_so(learned, status, said):
-    assert replace(learned.solution, status=status).interval(["b", 0]).attrs["status"] == said
+    assert (replace(learned.solution, status=status).interval(["b", 0])["status"] == said).all()
 
 
 def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
@@ -220,10 +218,13 @@ def test_rows_of_merged_states_are_doubtful_in_tables_of_several_variables():
     network = bpm.declare(states={"gain": list("abcd"), "sex": [0, 1]})
     data["gain"] = np.array(list("abcd"))[gain]
     solution = SelectMeasure(rho=0.01).release(network, data, rng=1).solution
-    assert solution.interval("gain").attrs["doubtful"] == ()
-    assert solution.interval(["sex", "gain"]).attrs["doubtful"] == ((0, "c"), (0, "d"), (1, "c"), (1, "d"))
-    assert "doubtful" in solution.interval(["gain", "sex"]).to_string()
-    assert solution.interval("sex").attrs["doubtful"] == ()
+    for asked, rows in (
+        ("gain", []),
+        ("sex", []),
+        (["sex", "gain"], [(0, "c"), (0, "d"), (1, "c"), (1, "d")]),
+    ):
+        frame = solution.interval(asked)
+        assert frame.index[frame["status"] == "doubtful"].tolist() == rows
 
 
 def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
@@ -233,8 +234,7 @@ def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
         learned = SelectMeasure(rho=0.1).release(network, data, rng=1)
     assert learned.status is bpm.Status.NOT_TRUSTED
     frame = learned.solution.interval(["a", "b"])
-    assert frame.attrs["status"] == "not trusted"
-    assert "not trusted" in frame.to_string()
+    assert (frame["status"] == "not trusted").all()
 
 
 @pytest.mark.parametrize(

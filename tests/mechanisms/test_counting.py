@@ -10,7 +10,7 @@ import traceback
 from fractions import Fraction
 
 import duckdb
-import narwhals as nw
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl

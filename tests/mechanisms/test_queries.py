@@ -418,19 +418,27 @@ def test_the_split_does_not_depend_on_the_data():
     assert len(noises) == 1
 
 
-def test_where_the_model_is_too_large_the_even_split_is_kept_and_said(monkeypatch):
-    network, queries = STACKS["mixed kinds"]
-    monkeypatch.setattr(forecasts, "LARGEST_EFFECTS", 3)
-    query_noise.kept_noise.cache_clear()
-    mechanism = make(LaplaceStatistics, queries, 0.4999)
-    for call in (mechanism.preview, mechanism.promise):
-        with pytest.warns(NoiseWarning, match="split evenly"):
-            call(network)
-    with pytest.warns(NoiseWarning, match="split evenly"):
-        preview = mechanism.preview(network)
-    assert preview["share"].tolist() == [0.25] * 4
+@pytest.mark.parametrize(("kind", "power"), [(LaplaceStatistics, 2), (GaussianStatistics, 1)])
+def test_where_the_model_is_too_large_the_split_makes_the_answers_variances_least(kind, power):
+    network = bpm.markov_chain(range(6), 24, share="transitions")
+    model = ModelSpecification.from_pgmpy(network)
+    names = model.domain.variables
+    queries = [
+        q.pooled(list(itertools.pairwise(names))),
+        q.table(names[0]),
+    ]  # sensitivities 23 and 1, of 36 and 6 answers
+    preview = make(kind, queries).preview(network)
     assert preview["forecast_sd"].isna().all()
-    query_noise.kept_noise.cache_clear()
+    share = preview["share"].to_numpy()
+    own = np.array([23.0, 1.0]) if kind is LaplaceStatistics else np.array([23.0**2, 1.0])
+
+    def variance(shares):
+        return float(np.array([36, 6]) @ (own / shares) ** power)
+
+    assert variance(share) < 0.6 * variance(np.full(2, 0.5))
+    for moved in (0.99 * share[0], 1.005 * share[0]):
+        assert variance(share) <= variance(np.array([moved, 1 - moved]))
+    assert preview["noise_sd"].iloc[0] < 0.75 * preview["even_noise_sd"].iloc[0]
 
 
 def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():

@@ -11,7 +11,7 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
-import narwhals as nw
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl

@@ -193,14 +193,14 @@ def test_the_misfit_that_noise_makes_is_the_mean_of_drawn_ones():
 def test_merged_states_count_as_noise_that_no_table_takes_away():
     law, cards = DiscreteGaussian(scale=20.0), (50, 2)
     tables = [
-        MeasuredTable(scope=(0,), values=np.r_[900, np.full(49, 10)].astype(np.int64), law=law),
+        MeasuredTable(scope=(0,), values=np.r_[900, np.full(49, 8)].astype(np.int64), law=law),
         MeasuredTable(scope=(1,), values=np.array([700, 690]), law=law),
     ]
     merging = Merging.by(cards, tables)
     left = SingleNoise.left(cards, merging, tables)
     assert merging.cardinalities == (2, 2)
     mean = math.sqrt(2 / math.pi)
-    assert left.errors[0] == pytest.approx(mean * 20 * (1 + 7) + min(mean * 20 * 49, 2 * 490))
+    assert left.errors[0] == pytest.approx(mean * 20 * (1 + 7) + min(mean * 20 * 49, 2 * 392))
     assert left.variances == pytest.approx([law.variance, law.variance], rel=1e-3)
     pair = MeasuredTable(scope=(0, 1), values=np.full(4, 345), law=law)
     with_pair = SingleNoise.left(cards, merging, [*tables, pair])

@@ -18,7 +18,6 @@ from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import (
     SelectMeasure,
     pair_misfits,
-    rounds,
     rounds_basis,
     rounds_plan,
     wide_rounds,
@@ -260,25 +259,6 @@ def test_a_chain_of_120_variables_is_found():
         assert 0.5 * np.abs(found.solution.marginal(list(pair)).values - counts).sum() < 0.03, pair
 
 
-def test_a_time_limit_ends_fits_and_loses_nothing(monkeypatch):
-    monkeypatch.setattr(rounds_plan, "MOST_VARIABLES", 5)
-    data, allowed, real = chain(15, 1000), [], rounds.fit_tables
-
-    def fit(*given, seconds=None, **named):
-        allowed.append(seconds)
-        return real(*given, seconds=None if seconds is None else 0.0, **named)
-
-    monkeypatch.setattr(rounds, "fit_tables", fit)
-    found = SelectMeasure(rho=1.0, seconds=20_000).release(
-        bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
-    )
-    assert allowed[0] is None  # before a number of records is known
-    assert all(0 < each <= 20_000 for each in allowed[1:])
-    assert found.status in ("iteration limit", "converged")
-    assert len(found.statistics.measurements) == 15 + sum(found.details["tables_by_round"])
-    assert 0.99 < found.details["rho_spent"] <= 1  # choices for which nothing is left are not paid for
-
-
 def test_a_forecast_grows_with_variables_and_records_and_says_time_memory_and_noise():
     def shown(variables=150, states=4, total=10_000.0, rho=1.0):
         network = bpm.declare(states={f"v{i}": range(states) for i in range(variables)})
@@ -294,9 +274,7 @@ def test_a_forecast_grows_with_variables_and_records_and_says_time_memory_and_no
     assert shown(rho=4.0)["noise_sd"].tolist() == pytest.approx((least["noise_sd"] / 2).tolist(), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "match"), [({"seconds": 0.01}, "`seconds`"), ({"maximum_cells": 10**9}, "GiB")]
-)
+@pytest.mark.parametrize(("settings", "match"), [({"maximum_cells": 10**9}, "GiB")])
 def test_what_does_not_fit_is_refused_before_the_data_are_read(settings, match):
     network = bpm.declare(states={f"v{i}": range(10) for i in range(150)})
     with pytest.raises(ModelTooLargeError, match=match):

@@ -34,9 +34,10 @@ def configurations(n: int) -> np.ndarray:
 
 def law(network: IsingNetwork, beta: float) -> np.ndarray:
     """Probabilities of all configurations, from the dense matrix."""
-    J = network.coupling.toarray()
+    J, field = network.coupling.toarray(), network.field
+    h, c = (0.0, 0.0) if field is None else (field.strength, field.center)
     s = configurations(len(network)).astype(float)
-    weights = np.exp(beta / 2 * np.einsum("ki,ij,kj->k", s, J, s))
+    weights = np.exp(beta / 2 * np.einsum("ki,ij,kj->k", s - c, J, s - c) + h * s.sum(axis=1))
     return weights / weights.sum()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 import warnings
 
 import networkx as nx
@@ -90,6 +91,35 @@ def test_one_noise_or_many_give_the_same_estimates_with_and_without_bounds():
         assert (together / constants.grid == np.rint(together / constants.grid)).all()
         if bounds is not None:
             assert bounds[0] <= together.min() <= together.max() <= bounds[1]
+
+
+@pytest.mark.parametrize("bounds", [(-5.0, 5.0), (0.0, 5.0), None, (-1e9, 1e9)])
+def test_many_configurations_at_once_have_the_estimates_that_each_has_alone(bounds):
+    rng = np.random.default_rng(3)
+    uneven = IsingNetwork.from_graph(nx.gnm_random_graph(60, 150, seed=4), "degree-normalised")
+    for network in (awkward_network(), random_network(3, n=80), uneven):
+        spins = np.array([draws(network, b, 1, sweeps=5) for b in (-1.5, -0.4, 0.0, 0.6, 2.0)])
+        for epsilon in (0.3, 8.0):
+            constants = perturbation_constants(network.coupling, epsilon)
+            estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
+            noise = constants.noise.draw((len(spins), 7), rng)
+            alone = [estimator.score(s).estimates(n) for s, n in zip(spins, noise, strict=True)]
+            for near in (0.0, -3.0, 1e6):
+                assert np.array_equal(estimator.estimates(spins, noise, near), alone)
+
+
+def test_a_law_is_found_many_times_faster_than_one_configuration_after_another():
+    network = IsingNetwork.from_graph(nx.random_regular_graph(3, 200, seed=1))
+    constants = perturbation_constants(network.coupling, 2.0)
+    estimator = PerturbedEstimator.of(network.coupling, constants, (-5.0, 5.0))
+    spins, noise = network.sample(0.3, 400, 1, burn_in=5), constants.noise.draw((400, 4), 2)
+    estimator.estimates(spins[:2], noise[:2])
+    began = time.process_time()
+    estimator.estimates(spins, noise)
+    together = time.process_time() - began
+    for s, n in zip(spins, noise, strict=True):
+        estimator.score(s).estimates(n)
+    assert time.process_time() - began > 5 * together  # measured: 25
 
 
 def test_no_root_above_zero_gives_zero_and_no_upper_bound_cuts_nothing():
@@ -438,7 +468,7 @@ def gadget_sides(constants, network, spins, hub):
     """Score of the gadget and of its neighbour; together they tell of the noise at a near u*."""
     flipped = spins.copy()
     flipped[hub] *= -1
-    estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0))
+    estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0), network.field)
     return [estimator.score(s) for s in (spins, flipped)]
 
 

@@ -409,9 +409,9 @@ def coarse(monkeypatch):
     monkeypatch.setattr(score_lattice, "_SMALLEST_SCALE", 1.0)
 
 
-def exact_laws(J, constants, bounds):
+def exact_laws(J, constants, bounds, field=None):
     """Probability of every position on the grid, for every configuration: shape (2^n, positions)."""
-    estimator = PerturbedEstimator.of(J, constants, bounds)
+    estimator = PerturbedEstimator.of(J, constants, bounds, field)
     positions = range(estimator.low, estimator.high + 1)
     scores = [
         [score.at(k) for k in positions[1:]] for score in map(estimator.score, all_outcomes(J.shape[0]))
@@ -445,7 +445,8 @@ SMALL = {
 def test_the_computed_mechanism_keeps_epsilon_between_all_neighbours(name, calibration, coarse):
     J = SMALL[name]
     constants = perturbation_constants(J, 1.5, 0.0, calibration)
-    laws = exact_laws(J, constants, (-1.0, 3.0))
+    laws = exact_laws(J, constants, (-4.0, 4.0))
+    assert np.abs(laws - exact_laws(J, constants, (-4.0, 4.0))[::-1]).max() < 1e-12  # all signs turned round
     loss = max(np.log(laws / laws[flip]).max() for flip in flips(J.shape[0]))
     assert loss <= 1.5
     assert loss > 0.3  # it is a test of something

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import log_expit
 
 from bayesprivmrf.errors import ArgumentError, DataError
-from bayesprivmrf.network import IsingNetwork, PseudoLikelihood
+from bayesprivmrf.network import ExternalField, IsingNetwork, PseudoLikelihood
 from network.graphs import configurations, small_networks
 
 
@@ -26,8 +26,9 @@ def test_the_maximiser_is_scipys_root_of_the_score(coupling, seed):
     beta = 0.1 if coupling == "raw" else 0.6
     s = network.sample(beta, 1, rng)[0] if seed % 2 else rng.choice(np.array([-1, 1], dtype=np.int8), 60)
     root = brentq(lambda beta: score(network, s, beta), -50, 50, xtol=1e-13)
-    assert network.maximum_pseudo_likelihood(s, bounds=None) == pytest.approx(root, abs=1e-10)
-    assert network.maximum_pseudo_likelihood(s) == pytest.approx(max(root, 0.0), abs=1e-10)
+    assert network.maximum_pseudo_likelihood(s) == pytest.approx(root, abs=1e-10)
+    held = network.maximum_pseudo_likelihood(s, bounds=(0.0, math.inf))
+    assert held == pytest.approx(max(root, 0.0), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", small_networks())
@@ -36,10 +37,11 @@ def test_a_root_is_found_exactly_where_one_exists(name):
     for s in configurations(len(network)):
         pulls = network.coupling.toarray() @ s * s
         pulls[np.abs(pulls) < 1e-14] = 0
-        found = network.maximum_pseudo_likelihood(s, bounds=None)
+        found = network.pseudo_likelihood_estimate(s)
         if not pulls.any():
-            assert found == 0.0
-        elif (pulls >= 0).all():
+            assert math.isnan(found)
+            continue
+        if (pulls >= 0).all():
             assert found == math.inf
         elif (pulls <= 0).all():
             assert found == -math.inf
@@ -47,7 +49,7 @@ def test_a_root_is_found_exactly_where_one_exists(name):
             assert math.isfinite(found)
             assert abs(score(network, s, found)) <= 1e-12 * np.abs(pulls).sum()
         # on [0, inf): a root exactly if sum m s >= 0 and some m s < 0, else a bound
-        non_negative = network.maximum_pseudo_likelihood(s)
+        non_negative = network.pseudo_likelihood_estimate(s, bounds=(0.0, math.inf))
         if pulls.sum() >= -1e-14 and (pulls < 0).any():
             assert non_negative == max(found, 0.0)
             assert math.isfinite(non_negative)
@@ -61,6 +63,8 @@ def test_no_beta_within_bounds_has_a_larger_pseudo_likelihood(bounds):
     for network in small_networks().values():
         for s in configurations(len(network)):
             best = network.maximum_pseudo_likelihood(s, bounds)
+            if math.isnan(best):  # no neighbor pulls, so every beta is as good
+                continue
             assert bounds[0] <= best <= bounds[1]
             beside = np.clip([best - 1e-3, best + 1e-3], *bounds)
             values = [network.log_pseudo_likelihood(beta, s) for beta in (*grid, *beside)]
@@ -88,6 +92,26 @@ def test_score_and_information_are_the_derivatives():
         assert f.information(beta) == pytest.approx(
             (f.score(beta - h) - f.score(beta + h)) / (2 * h), abs=1e-7
         )
+
+
+@pytest.mark.parametrize("field", [0.0, 0.3, -1.1, ExternalField.from_share(0.15)])
+def test_with_a_field_the_estimate_is_the_root_and_the_pseudo_likelihood_that_of_the_conditionals(field):
+    network = IsingNetwork.from_graph(nx.gnp_random_graph(25, 0.15, seed=3), "mean-degree", field=field)
+    h, c, J = network.field.strength, network.field.center, network.coupling.toarray()
+    rng, found = np.random.default_rng(4), []
+    for share in (0.2, 0.5, 0.9):
+        s = np.where(rng.random(25) < share, 1, -1)
+        m = J @ (s - c)
+        assert network.local_fields(s) == pytest.approx(m)
+        for beta in (-1.5, 0.0, 2.0):
+            by_hand = log_expit(2 * (beta * m + h) * s).sum()
+            assert network.log_pseudo_likelihood(beta, s) == pytest.approx(by_hand, rel=1e-12)
+            by_hand = np.sum(m * (s - np.tanh(beta * m + h)))
+            assert network.pseudo_likelihood(s).score(beta) == pytest.approx(by_hand, abs=1e-11)
+        root = brentq(lambda beta: np.sum(m * (s - np.tanh(beta * m + h))), -200, 200, xtol=1e-13)  # noqa: B023
+        assert network.pseudo_likelihood_estimate(s) == pytest.approx(root, abs=1e-9)
+        found.append(root)
+    assert min(found) < 0 < max(found) or field == 0.3
 
 
 @pytest.mark.parametrize("weak", [1e-3, 1e-9, 1e-100])

@@ -67,12 +67,14 @@ def test_a_release_gives_a_number_an_interval_and_its_guarantee(ising, tmp_path)
     estimate = ObjectivePerturbation(epsilon=5.0).release(ising, outcomes(1, -1), rng=3)
     assert 0.0 <= estimate.inverse_temperature <= 5.0
     assert (estimate.guarantee.epsilon, estimate.guarantee.unit) == (5.0, "node's outcome")
-    lower, upper = estimate.interval(prob=0.9, rng=1, **SMALL)
-    assert 0.0 <= lower <= upper <= 5.0
+    frame = estimate.interval(prob=0.9, rng=1, **SMALL)
+    assert frame.index.tolist() == ["beta"]
+    assert -5.0 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5.0
+    assert frame["note"].str.startswith("simulated; ").all()
     estimate.save(tmp_path / "pairs.release")
     again = bpm.load_release(tmp_path / "pairs.release")
     assert again.inverse_temperature == estimate.inverse_temperature
-    assert tuple(again.interval(prob=0.9, rng=1, **SMALL)) == (lower, upper)
+    assert again.interval(prob=0.9, rng=1, **SMALL).equals(frame)
 
 
 def test_the_law_known_before_spending_is_the_law_of_the_release(ising):
@@ -80,7 +82,7 @@ def test_the_law_known_before_spending_is_the_law_of_the_release(ising):
     before = mechanism.law(ising, rng=1, **SMALL)
     estimate = mechanism.release(ising, outcomes(1, -1))
     assert np.array_equal(before.estimates, estimate.law(rng=1, **SMALL).estimates)
-    assert tuple(estimate.interval(law=before)) == tuple(estimate.interval(rng=1, **SMALL))
+    assert estimate.interval(law=before).equals(estimate.interval(rng=1, **SMALL))
 
 
 def test_a_citation_of_a_release_names_the_paper_of_the_mechanism(ising):

@@ -1,6 +1,7 @@
 """Noisy counts in long form are read as the tables that they are, and anything else is refused."""
 
 import csv
+import gzip
 
 import numpy as np
 import pandas as pd
@@ -190,9 +191,9 @@ def test_what_does_not_fit_is_refused(columns, kept, error, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "header and a row"),
+        ("", "must begin with a header"),
         ("smokes,value\nno\n", "line 2"),
-        ("value,value\n1,2\n", "each column once"),
+        ("value,value\n1,2\n", "distinct names"),
         ("smokes,value\n", "a row at least"),
     ],
 )
@@ -206,7 +207,7 @@ def test_a_broken_file_is_refused(tmp_path, text, message):
 def test_what_is_no_table_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_counts(NETWORK, tmp_path / "nothing.csv", noise=Laplace(1))
-    with pytest.raises(ArgumentError, match="CSV file or a data frame"):
+    with pytest.raises(ArgumentError, match="CSV or Parquet file or a data frame"):
         read_counts(NETWORK, np.ones(3), noise=Laplace(1))
 
 
@@ -250,3 +251,48 @@ def test_what_only_python_takes_for_a_number_is_refused(value):
         read_counts(network, {"a": ["n", "y"], "value": [value, 5]}, noise=Laplace(2.0))
     with pytest.raises(ArgumentError, match="`scale` must be a finite number"):
         read_counts(network, {"a": ["n", "y"], "value": [3, 5], "scale": [value, 5]}, noise="laplace")
+
+
+ROWS = "smokes{0}ill{0}value{0}variance\n*{0}no{0}812{0}4{1}5\n*{0}yes{0}175{0}4{1}5\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("counts.csv", ROWS.format(",", ".")),
+        ("counts.csv.gz", ROWS.format(",", ".")),
+        ("semicolons.csv", ROWS.format(";", ",")),
+        ("points.csv", ROWS.format(";", ".")),
+        ("tabs.tsv", ROWS.format("\t", ".")),
+        ("mark.csv", "\ufeff" + ROWS.format(";", ",").replace("\n", "\r\n") + "\r\n"),
+    ],
+)
+def test_a_file_is_read_as_it_is_exported(tmp_path, name, text):
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / name, "wb") as file:
+        file.write(text.encode())
+    network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    release = bpm.readers.read_counts(network, tmp_path / name, noise="gaussian")
+    (each,) = release.measurements
+    assert (each.query, each.values.tolist(), each.noise.variance) == (
+        q.table("ill"),
+        [812, 175],
+        pytest.approx(4.5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (ROWS.format(";", ",").replace("812", "1.812"), "decimal commas must have no points"),
+        (ROWS.format(",", ".").replace("812,4.5", "812"), "line 2 of a CSV file must have 4 entries"),
+        (ROWS.format(",", ".").replace("812", '"8\n12"'), "no field of a CSV file may hold a line break"),
+        (ROWS.format(",", ".").replace("value", "Valeu"), "is near, is it meant"),
+        ("ill,value\n", "must have a row at least"),
+    ],
+)
+def test_what_a_file_leaves_open_is_refused(tmp_path, text, match):
+    (tmp_path / "counts.csv").write_text(text)
+    network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    with pytest.raises((DataError, ArgumentError), match=match):
+        bpm.readers.read_counts(network, tmp_path / "counts.csv", noise="gaussian")

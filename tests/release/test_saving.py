@@ -1,6 +1,7 @@
 """A release that was paid for is saved whole, or stays in hand: no other release and no device is lost for it."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from bayesprivmrf import load_release
-from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError, UnfinishedSaveWarning
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
+from bayesprivmrf.release.file import require_no_unfinished_save
 
 MODEL = ModelSpecification(domain=Domain.from_states({"a": ["no", "yes"]}), cliques=(("a",),))
 
@@ -218,27 +220,64 @@ def test_on_a_full_disk_the_old_file_and_the_release_itself_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["new", "r"]
 
 
-def test_what_a_killed_save_left_is_cleared_by_the_next_save_of_that_name(tmp_path, monkeypatch):
+def kill_a_save(path, monkeypatch, at="fsync"):
+    """Leave what a process leaves that is killed while it saves, and return the hidden file."""
+
     def killed(*_):
         raise KeyboardInterrupt
 
-    path = tmp_path / "r"
+    before = set(path.parent.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", killed)
+        patched.setattr(os, at, killed)
         patched.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             release().save(path)
-    (left,) = tmp_path.iterdir()
+    (left,) = set(path.parent.iterdir()) - before
     assert left.name.startswith(".release-")
-    release().save(tmp_path / "other")
-    release().save(path)
-    assert left.exists()  # perhaps of a save that is still under way
+    return left
+
+
+def test_a_whole_release_that_a_killed_save_left_is_named_by_the_next_save_and_never_removed(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "r"
+    left = kill_a_save(path, monkeypatch)
+    release().save(tmp_path / "other")  # of another name: nothing is said
     long_ago = time.time() - 10**6
     os.utime(left, (long_ago, long_ago))
-    release().save(tmp_path / "other")
+    with pytest.warns(UnfinishedSaveWarning, match=re.escape(repr(str(left)))):
+        release().save(path)
     assert left.exists()
+    assert path.exists()
+    left.rename(tmp_path / "recovered")
+    assert load_release(tmp_path / "recovered").privacy_statement() == release().privacy_statement()
+    release().save(path, overwrite=True)
+
+
+def test_a_save_that_was_cut_short_is_removed_once_it_is_old(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    left = kill_a_save(path, monkeypatch)
+    left.write_bytes(left.read_bytes()[:100])
     release().save(path)
-    assert sorted(os.listdir(tmp_path)) == ["other", "r"]
+    assert left.exists()  # perhaps of a save that has just begun
+    long_ago = time.time() - 10**6
+    os.utime(left, (long_ago, long_ago))
+    release().save(path, overwrite=True)
+    assert os.listdir(tmp_path) == ["r"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
+def test_a_save_under_way_is_not_taken_for_one_that_was_killed(tmp_path, monkeypatch):
+    path, link = tmp_path / "r", os.link
+
+    def saves_beside(source, target):
+        monkeypatch.setattr(os, "link", link)
+        require_no_unfinished_save(path)  # raises nothing: the file of the outer save is locked
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", saves_beside)
+    release().save(path)
+    assert os.listdir(tmp_path) == ["r"]
 
 
 def test_a_release_that_could_not_be_read_back_is_not_written(tmp_path):

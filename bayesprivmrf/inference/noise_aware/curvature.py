@@ -16,10 +16,12 @@ import numpy as np
 from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["DenseCurvature", "SampledCurvature", "weighted_square"]
+__all__ = ["CONJUGATE_GRADIENTS", "DenseCurvature", "SampledCurvature", "weighted_square"]
 
 _SAMPLES = 12
-_CONJUGATE_GRADIENTS = 100
+CONJUGATE_GRADIENTS = 100
+"""Products that one linear system takes at most."""
+
 _RESIDUAL = 1e-2
 """Relative residual at which conjugate gradients stop: below the error of twelve samples."""
 
@@ -159,7 +161,7 @@ class SampledCurvature:
         direction = inverse * residual
         weight = residual @ direction
         first = weight
-        for _ in range(_CONJUGATE_GRADIENTS):
+        for _ in range(CONJUGATE_GRADIENTS):
             if not weight > _RESIDUAL**2 * first:
                 break
             image = self.times(direction)

@@ -6,31 +6,27 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given, rests_on_of
-from bayesprivmrf.inference.disagreement import Disagreement
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
+from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
-from bayesprivmrf.inference.judgement import (
-    final_status,
-    told_disagreement,
-    totals,
-)
-from bayesprivmrf.inference.marked_rows import mark_rows, mark_status
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
+from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
     answers_of_cells,
     answers_of_query,
     errors_of_answers,
-    interval_of_log_odds,
+    limits_on_log_odds,
     standard_errors,
 )
-from bayesprivmrf.inference.noise_aware.misfit import MISFIT, misfit_of
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
@@ -43,7 +39,6 @@ from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, mark_rests_on
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
@@ -54,8 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
 
-_MOST_DROWNED = 0.1
-"""Share of the transitions that noise may drown: with most drowned, intervals of the others held .47 to .75."""
+_MOST_HIDDEN = 0.5
+"""Share of the transitions that noise may hide: with more, intervals of the others held .69 to .79 (benchmarks)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -69,6 +64,10 @@ class NoiseAwareSolution(Solution):
     """
 
     mode: Mode = field(kw_only=True)
+
+    @property
+    def _evidence(self) -> Evidence:
+        return self.mode.means.evidence
 
     def interval(
         self,
@@ -99,12 +98,11 @@ class NoiseAwareSolution(Solution):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states. A query
-            has a row for each answer, by its label: what one record of the population adds to it on average.
-            ``attrs["status"]`` is ``"approximate"``, or ``"not trusted"`` as the fit is; ``attrs["doubtful"]`` names
-            the rows whose standard error of the log-odds is above .15, where no curvature tells how far off the
-            estimate may be; ``attrs["rests_on"]`` names the declared independences that the intervals rest on, as
-            those of a `Posterior` do.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. A query has a
+            row for each answer, by its label: what one record of the population adds to it on average. The status is
+            a `RowStatus`: ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where no
+            curvature tells how far off the estimate may be; ``"model"`` in rows that no measurement determines,
+            whose note names the declared independences, ties or scores that they rest on.
 
         Notes
         -----
@@ -113,19 +111,17 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
-        import pandas as pd
-
         one_of("of", of, ("population", "records"))
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         if of == "records":
             return self._interval_of_records(variables, prob, given)
-        model = self.specification
+        model, evidence = self.specification, self._evidence
         if isinstance(variables, Query):
             refuse_given(given)
             bound = bound_for_interval(variables, model)
             estimates, errors, ends = errors_of_answers(self.mode, bound)
-            frame = interval_of_log_odds(estimates, errors, prob, answer_index(bound), ends)
-            return self._marked(frame, errors, rests_on_of(bound))
+            limits = limits_on_log_odds(estimates, errors, prob, ends)
+            return self._framed(estimates, *limits, errors, answer_index(bound), query_marks(evidence, bound))
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         if condition and self.inference != "exact":
@@ -136,9 +132,9 @@ class NoiseAwareSolution(Solution):
             probabilities, errors = standard_errors(self.mode, query, condition)
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
-        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
-        frame = interval_of_log_odds(probabilities, errors, prob, states)
-        return self._marked(frame, errors, assumptions(model, [*query, *condition]))
+        limits = limits_on_log_odds(probabilities, errors, prob)
+        marks = variable_marks(evidence, [*query, *condition])
+        return self._framed(probabilities, *limits, errors, joint_index(model.domain, names), marks)
 
     def _interval_of_records(
         self,
@@ -146,38 +142,45 @@ class NoiseAwareSolution(Solution):
         prob: float,
         given: Mapping[Variable, Label] | None,
     ) -> pd.DataFrame:
-        import pandas as pd
-
         model, mode = self.specification, self.mode
         refuse_other_records(mode)
         if isinstance(variables, Query):
             refuse_given(given)
             bound = bound_for_interval(variables, model)
-            frame, errors = interval_of_records(
-                mode, answers_of_query(mode, bound), prob, answer_index(bound), is_told=True, ends=bound.ends
+            found = interval_of_records(
+                mode, answers_of_query(mode, bound), prob, is_told=True, ends=bound.ends
             )
-            return self._marked(frame, errors, rests_on_of(bound))
+            return self._framed(*found, answer_index(bound), query_marks(self._evidence, bound))
         if given:
             raise ArgumentError(
                 "`given` must be left out with of='records': intervals here are of joint numbers of records; for "
                 "shares among the records with some states ask LatentCounts().fit(release)."
             )
         names, query = model.positions_of(variables)
-        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
-        frame, errors = interval_of_records(
-            mode,
-            answers_of_cells(mode, query, {}),
-            prob,
-            states,
-            is_told=parent(model.scopes, query) is not None,
-        )
-        return self._marked(frame, errors, assumptions(model, query))
+        is_told = parent(model.scopes, query) is not None
+        found = interval_of_records(mode, answers_of_cells(mode, query, {}), prob, is_told=is_told)
+        marks = variable_marks(self._evidence, query)
+        return self._framed(*found, joint_index(model.domain, names), marks)
 
-    def _marked(self, frame: pd.DataFrame, errors: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
-        marked = mark_rows(
-            mark_rests_on(frame, rests_on), ~(errors <= LARGEST_ERROR), "doubtful", "doubtful in"
+    def _framed(
+        self,
+        estimates: FloatArray,
+        lower: FloatArray,
+        upper: FloatArray,
+        errors: FloatArray,
+        index: pd.Index,
+        marks: Sequence[Mark],
+    ) -> pd.DataFrame:
+        poor = Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
+        return interval_frame(
+            estimates,
+            lower,
+            upper,
+            index,
+            status=self.status,
+            marks=[poor, *marks],
+            is_simulated=self.is_simulated,
         )
-        return marked if self.status is not Status.NOT_TRUSTED else mark_status(marked, self.status)
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
@@ -265,19 +268,17 @@ class NoiseAwareMAP:
         Warns
         -----
         ConsistencyWarning
-            Released tables disagree by more than their noise. The fit is ``not_trusted``.
+            Released tables disagree by more than their noise, or contradict the model. The fit is ``not_trusted``.
         NoiseWarning
-            The measurements contradict ties or scores; or noise drowns a chain's transitions. The fit is
-            ``not_trusted``.
+            Noise hides most of a chain's transitions. The fit is ``not_trusted``.
         ForecastWarning
             The search is forecast to take longer than a minute, as on a table of a million cells.
         """
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
         model = evidence.specification
-        found, told = told_disagreement(evidence, stacklevel=3)
         if model.shares_transitions:
-            return self._transitions(evidence, found, told, begin)
+            return self._transitions(evidence, begin)
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
@@ -285,43 +286,31 @@ class NoiseAwareMAP:
         potentials = minimum_norm_potentials(
             model.cardinalities, model.scopes, mode.means.potentials(mode.coordinates)
         )
-        stats = {
-            "rounds": mode.rounds,
-            "evaluations": mode.evaluations,
-            "seconds": time.perf_counter() - begin,
-            **totals(evidence),
-            **told,
-            **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
-            "trust_in_evidence": mode.trust,
-            "log_evidence": mode.log_evidence,
-        }
-        status = final_status(mode.status, evidence, model, potentials, self.inference, found)
-        if (misfit := misfit_of(mode)) is not None:
-            stats["misfit"] = misfit
-            if misfit > MISFIT and not (found is not None and found.is_real):  # which is said already
-                status = Status.NOT_TRUSTED
-                warnings.warn(
-                    f"what was measured contradicts the model ({stats['model']}): the residuals' sum of squares is "
-                    f"{misfit:.0f} standard deviations too large, and intervals are wrong; declare smooth scores, or "
-                    "fewer ties or scores.",
-                    NoiseWarning,
-                    stacklevel=3,
-                )
+        found = verdict(mode.status, evidence, potentials, self.inference, stacklevel=3)
         return NoiseAwareSolution(
             specification=model,
             potentials=model.tables(potentials),
             method=self.method,
             references=("cgm", "evidence"),
-            status=status,
-            stats=stats,
+            status=found.status,
+            problems=found.problems,
+            stats={
+                "rounds": mode.rounds,
+                "evaluations": mode.evaluations,
+                "seconds": time.perf_counter() - begin,
+                **totals(evidence),
+                **found.stats,
+                **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
+                "trust_in_evidence": mode.trust,
+                "log_evidence": mode.log_evidence,
+            },
             inference=self.inference,
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
             mode=mode,
         )
 
-    def _transitions(
-        self, evidence: Evidence, found: Disagreement | None, told: dict[str, Any], begin: float
-    ) -> TransitionSolution:
+    def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
         """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
         refuse_loopy_transitions(self.inference)
         if self.scale is not None:
@@ -335,32 +324,34 @@ class NoiseAwareMAP:
         ridge = float(default_ridge(evidence, pooled).mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
-        drowned = mode.drowned
-        is_drowned = drowned.mean() > _MOST_DROWNED
-        if is_drowned:
-            warnings.warn(
-                f"the noise drowns {drowned.sum()} of {drowned.size} transitions: intervals reach beyond 0 or 1, "
-                "and those of the others may be too narrow; take the posterior of the sums over the steps, as the "
-                "guide to chains shows, or merge rare states.",
-                NoiseWarning,
-                stacklevel=4,
-            )
         potentials = rows.potentials(mode.coordinates)
-        judged = final_status(mode.status, evidence, model, potentials, "exact", found)
+        found = verdict(mode.status, evidence, potentials, "exact", stacklevel=4)
+        hidden, is_free = mode.hidden_by_noise()
+        is_hidden = hidden.sum() > _MOST_HIDDEN * is_free.sum()
+        noise = (
+            f"the noise hides {hidden.sum()} of {is_free.sum()} transitions: their intervals reach 0 or 1, and those "
+            "of the others are too narrow; spend more, merge rare states, or take the posterior of the sums over the "
+            "steps, as the guide to chains shows"
+        )
+        if is_hidden:
+            warnings.warn(f"{noise}. The fit is not trusted.", NoiseWarning, stacklevel=4)
         return TransitionSolution(
             specification=model,
             potentials=model.tables(potentials),
             method=f"{self.method}, shared transitions",
             references=("cgm",),
-            status=Status.NOT_TRUSTED if is_drowned else judged,
+            status=Status.NOT_TRUSTED if is_hidden else found.status,
+            problems=(*found.problems, noise) if is_hidden else found.problems,
             stats={
                 "rounds": mode.renewals,
-                "drowned_transitions": int(drowned.sum()),
+                "hidden_transitions": int(hidden.sum()),
                 "seconds": time.perf_counter() - begin,
                 **totals(evidence),
-                **told,
+                **found.stats,
                 "fitted_total": float(np.exp(mode.point[-1])),
             },
             is_simulated=evidence.is_simulated,
+            of_records=evidence.of_records,
+            evidence=evidence,
             mode=mode,
         )

@@ -17,27 +17,28 @@ formed; for larger models they count as rounded to whole numbers.
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
+from bayesprivmrf.inference.limits import standard_limits
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.forecast import PATIENCE
+from bayesprivmrf.inference.noise_aware.curvature import (
+    CONJUGATE_GRADIENTS,
+    DenseCurvature,
+    SampledCurvature,
+    weighted_square,
+)
+from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
 from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "LARGEST_ERROR",
@@ -46,7 +47,7 @@ __all__ = [
     "answers_of_query",
     "coordinate_covariance",
     "errors_of_answers",
-    "interval_of_log_odds",
+    "limits_on_log_odds",
     "noise_variances",
     "on_log_odds",
     "standard_errors",
@@ -180,29 +181,28 @@ def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
-def interval_of_log_odds(
+def limits_on_log_odds(
     estimates: FloatArray,
     errors: FloatArray,
     prob: float,
-    index: pd.Index,
     ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
-) -> pd.DataFrame:
-    """Table of estimates and of bounds that are normal on the scale of log-odds between two ends, one row each."""
-    import pandas as pd
-    from scipy.special import expit, logit, ndtri
+) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper limits that are normal on the scale of log-odds between two ends.
+
+    A standard error s of the log-odds of p is one of s p (1 - p), from which the distances to the ends follow.
+    """
+    from scipy.special import expit, logit
 
     least, most = ends
-    reach = float(ndtri(0.5 + prob / 2)) * errors
-    inside = (estimates > least) & (estimates < most)
+    inside = (estimates > least) & (estimates < most) & (errors > 0)
     width = np.where(inside, np.subtract(most, least), 1.0)
-    centre = logit(np.where(inside, (estimates - least) / width, 0.5))
-    bounds = {
-        name: np.where(inside, least + width * expit(centre + sign * reach), estimates)
-        for name, sign in (("lower", -1), ("upper", 1))
-    }
-    frame = pd.DataFrame({"estimate": estimates, **bounds}, index=index)
-    frame.attrs["status"] = "approximate"
-    return frame
+    place = np.where(inside, (estimates - least) / width, 0.5)
+    errors = np.where(inside, errors, 1.0)
+    lower, upper = (
+        np.where(inside, least + width * expit(logit(place) + reach * errors), estimates)
+        for reach in standard_limits(1 / (errors * (1 - place)), 1 / (errors * place), prob)
+    )
+    return lower, upper
 
 
 def noise_variances(
@@ -242,7 +242,7 @@ def noise_variances(
     variances = (
         curvature.mean_variances(padded.T)
         if isinstance(curvature, DenseCurvature)
-        else _by_solving(curvature, padded)
+        else _by_solving(mode, curvature, padded)
     )
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if is_small and isinstance(curvature, DenseCurvature) and is_exact.any():
@@ -250,20 +250,18 @@ def noise_variances(
     return np.maximum(variances, 0.0)
 
 
-def _by_solving(curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
-    """Variance r'Cr of each row, one linear system each; a forecast after the first where that will take minutes."""
-    begin, variances = time.thread_time(), np.empty(len(rows))
-    for k, row in enumerate(rows):
-        variances[k] = row @ curvature.solve(row)
-        if k == 0 and (seconds := len(rows) * (time.thread_time() - begin)) > PATIENCE:
-            warnings.warn(
-                f"intervals of {len(rows):,} numbers in a model of this size are forecast to take about "
-                f"{math.ceil(seconds / 60):,} minutes here; wait for them, ask for fewer variables at a time or "
-                "for some states by `given`, a smaller query, or declare smaller cliques.",
-                ForecastWarning,
-                stacklevel=5,
-            )
-    return variances
+def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
+    """Return the variance r'Cr of each row, one linear system each; warn with a forecast where that takes minutes."""
+    seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
+    if seconds > PATIENCE:
+        warnings.warn(
+            f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
+            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
+            "time or for some states by `given`, a smaller query, or declare smaller cliques.",
+            ForecastWarning,
+            stacklevel=5,
+        )
+    return np.array([row @ curvature.solve(row) for row in rows])
 
 
 def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:

@@ -190,8 +190,8 @@ class Search:
     def run(self) -> Mode:
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
-        uniform[-1] = np.log(np.clip(self.evidence.total, *self.settings.total_range))
-        warn_if_slow(self.objective, uniform)
+        uniform[-1] = np.log(self.evidence.total)
+        warn_if_slow(self.objective)
         given = _WIDE if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)

@@ -13,7 +13,7 @@ from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, Effect
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings"]
+__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings", "learned_scales"]
 
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
@@ -35,8 +35,6 @@ class Settings:
         τ of all effects; None learns one for each.
     inference
         ``"exact"`` or ``"loopy"``.
-    total_range
-        Bounds of N where it is private, records.
     has_sampling_error
         Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
     rounds
@@ -48,7 +46,6 @@ class Settings:
 
     scale: float | None = None
     inference: Inference = "exact"
-    total_range: tuple[float, float] = (1.0, 1e10)
     has_sampling_error: bool = False
     rounds: int = 25
     tolerance: float = 0.05
@@ -170,7 +167,7 @@ class Expansion:
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
             information = self.curvature.information
-            following = _learned_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = learned_scales(objective.prior, log_scales, information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)
@@ -178,7 +175,7 @@ class Expansion:
         return log_scales
 
 
-def _learned_scales(
+def learned_scales(
     prior: EffectsPrior,
     log_scales: FloatArray,
     information: FloatArray,

@@ -30,15 +30,14 @@ on the first two scales none reaches 0, which many cells have.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.limits import standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.interval import (
     AnswersPerRecord,
-    interval_of_log_odds,
+    limits_on_log_odds,
     noise_variances,
     on_log_odds,
     statistics_covariance,
@@ -46,9 +45,6 @@ from bayesprivmrf.inference.noise_aware.interval import (
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["interval_of_records", "records_deviations", "refuse_other_records"]
 
@@ -103,12 +99,11 @@ def interval_of_records(
     mode: Mode,
     answers: AnswersPerRecord,
     prob: float,
-    index: pd.Index,
     *,
     is_told: bool,
     ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
-) -> tuple[pd.DataFrame, FloatArray]:
-    """Table of the records' answers and bounds, one row each; and their standard errors on the scale of log-odds.
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
 
     Parameters
     ----------
@@ -116,8 +111,6 @@ def interval_of_records(
         As `records_deviations` has them.
     prob
         Probability that each interval should hold.
-    index
-        Of the rows.
     ends
         The least and the greatest answer of one record.
     """
@@ -127,40 +120,37 @@ def interval_of_records(
     errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
     relative = mode.means.evidence.total_standard_error / total
     if relative == 0:
-        frame = total * interval_of_log_odds(answers.values, errors, prob, index, ends)
+        lower, upper = (total * end for end in limits_on_log_odds(answers.values, errors, prob, ends))
     else:
-        frame = _of_a_private_number(
-            total * answers.values, deviations, prob, index, (least, most), mode.log_total, relative
+        lower, upper = _of_a_private_number(
+            total * answers.values, deviations, prob, (least, most), mode.log_total, relative
         )
-    bounds = ["lower", "upper"]
-    frame[bounds] = frame[bounds].round()
-    frame.attrs["status"] = "approximate"
-    return frame, errors
+    return total * answers.values, np.round(lower), np.round(upper), errors
 
 
 def _of_a_private_number(
     estimates: FloatArray,
     deviations: FloatArray,
     prob: float,
-    index: pd.Index,
     ends: tuple[FloatArray | float, FloatArray | float],
     log_total: float,
     error: float,
-) -> pd.DataFrame:
-    """Bounds that are normal on the scale of logarithms, or of the answers where these may be negative.
+) -> tuple[FloatArray, FloatArray]:
+    """Return limits that are normal on the scale of logarithms, or of the answers where these may be negative.
 
     `error` is the standard error of log N.
     """
-    import pandas as pd
     from scipy.special import ndtri
 
     z, (least, most) = float(ndtri(0.5 + prob / 2)), ends
-    reach = z * deviations
+    deviations = np.maximum(deviations, np.finfo(float).tiny)
     is_positive = (np.asarray(least) >= 0) & (estimates > 0)
     base = np.where(is_positive, estimates, 1.0)
+    to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
+    below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
     with np.errstate(over="ignore"):
-        factor = np.exp(reach / base)
-        upper = np.minimum(base * factor, most * np.exp(log_total + z * error))
-    lower = np.where(is_positive, base / factor, estimates - reach)
-    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + reach)
-    return pd.DataFrame({"estimate": estimates, "lower": lower, "upper": upper}, index=index)
+        lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
+        upper = np.minimum(upper, most * np.exp(log_total + z * error))
+    lower = np.where(is_positive, lower, estimates + below * deviations)
+    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
+    return lower, upper

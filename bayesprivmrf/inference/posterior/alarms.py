@@ -45,9 +45,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
-from bayesprivmrf.inference.disagreement import disagreement
+from bayesprivmrf.inference.criticism.verdict import contradictions
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.diagnostics import FEWEST, Diagnosis
+from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import is_noisy
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
@@ -83,15 +84,17 @@ class Alarms:
         For `Posterior.stats`: ``total_score``, ``pressed_score`` and ``prior_fit_score``, z of the module's formula,
         where they exist; ``prior_fit_open``, what var(T | y) of the last is; ``learned_score``, the learned number of
         the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
-        cells whose probability the prior decides (`sensitivity`); and ``margin_tail``, the smallest tail probability
-        of the margins that several released tables share.
+        cells whose probability the prior decides (`sensitivity`); and what `criticism.Verdict` has in `stats`.
+    of_release
+        How the release contradicts itself, or the model, with the remedy.
     contradictions
-        Each way in which the posterior contradicts the release, with its remedy.
+        Each way in which the posterior contradicts the release or its prior, those first; with its remedy.
     cautions
         Each thing besides that a reader must know, with its remedy.
     """
 
     numbers: Mapping[str, float]
+    of_release: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
 
@@ -108,15 +111,18 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
     """Compare a posterior with its release and with its prior; draws that cannot be judged raise no alarm."""
     if finished.total.shape[1] < FEWEST or not np.isfinite(finished.counts).all():
         return Alarms(numbers={})
-    numbers: dict[str, float] = {}
-    contradictions = [
+    draws = Draws(model=evidence.specification, supported=evidence.supported, finished=finished)
+    # of free potentials no misfit is asked for, and their mean takes long where the model is not decomposable
+    potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
+    of_release, numbers = contradictions(evidence, potentials)
+    found = [
+        *of_release,
         *_total(evidence, finished, numbers),
         *_pressed(evidence, finished, numbers),
-        *_margins(evidence, numbers),
         *_prior_fit(finished, numbers),
     ]
-    cautions = _learned(finished, numbers)
-    return Alarms(numbers=numbers, contradictions=tuple(contradictions), cautions=tuple(cautions))
+    cautions = tuple(_learned(finished, numbers))
+    return Alarms(numbers=numbers, of_release=of_release, contradictions=tuple(found), cautions=cautions)
 
 
 def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
@@ -170,14 +176,6 @@ def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArra
     share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
-
-
-def _margins(evidence: Evidence, numbers: dict[str, float]) -> list[str]:
-    found = disagreement(evidence)
-    if found is None:
-        return []
-    numbers["margin_tail"] = found.tail
-    return [str(found)] if found.is_real else []
 
 
 def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:

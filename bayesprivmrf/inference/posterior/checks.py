@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayesprivmrf.checks import at_least, probability
-from bayesprivmrf.inference.disagreement import shared_margins
+from bayesprivmrf.inference.criticism.disagreement import shared_margins
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
     drawn_noise,
@@ -20,7 +22,8 @@ from bayesprivmrf.inference.posterior.measured import (
     table_labels,
     whole_counts,
 )
-from bayesprivmrf.inference.posterior.quantities import equal_tailed
+from bayesprivmrf.inference.posterior.quantities import interval_of_draws
+from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, project
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["edge_presence", "effect_cells", "predictive_check"]
 
+_PREDICTED = 400
+"""Draws whose predictions are compared: the error of a p-value is 0.025 at most."""
 _HELD = 10_000_000
 """Numbers of effect tables held at once."""
 
@@ -47,7 +52,7 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
         held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
         strength: FloatArray = largest[..., held].max(axis=-1)
         is_known = not has_zeros(evidence, pair)
-        estimate, lower, upper = equal_tailed(strength, prob) if is_known else (np.nan,) * 3
+        estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
         rows.append(
             {
                 "estimate": float(estimate),
@@ -70,46 +75,74 @@ def effect_cells(effects: Effects) -> list[int]:
     return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
 
 
-def predictive_check(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> pd.DataFrame:
-    """Distance of each released table from its latent counts, against what the noise alone makes."""
+def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
+    """Compare each released table with its latent counts, and with what the model predicts for it."""
     import pandas as pd
 
-    rows, labels = [], []
+    columns = ["discrepancy", "realised", "replicated", "p_value"]
+    finished, rows, positions = draws.finished, {}, []
+    labels = table_labels(evidence)
     for position, latent in enumerate(evidence.answers(finished.counts)):
         if not is_noisy(evidence, position):
             continue
-        labels.append(table_labels(evidence)[position])
+        positions.append(position)
         law, mask = evidence.noise[position], possible_cells(evidence, position)
         residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
         noise = drawn_noise(law, residual.shape, rng)
         is_laplace = law.kernel == "absolute"
         realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
-        rows.append(
-            {
-                "discrepancy": "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2",
-                "realised": float(realised.mean()),
-                "replicated": float(replicated.mean()),
-                "p_value": float((replicated >= realised).mean()),
-            }
-        )
-    margins = shared_margins(evidence)
-    for margin in margins:
+        kind = "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2"
+        rows[labels[position]] = [kind, *_compared(realised, replicated)]
+    for margin in shared_margins(evidence):
         noises = [
             project(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
             for position, scope in zip(margin.positions, margin.scopes, strict=True)
         ]
-        realised, replicated = margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises))
-        rows.append(
-            {
-                "discrepancy": "sum (y - mean y)^2 / s^2",
-                "realised": float(realised),
-                "replicated": float(replicated.mean()),
-                "p_value": float((replicated >= realised).mean()),
-            }
-        )
-    labels += [margin.label for margin in margins]
-    columns = pd.Index(["discrepancy", "realised", "replicated", "p_value"])
-    return pd.DataFrame(rows, columns=columns, index=pd.Index(labels, name="table"))
+        found = _compared(margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises)))
+        rows[margin.label] = ["sum (y - mean y)^2 / s^2", *found]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns)).rename_axis("table")
+    of_model = [f"model_{name}" for name in columns[1:]]
+    frame[of_model] = np.nan
+    if positions:
+        compared = [_compared(*each) for each in _predicted(evidence, draws, positions, rng)]
+        frame.loc[[labels[position] for position in positions], of_model] = compared
+    return frame
+
+
+def _compared(realised: FloatArray, replicated: FloatArray) -> tuple[float, float, float]:
+    return float(np.mean(realised)), float(np.mean(replicated)), float((replicated >= realised).mean())
+
+
+def _predicted(
+    evidence: Evidence, draws: Draws, positions: Sequence[int], rng: np.random.Generator
+) -> FloatArray:
+    r"""Return Pearson's :math:`\sum_i (y_i - m_i)^2 / v_i` of each table, released and replicated.
+
+    m = N A μ is the mean of a draw of the parameters, and v the variance of the noise and of a count of that mean.
+    Replicates are sums over *new* people, drawn from the same parameters, with new noise.
+
+    Returns
+    -------
+    ndarray
+        Shape (tables, 2, draws).
+    """
+    model, found = evidence.specification, []
+    for chain, draw in draws.pairs(_PREDICTED):
+        total = round(float(draws.finished.total[chain, draw]))
+        mean = evidence.answers(total * draws.finished.marginals[chain, draw])
+        potentials = draws.potentials(chain, draw)
+        counts = draw_tables(model.cardinalities, model.scopes, potentials, total, rng)
+        new = evidence.answers(counts.astype(float))
+        own = []
+        for position in positions:
+            law, mask = evidence.noise[position], possible_cells(evidence, position)
+            center = mean[position][mask]
+            variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
+            replicate = whole_counts(evidence, position, new[position])[mask] + law.draw(center.shape, rng)
+            released = noisy_table(evidence, position)[mask]
+            own.append([((values - center) ** 2 / variance).sum() for values in (released, replicate)])
+        found.append(own)
+    return np.moveaxis(np.array(found), 0, -1)
 
 
 def _noise_of(

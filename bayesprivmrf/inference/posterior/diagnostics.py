@@ -111,8 +111,8 @@ class Diagnosis:
 
 
 _STEPS = (
-    ", or, where steps may differ (`predictive_check()` tells), take the posterior of the sums over the steps, as "
-    "the guide to chains shows"
+    ", or, where steps differ (a small `model_p_value` in `predictive_check()`), take the posterior of the sums over "
+    "the steps, as the guide to chains shows"
 )
 
 

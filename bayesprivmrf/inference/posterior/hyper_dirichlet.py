@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest_density import KINDS, RowData, visit_forest
@@ -87,7 +87,7 @@ class HyperDirichlet:
     evidence: Evidence
     concentration: float | None = None
     total: float | None = None
-    total_range: tuple[float, float] = (1.0, 1e13)
+    total_range: tuple[float, float] = (1.0, LARGEST_TOTAL)
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:

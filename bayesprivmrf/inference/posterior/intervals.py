@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, SamplingWarning
-from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, rests_on_of
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval
+from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
+from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.inference.posterior.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.draws import Draws
-from bayesprivmrf.inference.posterior.quantities import interval_frame, interval_of_rows
+from bayesprivmrf.inference.posterior.quantities import interval_of_draws
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.conditions import conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, mark_rests_on
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["THINNED", "interval_of_query", "interval_of_variables", "refuse_sums_alone"]
+__all__ = ["THINNED", "PosteriorIntervals", "prior_mark", "refuse_sums_alone"]
 
 type Whose = Literal["population", "records"]
 
@@ -45,47 +49,84 @@ def refuse_sums_alone(draws: Draws, of: Whose, formulation: str) -> None:
         )
 
 
-def interval_of_variables(
-    draws: Draws,
-    variables: Variable | Sequence[Variable],
-    prob: float,
-    of: Whose,
-    given: Mapping[Variable, Label] | None,
-) -> pd.DataFrame:
-    """Intervals of each joint state: see `Posterior.interval`."""
-    model = draws.model
-    names, query = model.positions_of(variables)
-    condition = conditions(model.domain, given, query)
-    if of == "population":
-        drawn = draws.joint(query, THINNED, condition)
-    else:
-        drawn = draws.records(query, condition)
-        _warn_of_slow_counts(draws, drawn)
-    is_whole = of == "records" and not condition
-    frame = interval_frame(model.domain, names, drawn, prob, is_whole=is_whole)
-    return _marked(draws, frame, drawn, assumptions(model, [*query, *condition]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PosteriorIntervals:
+    """Intervals that a posterior is asked for.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    draws
+        Draws of the posterior.
+    status
+        How their sampling ended.
+    prob
+        Posterior probability of each interval.
+    of
+        Whose answers the intervals are for.
+    """
+
+    evidence: Evidence
+    draws: Draws
+    status: Status
+    prob: float
+    of: Whose
+
+    def of_variables(
+        self, variables: Variable | Sequence[Variable], given: Mapping[Variable, Label] | None
+    ) -> pd.DataFrame:
+        """Return intervals of each joint state: see `Posterior.interval`."""
+        draws, model = self.draws, self.draws.model
+        names, query = model.positions_of(variables)
+        condition = conditions(model.domain, given, query)
+        is_share = self.of == "population" or bool(condition)
+        if self.of == "population":
+            drawn = draws.joint(query, THINNED, condition)
+        else:
+            drawn = draws.records(query, condition)
+            _warn_of_slow_counts(draws, drawn)
+        marks, index = variable_marks(self.evidence, [*query, *condition]), joint_index(model.domain, names)
+        return self._framed(drawn, index, marks, (0.0, 1.0), is_whole=not is_share)
+
+    def of_query(self, query: Query) -> pd.DataFrame:
+        """Return intervals of a query's answers: of the records, or per record of the population."""
+        draws = self.draws
+        bound = bound_for_interval(query, draws.model, ", and `quantity` any function of a draw")
+        if self.of == "population":
+            drawn = bound.answers(draws.finished.marginals)
+        else:
+            drawn = np.rint(bound.answers(draws.finished.counts))
+            if (bound.matrix.data >= 0).all():
+                drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie a little below
+            _warn_of_slow_counts(draws, drawn)
+        marks = query_marks(self.evidence, bound)
+        return self._framed(drawn, answer_index(bound), marks, bound.ends, is_whole=self.of == "records")
+
+    def _framed(
+        self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], ends: Ends, *, is_whole: bool
+    ) -> pd.DataFrame:
+        """Return the frame of numbers that are drawn; `ends` are of what one record answers."""
+        draws, (least, most) = self.draws, ends
+        if is_whole and self.evidence.total_standard_error > 0:  # no end but 0 is known
+            least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
+        elif is_whole:
+            least, most = (np.multiply(end, self.evidence.total) for end in ends)
+        return interval_frame(
+            *interval_of_draws(drawn, self.prob, (least, most), is_whole=is_whole),
+            index,
+            status=self.status,
+            marks=[prior_mark(draws, drawn), *marks],
+            is_simulated=draws.is_simulated,
+        )
 
 
-def interval_of_query(draws: Draws, query: Query, prob: float, of: Whose) -> pd.DataFrame:
-    """Intervals of a query's answers, a row for each: of the records, or per record of the population."""
-    bound = bound_for_interval(query, draws.model, ", and `quantity` any function of a draw")
-    if of == "population":
-        drawn = bound.answers(draws.finished.marginals)
-    else:
-        drawn = np.rint(bound.answers(draws.finished.counts))
-        if (bound.matrix.data >= 0).all():
-            drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie a little below
-        _warn_of_slow_counts(draws, drawn)
-    frame = interval_of_rows(answer_index(bound), drawn, prob, is_whole=of == "records")
-    return _marked(draws, frame, drawn, rests_on_of(bound))
+def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
+    """Return the mark of the numbers of a draw that the prior decides."""
+    is_decided = is_decided_by_prior(drawn, draws.log_prior(drawn.shape[1]))
+    return Mark(RowStatus.PRIOR, "the prior decides", np.ravel(is_decided))
 
 
 def _warn_of_slow_counts(draws: Draws, drawn: FloatArray) -> None:
     if draws.model.shares_transitions and not is_mixed(mixing_of([drawn]), len(drawn)):
-        warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=4)
-
-
-def _marked(draws: Draws, frame: pd.DataFrame, drawn: FloatArray, rests_on: tuple[str, ...]) -> pd.DataFrame:
-    """The table with what it rests on, and with the rows that the prior decides."""
-    is_decided = is_decided_by_prior(drawn, draws.log_prior(drawn.shape[1]))
-    return mark_rows(mark_rests_on(frame, rests_on), is_decided, "prior_decides", "prior decides")
+        warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=5)

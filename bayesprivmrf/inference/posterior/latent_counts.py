@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -13,8 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.evidence import Evidence, Population, gather
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.choice import Choice
@@ -96,7 +97,7 @@ class LatentCounts:
     formulation: FormulationName = "auto"
     concentration: float | None = None
     scale: float | None = None
-    total_range: tuple[float, float] = (1.0, 1e13)
+    total_range: tuple[float, float] = (1.0, LARGEST_TOTAL)
     smoothing: float = 0.0
 
     method: ClassVar[str] = "posterior"
@@ -177,6 +178,8 @@ class LatentCounts:
 
         Warns
         -----
+        ConsistencyWarning
+            The release contradicts itself, or the model. The fit is ``not_trusted``.
         SamplingWarning
             The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
             An interrupted sampling keeps what was drawn.
@@ -239,7 +242,10 @@ class LatentCounts:
             rng=replicating,
             attributes=_attributes(source, evidence, stats, diagnosis.status.value),
         )
-        warn_of(diagnosis)
+        for problem in alarms.of_release:
+            warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=3)
+        others = tuple(each for each in diagnosis.problems if each not in alarms.of_release)
+        warn_of(replace(diagnosis, problems=others))
         return Posterior(
             tree=tree,
             status=diagnosis.status,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence
 from bayesprivmrf.inference.posterior.density import Density
 from bayesprivmrf.inference.posterior.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.effort import gradient_operations
@@ -68,7 +68,7 @@ class LogLinear:
     evidence: Evidence
     scale: float | None = None
     total: float | None = None
-    total_range: tuple[float, float] = (1.0, 1e13)
+    total_range: tuple[float, float] = (1.0, LARGEST_TOTAL)
     smoothing: float = 0.0
 
     @property

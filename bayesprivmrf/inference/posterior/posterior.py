@@ -14,15 +14,16 @@ from bayesprivmrf.cards import Card, stated
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.marked_rows import mark_status
+from bayesprivmrf.inference.interval_frame import status_and_note
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.intervals import (
     THINNED,
-    interval_of_query,
-    interval_of_variables,
+    PosteriorIntervals,
+    prior_mark,
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
@@ -33,8 +34,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, rests_on_text
-from bayesprivmrf.model.tables import labelled
+from bayesprivmrf.model.tables import labelled, parent
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
@@ -89,14 +89,24 @@ class Posterior(Card):
         """Whether a release behind it had seeded noise, and so protects nobody."""
         return self._evidence.is_simulated
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the fit, a sentence each; empty where nothing is known to be."""
+        return tuple(self.stats.get("problems", ()))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        return model_assumptions(self.specification, self._evidence.of_records)
+
     @cached_property
     def pymc_model(self) -> pm.Model:
         """The PyMC model of this release, to read, to extend and to sample in one's own way.
 
         It is one object, made when first asked for, so that a potential added to it stays. Its log density is the one
-        that `fit` samples. Under Laplace noise that has a kink at every noisy count, where
-        the derivative jumps. In `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the
-        same density, so that it takes longer steps.
+        that `fit` samples. Under Laplace noise that has a kink at every noisy count, where the derivative jumps. In
+        `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the same density, so that it
+        takes longer steps.
         """
         return self._formulation.model()
 
@@ -114,6 +124,8 @@ class Posterior(Card):
             status=status if self.status is Status.CONVERGED else self.status,
             stats=self.stats,
             is_simulated=self.is_simulated,
+            problems=self.problems,
+            of_records=self._evidence.of_records,
         )
 
     @property
@@ -161,7 +173,10 @@ class Posterior(Card):
         of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Equal-tailed intervals of a joint marginal, of a conditional, or of a query's answers.
+        """Intervals of a joint marginal, of a conditional, or of a query's answers.
+
+        They have equal tails, but near the ends 0 and 1: as a cell empties, the lower limit moves to 0, until the
+        interval is the one of highest density (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
@@ -183,13 +198,12 @@ class Posterior(Card):
         Returns
         -------
         pandas.DataFrame
-            `estimate` (posterior mean), `lower` and `upper`; a row for each joint state, in C order of the variables
-            as given, or for each answer of a query, by its label. ``attrs["rests_on"]`` is empty where one clique
-            holds all variables, those given among them. Otherwise it names the declared independences that the
-            intervals rest on, such as ``"age ⟂ income | job (declared, not measured)"``, and the printed table says
-            so too: no noise and no number of records would show them to be wrong. ``attrs["status"]`` is the
-            posterior's. ``attrs["prior_decides"]`` names the rows whose estimate is the prior's more than the
-            release's: making the prior stronger would move it by a standard deviation (`sensitivity`).
+            `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
+            ``"model"`` in rows that no measurement determines, whose note names the declared independences, ties or
+            scores that they rest on, such as ``"declared: age ⟂ income | job"``: no noise and no number of records
+            would show them to be wrong. ``"prior"`` in rows whose estimate is the prior's more than the release's:
+            making the prior stronger would move it by a standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -202,12 +216,13 @@ class Posterior(Card):
         one_of("of", of, ("population", "records"))
         refuse_sums_alone(self._draws, of, self._formulation.name)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        asked = PosteriorIntervals(
+            evidence=self._evidence, draws=self._draws, status=self.status, prob=prob, of=of
+        )
         if isinstance(variables, Query):
             refuse_given(given)
-            frame = interval_of_query(self._draws, variables, prob, of)
-        else:
-            frame = interval_of_variables(self._draws, variables, prob, of, given)
-        return mark_status(frame, self.status)
+            return asked.of_query(variables)
+        return asked.of_variables(variables, given)
 
     def probability(
         self,
@@ -232,27 +247,30 @@ class Posterior(Card):
         Returns
         -------
         Quantity
-            Its `rests_on` is what ``interval(...).attrs["rests_on"]`` is.
+            Its `status` and `note` are those that a row of `interval` has.
 
         Raises
         ------
         ModelError
             `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
         """
+        import xarray as xr
+
         model, draws = self.specification, self._draws
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         event = coded_states(model.domain, "states", states)
         condition = conditions(model.domain, given, [*event])
-        rests_on = rests_on_text(assumptions(model, [*event, *condition]))
-        if rests_on:
-            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
-            return replace(found, rests_on=rests_on)
         if not event:
             raise ModelError("`states` must name at least one variable, got none.")
-        import xarray as xr
-
-        cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-        return quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob)
+        if parent(model.scopes, [*event, *condition]) is None:
+            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
+        else:
+            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+            found = quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob, (0, 1))
+        marks = [prior_mark(draws, found.draws.values), *variable_marks(self._evidence, [*event, *condition])]
+        marks = [mark for mark in marks if mark.rows is None or mark.rows.all()]
+        status, note = status_and_note(marks, self.status, self.is_simulated)
+        return replace(found, status=status, note=note)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -316,20 +334,37 @@ class Posterior(Card):
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
-        r"""Whether each released table lies as far from its latent counts as its noise would put it.
+        r"""Compare each released table with its latent counts, and with what the model predicts for it.
 
-        The discrepancy is :math:`\sum_i |y_i - n_i| / b` for Laplace noise, :math:`\sum_i (y_i - n_i)^2 / s^2` for
-        normal noise, of the released y and of replicates. The tail probability says how often a replicate is at
-        least as far: near 0 says that no table of the declared model is as close to the release as it should be.
-        ``margin[a,b]`` is of a margin that several released tables hold: the squared distances of the noisy margins
-        from their mean, over their noise variances. Near 0 it says that the tables are not of the same records.
+        Two questions are asked of each table.
+
+        *Is it as far from its latent counts as its noise would put it?* The discrepancy is
+        :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
+        the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
+        follow the release, right model or not, so that this says nothing about the model.
+
+        *Is it as far from the model's prediction as sampling and noise would put it?* The columns that begin with
+        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
+        whose latent counts are drawn anew from the parameters. A p-value near 0 says that the model does not fit: of
+        a chain with shared transitions, that its steps differ. The parameters were fitted to the same release, so
+        that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the sharper test of a restricted
+        model.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); the same of the
+            second question as `model_realised`, `model_replicated` and `model_p_value`. ``margin[a,b]`` is of a
+            margin that several released tables hold: the squared distances of the noisy margins from their mean,
+            over their noise variances. Near 0 it says that the tables are not of the same records.
 
         References
         ----------
         Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
         Statistica Sinica 6, 733-807.
         """
-        return predictive_check(self._evidence, self._draws.finished, generator(rng))
+        return predictive_check(self._evidence, self._draws, generator(rng))
 
     def synthetic(
         self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator

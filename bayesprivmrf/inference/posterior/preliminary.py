@@ -6,7 +6,7 @@ It makes the sampler fast and may be rough: nothing of it enters the posterior.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,9 +51,8 @@ class Preliminary:
     @cached_property
     def mode(self) -> Mode:
         """The noise-aware estimate."""
-        bounds = self.total_range if self.total is None else (self.total, self.total)
-        settings = Settings(scale=self.scale, total_range=bounds)
-        return noise_aware_mode(self.evidence, settings)
+        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
+        return noise_aware_mode(known, Settings(scale=self.scale))
 
     @property
     def is_dense(self) -> bool:

@@ -1,8 +1,8 @@
-"""Draws of a number or table with their equal-tailed interval."""
+"""Draws of a number or table with their interval."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,15 @@ import numpy as np
 
 from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.limits import Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
 
-__all__ = ["Quantity", "equal_tailed", "interval_frame", "interval_of_rows", "quantity_from", "quantity_of"]
+__all__ = ["Quantity", "interval_of_draws", "quantity_from", "quantity_of"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,12 +32,11 @@ class Quantity:
     estimate
         Mean over the draws.
     lower, upper
-        Equal-tailed interval.
+        The interval: with equal tails, but for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
     prob
         Probability of the interval.
-    rests_on
-        Declared independences that it rests on and no table measures, where that is known: see
-        `Posterior.probability`.
+    status, note
+        As a row of `Posterior.interval` has them, where that is known: see `Posterior.probability`.
     """
 
     draws: xr.DataArray
@@ -46,11 +44,12 @@ class Quantity:
     lower: xr.DataArray
     upper: xr.DataArray
     prob: float
-    rests_on: str = ""
+    status: str = ""
+    note: str = ""
 
     def __repr__(self) -> str:
         if self.estimate.ndim == 0:
-            mark = self.rests_on and f"; rests on {self.rests_on}"
+            mark = f"; {self.status}: {self.note}" if self.note else ""
             return (
                 f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
                 f"{float(self.lower):.4g} to {float(self.upper):.4g}{mark})"
@@ -90,14 +89,14 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     return quantity_from(xr.DataArray(array, dims=("chain", "draw", *own), coords=coords), prob)
 
 
-def quantity_from(drawn: xr.DataArray, prob: float) -> Quantity:
-    """Mean and equal-tailed interval of draws, dims chain and draw first."""
-    tail = 0.5 * (1 - prob)
+def quantity_from(drawn: xr.DataArray, prob: float, ends: Ends = (-np.inf, np.inf)) -> Quantity:
+    """Return mean and interval of draws, dims chain and draw first."""
+    estimate, (lower, upper) = drawn.mean(("chain", "draw")), limits_of_draws(drawn.values, prob, ends)
     return Quantity(
         draws=drawn,
-        estimate=drawn.mean(("chain", "draw")),
-        lower=drawn.quantile(tail, ("chain", "draw")).drop_vars("quantile"),
-        upper=drawn.quantile(1 - tail, ("chain", "draw")).drop_vars("quantile"),
+        estimate=estimate,
+        lower=estimate.copy(data=lower),
+        upper=estimate.copy(data=upper),
         prob=prob,
     )
 
@@ -111,39 +110,8 @@ def _as_numbers(value: Any) -> FloatArray:
         ) from error
 
 
-def equal_tailed(
-    draws: FloatArray, prob: float, *, is_whole: bool = False
+def interval_of_draws(
+    draws: FloatArray, prob: float, ends: Ends = (-np.inf, np.inf), *, is_whole: bool = False
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, lower and upper quantile over the first two axes; of whole numbers, quantiles that were drawn."""
-    tail = 0.5 * (1 - prob)
-    method = "inverted_cdf" if is_whole else "linear"
-    lower, upper = np.quantile(draws, [tail, 1 - tail], axis=(0, 1), method=method)
-    return draws.mean(axis=(0, 1)), lower, upper
-
-
-def interval_frame(
-    domain: Domain,
-    variables: Sequence[Hashable],
-    draws: FloatArray,
-    prob: float,
-    *,
-    is_whole: bool = False,
-) -> pd.DataFrame:
-    """Table of estimate, lower and upper, a row for each joint state of the variables, in C order."""
-    import pandas as pd
-
-    states = [list(domain.states_of(variable)) for variable in variables]
-    index = pd.MultiIndex.from_product(states, names=list(variables))
-    return interval_of_rows(index, draws, prob, is_whole=is_whole)
-
-
-def interval_of_rows(
-    index: pd.Index, draws: FloatArray, prob: float, *, is_whole: bool = False
-) -> pd.DataFrame:
-    """Table of estimate, lower and upper, a row for each number of a draw."""
-    import pandas as pd
-
-    estimate, lower, upper = equal_tailed(draws, prob, is_whole=is_whole)
-    return pd.DataFrame(
-        {"estimate": estimate.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}, index=index
-    )
+    """Return the mean over the first two axes, and the limits that `limits_of_draws` gives."""
+    return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.cards import Card
-from bayesprivmrf.inference.posterior.quantities import equal_tailed
+from bayesprivmrf.inference.posterior.quantities import interval_of_draws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -53,7 +53,7 @@ def sampled_numbers(posterior: xr.Dataset, prob: float) -> dict[str, dict[str, f
     for name, array in posterior.data_vars.items():
         if "[" in str(name):  # a table
             continue
-        numbers = equal_tailed(array.values, prob)
+        numbers = interval_of_draws(array.values, prob)
         for cell in np.ndindex(array.shape[2:]):
             of = "".join(f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True))
             own = [float(number[cell]) for number in numbers]

@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
+from bayesprivmrf.checks import probability, same_labels
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
@@ -103,6 +103,11 @@ def combine_estimates(
     >>> round(combined.estimate, 3), round(combined.variance, 5)
     (0.314, 0.00068)
     """
+    if not same_labels([estimates, variances]):
+        raise ArgumentError(
+            "`estimates` and `variances` must have one index, in the same order, got two; write "
+            "`variances.reindex(estimates.index)`."
+        )
     try:
         q, u = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
     except (TypeError, ValueError, OverflowError):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesprivmrf.checks import probability
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
+from bayesprivmrf.inference.posterior.intervals import prior_mark
 from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
@@ -18,8 +20,10 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["Bounds", "bounded"]
 
-type Bounds = tuple[FloatArray, FloatArray, FloatArray, np.ndarray]
-"""Estimates, lower and upper bounds, and which are to be marked."""
+type Bounds = tuple[FloatArray, FloatArray, FloatArray, tuple[Mark, ...]]
+"""Estimates, lower and upper bounds, and what is to be said of some."""
+_MOST_OF_A_ROW = 0.4
+"""Share of a row's transitions that noise may hide: beyond, intervals of the others held .78 (docs/benchmarks.md)."""
 _STEP = 1e-3
 """Half the distance between the points of a difference, as a share of a standard deviation."""
 
@@ -32,7 +36,7 @@ def bounded(
     function: Callable[[FloatArray], FloatArray],
     is_share: bool,
 ) -> Bounds:
-    """Estimate of a function of a part of the marginals, such as a matrix, its bounds, and which are to be marked.
+    """Return the estimate of a function of a part of the marginals, such as a matrix, its bounds, and a mark.
 
     The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
     """
@@ -41,11 +45,10 @@ def bounded(
         marginals = fit._draws.finished.marginals
         parts = part(marginals)
         drawn = function(parts)
-        lower, upper = np.quantile(drawn, [0.5 - prob / 2, 0.5 + prob / 2], axis=(0, 1))
+        lower, upper = limits_of_draws(drawn, prob, (0, 1) if is_share else (-np.inf, np.inf))
         is_shared = fit.specification.shares_transitions
         center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
-        is_marked = is_decided_by_prior(drawn, fit._draws.log_prior(drawn.shape[1]))
-        return function(center), lower, upper, is_marked
+        return function(center), lower, upper, (prior_mark(fit._draws, drawn),)
     values = function(part(fit.marginals.flat))
     if isinstance(fit, TransitionSolution):
         mode = fit.mode
@@ -55,6 +58,7 @@ def bounded(
             return function(part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves)))
 
         errors = _errors(shifted, start, mode.covariance)
+        of_sampling = _errors(shifted, start, mode.of_sampling)
     elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
         means = fit.mode.means
 
@@ -62,11 +66,11 @@ def bounded(
             flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
             return function(part(np.array(flat)))
 
-        errors = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
+        errors = of_sampling = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
         nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, np.zeros(values.shape, bool)
-    return values, *_by_delta(values, errors, prob, is_share)
+        return values, nothing, nothing, (Mark(RowStatus.OK, "a point estimate, which has no interval"),)
+    return values, *_by_delta(values, errors, of_sampling, prob, is_share)
 
 
 def _errors(
@@ -80,18 +84,29 @@ def _errors(
 
 
 def _by_delta(
-    values: FloatArray, errors: FloatArray, prob: float, is_share: bool
-) -> tuple[FloatArray, FloatArray, np.ndarray]:
+    values: FloatArray, errors: FloatArray, of_sampling: FloatArray, prob: float, is_share: bool
+) -> tuple[FloatArray, FloatArray, tuple[Mark, ...]]:
     """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
 
     A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
-    time, might be 0 by it.
+    time, might be 0 by it. Where the errors of sampling alone would reach as far, it is for want of records.
     """
     from scipy.special import ndtri
 
-    reach = float(ndtri(0.5 + prob / 2)) * errors
+    reach, alone = (float(ndtri(0.5 + prob / 2)) * each for each in (errors, of_sampling))
     if is_share:
         lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
-        return lower, upper, (lower <= 0) | (upper >= 1)
-    factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
-    return values / factor, values * factor, (values > 0) & (reach >= values)
+        few = (values - alone <= 0) | (values + alone >= 1)
+        hidden = ((lower <= 0) | (upper >= 1)) & ~few
+        text, hides = "too few records: the normal interval reaches 0 or 1", "the interval reaches 0 or 1"
+    else:
+        factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
+        lower, upper = values / factor, values * factor
+        few = (values > 0) & (alone >= values)
+        hidden = (values > 0) & (reach >= values) & ~few
+        text, hides = "too few records: no upper bound", "no upper bound"
+    marks = [(text, few), (f"the noise hides it: {hides}", hidden)]
+    if is_share and values.ndim == 2:  # what is left of such rows errs as well
+        share = hidden.mean(axis=1, keepdims=True)
+        marks.append(("the noise hides most of this row", ~hidden & ~few & (share > _MOST_OF_A_ROW)))
+    return lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)

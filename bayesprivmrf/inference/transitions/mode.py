@@ -20,14 +20,15 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
@@ -35,9 +36,9 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["TransitionMode", "transition_mode"]
 
 _PRIOR_COUNT = 0.25
-_MOST_ROWS = 3000
 _RENEWALS = 50
 _STEPS = 60
+_NORMAL_90 = 1.645
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
 
@@ -54,6 +55,8 @@ class TransitionMode:
         (φ, log N), shape (size + 1,).
     covariance
         C of the contrasts c of π and P, shape (size, size), squared probabilities.
+    of_sampling
+        What C would be without the noise.
     status, renewals
         How it ended.
     """
@@ -61,6 +64,7 @@ class TransitionMode:
     rows: TransitionRows
     point: FloatArray
     covariance: FloatArray
+    of_sampling: FloatArray
     status: Status
     renewals: int
 
@@ -69,15 +73,22 @@ class TransitionMode:
         """φ, shape (size,)."""
         return self.point[:-1]
 
-    @property
-    def drowned(self) -> FloatArray:
-        """Which of the transitions that are free have a normal 90 % interval that reaches beyond 0 or 1."""
+    def hidden_by_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which transitions the noise hides, shape (rows, states), and which of them are free.
+
+        A transition is hidden where its normal 90 % interval reaches 0 or 1, and by the noise where that of sampling
+        alone would not.
+        """
         center = self.rows.probabilities(self.coordinates)[1]
         slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
-        reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, self.covariance, slopes))
+
+        def is_hidden(covariance: FloatArray) -> np.ndarray:
+            reach = _NORMAL_90 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, covariance, slopes))
+            return (center <= reach) | (center + reach >= 1)
+
         possible = self.rows.is_possible[1]
         is_free = possible & (possible.sum(axis=1, keepdims=True) > 1)
-        return ((center <= reach) | (center + reach >= 1))[is_free]
+        return is_hidden(self.covariance) & ~is_hidden(self.of_sampling) & is_free, is_free
 
 
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
@@ -89,7 +100,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     while renewals < _RENEWALS:
         renewals += 1
         try:
-            following, information = fit.minimised(point, fit.inverse_covariance(point))
+            following, information = fit.minimised(point, fit.whitening(point))
         except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
             status = Status.DIVERGED
             break
@@ -104,6 +115,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
         rows=fit.rows,
         point=point,
         covariance=fit.covariance_or_none_told(point),
+        of_sampling=fit.without_noise().covariance_or_none_told(point),
         status=status,
         renewals=renewals,
     )
@@ -111,54 +123,64 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
 
 class _Fit:
     def __init__(self, evidence: Evidence) -> None:
+        from scipy import sparse
+
         model = evidence.specification
-        self.rows, self.model = TransitionRows(model=model), model
+        self.rows = TransitionRows(model=model)
         matrix = evidence.possible_rows()
-        self.matrix = np.eye(model.size) if matrix is None else matrix.toarray().astype(float)
-        if len(self.matrix) > _MOST_ROWS:
-            raise ModelTooLargeError(
-                f"{len(self.matrix):,} noisy numbers of a chain with shared transitions are more than "
-                f"{_MOST_ROWS:,}; measure sums over the steps (queries.pooled)."
-            )
+        self.matrix = sparse.csr_array(
+            sparse.eye_array(model.size) if matrix is None else matrix, dtype=float
+        )
         self.answers = evidence.noisy_counts[evidence.possible]
-        self.noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
-        self.engine = marginal_engine(model.cardinalities, model.scopes)
+        noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
+        self.sums = NoisySums(
+            rows=self.rows,
+            matrix=self.matrix,
+            noise=noise,
+            engine=marginal_engine(model.cardinalities, model.scopes),
+        )
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
-    def inverse_covariance(self, point: FloatArray) -> FloatArray:
-        """V⁻¹ at a point. Sums of rows that are the same for every record have no variance but the noise's."""
-        _, _, product = self.engine.linearize(self.rows.potentials(point[:-1]))
-        own = np.array([self.matrix @ product(row) for row in self.matrix])
-        covariance = 0.5 * np.exp(point[-1]) * (own + own.T) + np.diag(np.maximum(self.noise, 1e-6))
-        return np.linalg.inv(covariance)
+    def without_noise(self) -> _Fit:
+        """Return the same fit as if nothing had noise."""
+        other = copy(self)
+        other.sums = replace(self.sums, noise=np.zeros_like(self.sums.noise))
+        return other
 
-    def minimised(self, point: FloatArray, inverse: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def whitening(self, point: FloatArray) -> Whitening:
+        """Return the whitening by V at a point."""
+        return self.sums.whitening(point[:-1], point[-1])
+
+    def minimised(self, point: FloatArray, whiten: Whitening) -> tuple[FloatArray, FloatArray]:
         """Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt); the information."""
-        value, gradient, information = self._expanded(point, inverse)
-        damping = 1e-6
+        value, gradient, information = self._expanded(point, whiten)
+        damping, growth = 1e-6, 2.0
         for _ in range(_STEPS):
             sizes = np.diag(information)  # next to nothing where a probability is 0 but for rounding
-            scaled = information + damping * np.diag(np.maximum(sizes, 1e-9 * sizes.max()))
+            added = damping * np.maximum(sizes, 1e-9 * sizes.max())
+            scaled = information + np.diag(added)
             step = np.zeros(len(point))
             free = np.ix_(self.is_free, self.is_free)
             step[self.is_free] = np.linalg.solve(scaled[free], gradient[self.is_free])
-            trial = self._expanded(point - step, inverse)
-            if trial[0] <= value:
-                fall, point = value - trial[0], point - step
+            trial = self._expanded(point - step, whiten)
+            fall = value - trial[0]
+            if fall >= 0:
+                gain = fall / (0.5 * step @ (added * step + gradient))  # 1 where the model is exact
+                point = point - step
                 value, gradient, information = trial
-                damping = max(damping / 10, 1e-9)
+                damping, growth = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9), 2.0
                 if fall < 1e-9 * (1 + abs(value)):
                     break
             else:
-                damping *= 10
+                damping, growth = damping * growth, 2 * growth
                 if damping > 1e6:
                     break
         return point, information
 
     def covariance(self, point: FloatArray) -> FloatArray:
         """C at the estimate."""
-        jacobian = self._jacobian(point, self.rows.linear_derivatives(point[:-1]))[0]
-        information = jacobian.T @ self.inverse_covariance(point) @ jacobian
+        whitened = self.whitening(point)(self._jacobian(point, linear=True)[0])
+        information = whitened.T @ whitened
         # what no measurement tells is within 1 of the estimate
         information[:-1, :-1] += np.eye(self.rows.size)
         free = np.ix_(self.is_free, self.is_free)
@@ -175,26 +197,25 @@ class _Fit:
             return np.eye(self.rows.size)
         return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
 
-    def _jacobian(self, point: FloatArray, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Derivative of the mean by coordinates with given slopes of the potentials, and by log N; the mean."""
+    def _jacobian(self, point: FloatArray, *, linear: bool) -> tuple[FloatArray, FloatArray]:
+        """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
         total = np.exp(point[-1])
-        _, marginals, product = self.engine.linearize(self.rows.potentials(point[:-1]))
-        mean = total * (self.matrix @ marginals)
-        by_coordinates = total * (self.matrix @ np.array([product(row) for row in slopes.T]).T)
+        mean = total * (self.matrix @ self.rows.tables(point[:-1]))
+        by_coordinates = total * (self.matrix @ self.rows.mean_derivatives(point[:-1], linear=linear))
         return np.column_stack([by_coordinates, mean]), mean
 
-    def _expanded(self, point: FloatArray, inverse: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Objective, gradient and Gauss-Newton curvature."""
+    def _expanded(self, point: FloatArray, whiten: Whitening) -> tuple[float, FloatArray, FloatArray]:
+        """Return the objective, its gradient and its Gauss-Newton curvature."""
         phi = point[:-1]
-        jacobian, mean = self._jacobian(point, self.rows.derivatives(phi))
-        residual = self.answers - mean
+        jacobian, mean = self._jacobian(point, linear=False)
+        whitened = whiten(np.column_stack([jacobian, self.answers - mean]))
+        slopes, residual = whitened[:, :-1], whitened[:, -1]
         prior, pull, curvature = self._prior(phi)
-        weighted = inverse @ residual
-        gradient = -jacobian.T @ weighted
+        gradient = -slopes.T @ residual
         gradient[:-1] += pull
-        information = jacobian.T @ inverse @ jacobian
+        information = slopes.T @ slopes
         information[:-1, :-1] += curvature
-        return 0.5 * float(residual @ weighted) + prior, gradient, information
+        return 0.5 * float(residual @ residual) + prior, gradient, information
 
     def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""

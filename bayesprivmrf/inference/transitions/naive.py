@@ -18,7 +18,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["naive_transitions", "refuse_loopy_transitions"]
+__all__ = ["exact_transitions", "naive_transitions", "refuse_loopy_transitions"]
 
 
 def naive_transitions(
@@ -54,6 +54,22 @@ def naive_transitions(
     has_no_maximum = ridge == 0 and bool((first[is_first] <= 0).any() or (steps[is_step] <= 0).any())
     status = Status.DIVERGED if has_no_maximum else optimum.status
     return optimum.point, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+
+
+def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
+    """Potentials of the estimate without a ridge: shares of first states and of transitions, zero ones included.
+
+    Parameters
+    ----------
+    rows, target
+        As `naive_transitions` has them.
+    """
+    first, steps = np.split(rows.sums(target), [rows.rows])
+    steps = steps.reshape(rows.rows, rows.states)
+    left = steps.sum(axis=1, keepdims=True)
+    # a state that nobody left has no shares of its own; its row has probability 0 wherever it could be used
+    even = rows.is_possible[1] / np.maximum(rows.is_possible[1].sum(axis=1, keepdims=True), 1)
+    return rows.log_tables(first / first.sum(), np.divide(steps, left, out=even, where=left > 0))
 
 
 def refuse_loopy_transitions(inference: str) -> None:

@@ -110,9 +110,12 @@ class TransitionRows:
 
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Potentials of the cliques, shape (size of the model,), nats; they are normalised."""
-        first, matrix = self.probabilities(phi)
+        return self.log_tables(*self.probabilities(phi))
+
+    def log_tables(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
+        """The same from π and P themselves; minus infinity where a probability is 0."""
         flat = np.zeros(self.model.size)
-        with np.errstate(divide="ignore"):  # far out a probability may be zero
+        with np.errstate(divide="ignore"):
             flat[self.cells] = np.log(matrix).ravel()
             flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
@@ -160,6 +163,37 @@ class TransitionRows:
             window = law[..., np.newaxis] * matrix
             flat[..., cells] = window.reshape(*lead, -1)
             law = window.reshape(*lead, self.states, -1).sum(axis=-2)
+        return flat
+
+    def mean_derivatives(self, phi: FloatArray, *, linear: bool) -> FloatArray:
+        r"""Derivatives of the windows' tables, shape (size of the model, size).
+
+        By the recursion of `forward`, which is bilinear:
+        :math:`∂W_t = ∂f_t P + f_t ∂P`, and :math:`∂f_{t+1}` is the sum of :math:`∂W_t` over its first variable.
+
+        Parameters
+        ----------
+        phi
+            Coordinates φ, shape (size,).
+        linear
+            Whether the derivatives are by c, where π and P move by Q c, and not by φ.
+        """
+        law, matrix = self.probabilities(phi)
+        by_first, by_step = self._first, self._inner.toarray()
+        if not linear:
+            means = (matrix.reshape(-1, 1) * by_step).reshape(self.rows, self.states, -1).sum(axis=1)
+            by_first = law[:, np.newaxis] * (by_first - law @ by_first)
+            by_step = matrix.reshape(-1, 1) * (by_step - np.repeat(means, self.states, axis=0))
+        start, contexts = self._first.shape[1], np.repeat(np.arange(self.rows), self.states)
+        by_law = np.zeros((self.rows, self.size))
+        by_law[:, :start] = by_first
+        share, flat = matrix.reshape(-1, 1), np.zeros((self.model.size, self.size))
+        for cells in self.cells:
+            window = by_law[contexts] * share
+            window[:, start:] += law[contexts, np.newaxis] * by_step
+            flat[cells] = window
+            by_law = window.reshape(self.states, self.rows, -1).sum(axis=0)
+            law = (law[contexts] * share[:, 0]).reshape(self.states, self.rows).sum(axis=0)
         return flat
 
     @cached_property

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.asked_queries import (
-    answer_index,
-    bound_for_interval,
-    refuse_given,
-    rests_on_of,
-)
+from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
+from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.judgement import require_population
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
@@ -22,7 +20,6 @@ from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.brute_force import ImpossibleError
 from bayesprivmrf.model.conditions import conditions, given_error
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.independences import assumptions, mark_rests_on
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
@@ -40,9 +37,16 @@ class TransitionSolution(Solution):
     ----------
     mode
         The estimate in unconstrained coordinates, with its covariance.
+    evidence
+        What it was fitted to.
     """
 
+    evidence: Evidence = field(kw_only=True)
     mode: TransitionMode = field(kw_only=True)
+
+    @property
+    def _evidence(self) -> Evidence:
+        return self.evidence
 
     def interval(
         self,
@@ -57,8 +61,6 @@ class TransitionSolution(Solution):
         Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
         """
-        import pandas as pd
-
         require_population(of)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         model = self.specification
@@ -68,10 +70,10 @@ class TransitionSolution(Solution):
             engine = marginal_engine(model.cardinalities, model.scopes)
             _, marginals, product = engine.linearize(self.potentials.flat)
             changes = np.array([product(unit) for unit in bound.in_cliques.toarray()])
-            frame = self._interval(
-                bound.in_cliques @ marginals, changes, prob, answer_index(bound), bound.ends
+            marks = query_marks(self.evidence, bound)
+            return self._interval(
+                bound.in_cliques @ marginals, changes, prob, answer_index(bound), bound.ends, marks
             )
-            return mark_rests_on(frame, rests_on_of(bound))
         names, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
         engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)))
@@ -82,9 +84,9 @@ class TransitionSolution(Solution):
         except ImpossibleError:
             raise given_error(model.domain, condition) from None
         changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
-        states = pd.MultiIndex.from_product([model.domain.states[v] for v in query], names=names)
-        frame = self._interval(marginals[start:], changes, prob, states, (0.0, 1.0))
-        return mark_rests_on(frame, assumptions(model, [*query, *condition]))
+        marks = variable_marks(self.evidence, [*query, *condition])
+        index = joint_index(model.domain, names)
+        return self._interval(marginals[start:], changes, prob, index, (0.0, 1.0), marks)
 
     def _interval(
         self,
@@ -93,21 +95,22 @@ class TransitionSolution(Solution):
         prob: float,
         index: pd.Index,
         ends: tuple[FloatArray | float, FloatArray | float],
+        marks: Sequence[Mark],
     ) -> pd.DataFrame:
-        """Intervals of numbers, from their derivatives by the potentials."""
-        import pandas as pd
+        """Return intervals of numbers, from their derivatives by the potentials."""
         from scipy.special import ndtri
 
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         reach = float(ndtri(0.5 + prob / 2)) * np.sqrt(np.maximum(variances, 0.0))
-        frame = pd.DataFrame(
-            {
-                "estimate": estimates,
-                "lower": np.maximum(estimates - reach, ends[0]),
-                "upper": np.minimum(estimates + reach, ends[1]),
-            },
-            index=index,
+        is_cut = (estimates - reach <= ends[0]) | (estimates + reach >= ends[1])
+        cut = Mark(RowStatus.DOUBTFUL, "the normal interval reaches the end of what can be", is_cut)
+        return interval_frame(
+            estimates,
+            np.maximum(estimates - reach, ends[0]),
+            np.minimum(estimates + reach, ends[1]),
+            index,
+            status=self.status,
+            marks=[cut, *marks],
+            is_simulated=self.is_simulated,
         )
-        frame.attrs["status"] = "approximate"
-        return frame

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.fields import FittedFields, FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.settings import STEPS_OF_LOGISTIC, default_steps
 from bayesprivmrf.learning.models.saved_map import SavedMap
@@ -127,5 +128,10 @@ class ByRegressions(SavedMap, ABC):
         plan = singles_plan(self._states, self.singles)
         measured = select_and_measure(codes, counts, total, plan, source)
         regressed = self._regressed_model(codes, counts, total, source)
-        fitted = fit_fields(measured, plan, total, self._couplings(regressed))
+        fitted = None
+        try:
+            if interrupted_by() is None:
+                fitted = fit_fields(measured, plan, total, self._couplings(regressed))
+        except BaseException as error:
+            remember(error)  # the fields of the regressions stay
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
 from bayesprivmrf.learning.frank_wolfe.node_regressions import NodeRegressions
 from bayesprivmrf.model.tables import FloatArray
@@ -57,13 +58,17 @@ def frank_wolfe(
     ndarray
         Coefficients, shape (regressions, columns).
     """
-    mean, weights = np.zeros(regressions.coefficients.shape), step_weights(steps)
-    with one_blas_thread() as regressions.workers:
-        for step in range(1, steps + 1):
-            sums = regressions.sums()
-            scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
-            regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
-            mean += weights[step - 1] * regressions.iterates
+    mean, weights, taken = np.zeros(regressions.coefficients.shape), step_weights(steps), 0
+    try:
+        with one_blas_thread() as regressions.workers:
+            for step in range(1, steps + 1):
+                sums = regressions.sums()
+                scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
+                regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
+                mean, taken = mean + weights[step - 1] * regressions.iterates, step
+    except BaseException as error:
+        remember(error)  # the mean of the iterates so far is a result as well
+        mean = mean / weights[:taken].sum() if taken else mean
     return mean
 
 

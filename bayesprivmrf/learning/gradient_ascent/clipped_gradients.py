@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.consistency import minimum_norm_potentials
@@ -348,17 +349,22 @@ class Ascent:
         drawn = self.numerator / 2.0**RATE_BITS * total
         rate = _Rate(engine, self.learning_rate, SPREAD * drawn / deviation)
         kept = min(max(round(self.averaging * self.steps), 1), self.steps)
-        mean, is_bounded = np.zeros(int(free.sum())), False
-        for place in range(self.steps):
-            rounded = lattice.rounded(engine.marginals(theta)[1])
-            exact = self._sum(codes, counts, rounded, source)
-            step = rate.at(theta) / (drawn * lattice.steps)
-            theta[free] += step * source.add(exact[free], self.noise)
-            is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
+        mean, is_bounded, averaged = np.zeros(int(free.sum())), False, 0
+        try:
+            for place in range(self.steps if interrupted_by() is None else 0):
+                rounded = lattice.rounded(engine.marginals(theta)[1])
+                exact = self._sum(codes, counts, rounded, source)
+                step = rate.at(theta) / (drawn * lattice.steps)
+                theta[free] += step * source.add(exact[free], self.noise)
+                is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
+                np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
+                if place >= self.steps - kept:
+                    mean, averaged = mean + theta[free] / kept, averaged + 1
+        except BaseException as error:
+            remember(error)  # where the ascent is, is a result as well
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
-            if place >= self.steps - kept:
-                mean += theta[free] / kept
-        theta[free] = mean
+        if averaged:
+            theta[free] = mean if averaged == kept else mean * (kept / averaged)
         potentials = minimum_norm_potentials(model.cardinalities, model.scopes, theta)
         return AscentPath(potentials=potentials, learning_rate=rate.smallest, is_bounded=is_bounded)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 
-__all__ = ["FALLEN_BACK", "told_status"]
+__all__ = ["FALLEN_BACK", "NO_COUNTS", "told_merging", "told_status"]
 
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
+
+NO_COUNTS = "not known for any state; one without records has effects of the search's own"
+"""Words on a model of whose states it is not known which have records."""
+
+_SHOWN = 5  # variables whose merged states are named in print
 
 _ADVICE = {
     Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
@@ -31,8 +37,26 @@ def told_status(status: Status, details: Mapping[str, Any]) -> str:
         The details of the release. Where they count refits, as those of rounds do, a fit that stopped early failed,
         and where they name a model that stands in for it; elsewhere such a path ends on purpose.
     """
+    if (name := details.get(INTERRUPTED_BY)) is not None and status is Status.STOPPED_EARLY:
+        return f"{status.value}: a {name} interrupted it, and it holds what was computed until then"
     if (stands_in := details.get(FALLEN_BACK)) is not None:
         return f"{status.value}: the fit of all pairs failed, and the model is a smaller one ({stands_in})"
     has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
     advice = _FAILED if has_failed else _ADVICE.get(status)
     return status.value if advice is None else f"{status.value}: {advice}"
+
+
+def told_merging(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
+    """Return in words which states are one in a fit, of the first few variables.
+
+    Parameters
+    ----------
+    merged
+        Groups of several states, by variable.
+    """
+    named = [
+        f"{variable}: {'; '.join(' = '.join(map(str, part)) for part in parts)}"
+        for variable, parts in list(merged.items())[:_SHOWN]
+    ]
+    more = f", and states of {len(merged) - _SHOWN} more variables" if len(merged) > _SHOWN else ""
+    return f"{', '.join(named)}{more} (rare states, one in the fit)"

@@ -9,23 +9,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
 from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
+from bayesprivmrf.release.codec import Fields, positions
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork"]
+__all__ = ["LearnedNetwork", "restored_support"]
 
 type Weight = Literal["largest", "dependence"]
+
+_SHOWN = 5  # variables whose states without support are printed
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -63,6 +66,9 @@ class LearnedNetwork(Released, LearnedParameters):
     statistics
         The statistics that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
         measured tables or sums.
+    unsupported
+        For each variable the positions of its states whose released count is within noise of 0 (`Told`); ``None``
+        where no released number counts states.
     """
 
     domain: Domain
@@ -73,6 +79,7 @@ class LearnedNetwork(Released, LearnedParameters):
     total_noise: NoiseLaw | None = None
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
+    unsupported: tuple[tuple[int, ...], ...] | None = None
 
     format_version = 3
     _without_tables = "it is a model already, as its `solution`"
@@ -95,9 +102,8 @@ class LearnedNetwork(Released, LearnedParameters):
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables and what `graph` has as their weight."""
 
-    @final
-    def graph(self, threshold: float = 0.0, *, weight: Weight = "largest") -> nx.Graph:
-        """Return the graph of couplings above a threshold in size, as ``weight`` on its edges.
+    def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
+        """Return the graph of couplings that stand out, or are above a threshold in size, as ``weight`` on its edges.
 
         The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
         one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
@@ -109,7 +115,10 @@ class LearnedNetwork(Released, LearnedParameters):
         Parameters
         ----------
         threshold
-            At least 0, nats or a dependence; by default every coupling that is not zero has an edge.
+            At least 0, nats or a dependence; 0 keeps every coupling that is not zero. By default pairs below their
+            noise are left out: after rounds those whose measured dependence noise and sampling alone could make, and
+            everywhere those with a variable of which one state alone has records. The other learners' couplings are
+            all kept, as `interval` has to simulate to know their noise.
         weight
             ``"largest"`` or ``"dependence"``.
 
@@ -120,13 +129,18 @@ class LearnedNetwork(Released, LearnedParameters):
         """
         import networkx as nx
 
-        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold < math.inf:
+        least = 0.0 if threshold is None else threshold
+        if isinstance(least, bool) or not isinstance(least, Real) or not 0 <= least < math.inf:
             raise ArgumentError(
                 f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
             )
         one_of("weight", weight, ("largest", "dependence"))
         names = self.domain.variables
-        weights = {(i, j): largest for i, j, largest in self._weighted_pairs()}
+        weights = {
+            (i, j): largest
+            for i, j, largest in self._weighted_pairs()
+            if threshold is not None or self._stands_out(i, j)
+        }
         if weight == "dependence":
             # of the information of each pair, the correlation of a normal pair that has it
             told = {pair: self._dependence.information(*pair) for pair in weights}
@@ -134,9 +148,14 @@ class LearnedNetwork(Released, LearnedParameters):
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
-            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > threshold
+            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > least
         )
         return graph
+
+    def _stands_out(self, first: int, second: int) -> bool:
+        """Whether a pair is in the graph by default: unless a variable is a constant, as far as was measured."""
+        lacking, states = self.unsupported or ((),) * len(self.domain.variables), self.domain.cardinalities
+        return all(len(lacking[v]) < max(states[v] - 1, 1) for v in (first, second))
 
     def association(self, first: Variable, second: Variable) -> xr.DataArray:
         """Return how two variables depend on each other given all others, state by state, nats.
@@ -185,7 +204,29 @@ class LearnedNetwork(Released, LearnedParameters):
             for i, j, weight in sorted(self._weighted_pairs(), key=lambda pair: -abs(pair[2]))
             if weight
         ]
-        return {"status": self.status, "details": dict(self.details), "couplings": couplings}
+        return {
+            "status": self.status,
+            "details": dict(self.details),
+            "couplings": couplings,
+            "unsupported": None if self.unsupported is None else self._listed(self.unsupported_states),
+        }
+
+    @property
+    def unsupported_states(self) -> Mapping[Variable, tuple[Label, ...]]:
+        """States whose released count is within noise of 0, by variable: no parameter of theirs is determined.
+
+        Empty where no released number counts states: `interval` then says so in every row.
+        """
+        named = zip(self.domain.variables, self.domain.states, self.unsupported or (), strict=False)
+        return {variable: tuple(states[s] for s in own) for variable, states, own in named if own}
+
+    @staticmethod
+    def _listed(states: Mapping[Variable, tuple[Label, ...]]) -> dict[str, list[str]]:
+        return {str(variable): list(map(str, own)) for variable, own in states.items()}
+
+    def _support_content(self) -> dict[str, Any]:
+        """Return the entry of the states without support in the release's file."""
+        return {} if self.unsupported is None else {"unsupported": list(map(list, self.unsupported))}
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -257,7 +298,7 @@ class LearnedNetwork(Released, LearnedParameters):
         return self.solution.sample(size, rng=generator(rng), method=method)
 
     def _facts(self) -> list[tuple[str, str]]:
-        coupled = self.graph().number_of_edges()
+        coupled = self.graph(0.0).number_of_edges()
         found = [
             ("mechanism", self.provenance.mechanism),
             ("variables", f"{len(self.domain.variables)}"),
@@ -267,4 +308,24 @@ class LearnedNetwork(Released, LearnedParameters):
             found.append(("records", f"about {self.total:,.0f}"))
         if "status" in self.details:
             found.append(("status", told_status(self.status, self.details)))
+        if self.unsupported is None:
+            found.append(("support", NO_COUNTS))
+        elif lacking := self._listed(self.unsupported_states):
+            named = [f"{variable} = {', '.join(own)}" for variable, own in lacking.items()]
+            more = f" and of {len(named) - _SHOWN} more variables" if len(named) > _SHOWN else ""
+            found.append(
+                ("support", f"none for {'; '.join(named[:_SHOWN])}{more}: their effects are not determined")
+            )
         return [*found, ("privacy", self.privacy_statement())]
+
+
+def restored_support(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:
+    """Return the states without support that a file names; ``None`` of files that name none, as older ones do."""
+    if "unsupported" not in content:
+        return None
+    written = content.items("unsupported")
+    if len(written) != len(domain.variables):
+        raise ReleaseFileError(
+            f"`unsupported` must hold one list for each of {len(domain.variables)} variables, got {len(written)}"
+        )
+    return tuple(positions(own, states) for own, states in zip(written, domain.cardinalities, strict=True))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.parameters import Coordinates
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
@@ -158,6 +158,16 @@ class LearnedMonomials(LearnedNetwork):
         orders = np.asarray(self.sets.orders)
         return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
 
+    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which coefficients are of a constant variable, and which others move with those."""
+        constant = {v for v, own in enumerate(self.unsupported or ()) if own}
+        is_absent, moves = np.zeros((2, len(self.sets)), dtype=bool)
+        for place, members in enumerate(self.sets):
+            if not constant.isdisjoint(members):
+                is_absent[place] = True
+                moves[self.sets.positions[tuple(v for v in members if v not in constant)]] = True
+        return is_absent, moves
+
     @property
     def width(self) -> float:
         r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
@@ -208,6 +218,7 @@ class LearnedMonomials(LearnedNetwork):
         return {
             **sets_content(self.sets, self.details),
             **statistics_content(self.statistics),
+            **self._support_content(),
             "total": self.total,
             "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
             "map": map_content(self.map),
@@ -232,6 +243,7 @@ class LearnedMonomials(LearnedNetwork):
             total_noise=content.law("total_noise", optional=True),
             map=restored_map(content["map"], cls.parameters, sets),
             details=content.mapping("details"),
+            unsupported=restored_support(content, domain),
             **stamp,
         )
 

@@ -57,11 +57,15 @@ class Told:
         Positions of the variables of several states.
     hidden
         Those of them of which the noise hides how many records have which state.
+    unsupported
+        For each variable the positions of its states whose count is below three deviations: no record may have them.
+        ``None`` where no released number counts states.
     """
 
     knows_total: bool
     free: tuple[int, ...]
     hidden: tuple[int, ...]
+    unsupported: tuple[tuple[int, ...], ...] | None
 
     @classmethod
     def by(
@@ -83,7 +87,11 @@ class Told:
         variances = np.array([len(counts[v]) * deviations[v] ** 2 for v in free])
         alone = 1 / math.sqrt((1 / variances).sum()) if free and (variances > 0).all() else 0.0
         knows_total = total >= max(LEAST_RECORDS, KNOWN * error, KNOWN * alone)
-        return cls(knows_total=knows_total, free=free, hidden=hidden)
+        absent = tuple(
+            tuple(np.flatnonzero(y < CLEAR * sd).tolist() if len(y) > 1 else ())
+            for y, sd in zip(counts, deviations, strict=True)
+        )
+        return cls(knows_total=knows_total, free=free, hidden=hidden, unsupported=absent or None)
 
     @property
     def is_noise_alone(self) -> bool:

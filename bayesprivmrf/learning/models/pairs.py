@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
 from bayesprivmrf.learning.models.saved_map import map_content, restored_map
 from bayesprivmrf.learning.models.saved_statistics import (
@@ -164,6 +164,22 @@ class LearnedPairs(LearnedNetwork):
             ),
         )
 
+    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which entries are of a state without support, and which others move with those."""
+        cards, owner, (rows, columns) = np.array(self.domain.cardinalities), self._owner, self._entries
+        absent = np.zeros(cards.sum(), dtype=bool)
+        for start, own in zip(np.cumsum(cards) - cards, self.unsupported or (), strict=False):
+            absent[start + np.array(own, dtype=int)] = True
+        by_variable = np.add.reduceat(absent, np.cumsum(cards) - cards)
+        lacks = by_variable > 0
+        absent |= (lacks & (cards - by_variable < 2)).repeat(cards)  # one state with records is a constant
+        own = absent[self.own_states]
+        is_absent = np.concatenate([own[rows] | own[columns], own])
+        eligible = np.broadcast_to(getattr(self.map, "eligible", True), (cards.size, cards.size))
+        beside = lacks | (eligible & lacks & ~np.eye(cards.size, dtype=bool)).any(axis=1)
+        moves = np.concatenate([lacks[owner[rows]] | lacks[owner[columns]], beside[owner]])
+        return is_absent, moves & ~is_absent
+
     # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
     # diagonal that is not zero, then the noisy tables or answers.
 
@@ -176,6 +192,7 @@ class LearnedPairs(LearnedNetwork):
             "map": map_content(self.map),
             "statistics": None,
             **statistics_content(self.statistics),
+            **self._support_content(),
             **domain_content(self.domain),
         }
 
@@ -202,6 +219,7 @@ class LearnedPairs(LearnedNetwork):
             total=content.number("total", optional=True),
             total_noise=content.law("total_noise", optional=True),
             details=content.mapping("details"),
+            unsupported=restored_support(content, domain),
             map=restored_map(content["map"], cls.parameters, domain.cardinalities),
             statistics=restored_statistics(content, parts[4], **stamp),
             coupling_matrix=matrix + matrix.T,

@@ -32,7 +32,7 @@ import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.marked_rows import mark_status
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayesprivmrf.learning.models.solution import LearnedSolution
+    from bayesprivmrf.release.base import Provenance
 
 __all__ = ["Coordinates", "LearnedParameters", "LearningMap", "declared_index"]
 
@@ -58,6 +59,10 @@ _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
+
+_NO_RECORDS = "of a state that no record may have"
+_MOVES = "moves with effects of a state that no record may have"
+_UNCOUNTED = "not known whether each state has records"
 
 
 class LearningMap(Protocol):
@@ -104,6 +109,8 @@ class LearnedParameters(ABC):
     total: float | None
     total_noise: NoiseLaw | None
     map: LearningMap | None
+    provenance: Provenance
+    unsupported: tuple[tuple[int, ...], ...] | None
 
     @property
     def _without_map(self) -> str:
@@ -150,6 +157,17 @@ class LearnedParameters(ABC):
         """Return what the entries of the vector are; by default each stands for itself, and all are alike."""
         size = self.vector().size
         return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
+
+    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which entries of the vector no released number determines, and which others move with those.
+
+        A state whose released count is within noise of 0 may have no record. No record then tells how likely it is
+        beside the other states of its variable, nor how it goes with states of others: its field and its couplings
+        could be of any size. Fields of the variables that may be coupled with it, and what is centred over it, are
+        determined given those alone.
+        """
+        nothing = np.zeros(self.vector().size, dtype=bool)
+        return nothing, nothing
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
         """Return standard normal numbers of the vector's shape, in the directions in which parameters can move."""
@@ -202,12 +220,12 @@ class LearnedParameters(ABC):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower`` and ``upper``, nats; one row a coupling (pair of variables, and of states
-            where they have more than two) or a field. Limits are of each by itself, not of all at once; infinite
-            where a coupling could be of any size.
-            ``attrs["method"]`` is the form that was taken, ``attrs["status"]`` the model's status: limits by a fit
-            that has not converged can be trusted no further than it can. A linearised interval undoes the pull of
-            the prior, which the estimate keeps: the estimate need not be its centre.
+            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``; one row a coupling (pair of
+            variables, and of states where they have more than two) or a field. Limits are of each by itself, not of
+            all at once; infinite where a coupling could be of any size. The note names the form that was taken, and
+            the status is no better than the model's: limits by a fit that has not converged can be trusted no
+            further than it can. A linearised interval undoes the pull of the prior, which the estimate keeps: the
+            estimate need not be its centre.
 
         Raises
         ------
@@ -217,8 +235,6 @@ class LearnedParameters(ABC):
             The release does not know its map, or no number of records; or it is a model of tables, as
             ``SelectMeasure(rho)`` learns by rounds, whose `solution` has intervals of marginals.
         """
-        import pandas as pd
-
         if given is not None or isinstance(prob, Sequence):
             raise ArgumentError(_NOT_VARIABLES)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
@@ -233,10 +249,24 @@ class LearnedParameters(ABC):
             raise ArgumentError(_NOT_LINEAR)
         taken = "linearised" if limits is not None else "calibrated"
         low, high = limits or calibrated.limits(self, prob, replicates, random, size)
-        columns = {"estimate": self.vector()[places], "lower": low[places], "upper": high[places]}
-        frame = pd.DataFrame(columns, index=index)
-        frame.attrs["method"] = taken
-        return mark_status(frame, self.status)
+        is_absent, moves = self.by_support()
+        is_absent &= low < high  # what was declared to be 0 stays so
+        marks = [
+            Mark(RowStatus.OK, f"{taken} limits"),
+            Mark(RowStatus.PRIOR, _NO_RECORDS, is_absent[places]),
+            Mark(RowStatus.PRIOR, _MOVES, moves[places]),
+        ]
+        if self.unsupported is None:
+            marks.append(Mark(RowStatus.DOUBTFUL, _UNCOUNTED))
+        return interval_frame(
+            self.vector()[places],
+            np.where(is_absent, -np.inf, low)[places],
+            np.where(is_absent, np.inf, high)[places],
+            index,
+            status=self.status,
+            marks=marks,
+            is_simulated=self.provenance.simulated,
+        )
 
     def interval_forecast(
         self,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.errors import ModelError, ReleaseFileError
+from bayesprivmrf.learning.models.advice import told_merging
+from bayesprivmrf.learning.models.base import LearnedNetwork, Weight, restored_support
 from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedPairwise
@@ -22,8 +23,8 @@ from bayesprivmrf.learning.models.saved_statistics import (
 )
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.solution import RoundsSolution, with_intervals
-from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -38,6 +39,7 @@ from bayesprivmrf.release.codec import (
 )
 
 if TYPE_CHECKING:
+    import networkx as nx
     import xarray as xr
 
 __all__ = ["LearnedPotentials", "Trials"]
@@ -53,6 +55,9 @@ class LearnedPotentials(LearnedNetwork):
         The declared model.
     tables
         θ, nats; minus infinity at impossible cells and nowhere else.
+    groups
+        For each variable the group of each declared state: the states of a group are one in the fit. ``None`` where
+        states were not merged, and of older files.
 
     Raises
     ------
@@ -62,6 +67,7 @@ class LearnedPotentials(LearnedNetwork):
 
     model: ModelSpecification
     tables: CliqueTables
+    groups: tuple[tuple[int, ...], ...] | None = None
 
     kind = "learned-potentials"
     parameters = ("tables",)
@@ -92,7 +98,30 @@ class LearnedPotentials(LearnedNetwork):
     @cached_property
     def solution(self) -> LearnedSolution:
         """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
-        return with_intervals(super().solution, self.statistics, self.total)
+        return with_intervals(super().solution, self.statistics, self.total, self.groups)
+
+    @property
+    def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
+        """The declared states that are one in the fit, by variable: they depend on other variables alike."""
+        return self.solution.merged_states if isinstance(self.solution, RoundsSolution) else {}
+
+    def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
+        """Return the graph of `LearnedNetwork.graph`; a variable with merged states names them as ``merged``."""
+        graph = super().graph(threshold, weight=weight)
+        for variable, parts in self.merged_states.items():
+            graph.nodes[variable]["merged"] = parts
+        return graph
+
+    def _stands_out(self, first: int, second: int) -> bool:
+        solution = self.solution
+        is_measured = not isinstance(solution, RoundsSolution) or solution.stands_out(first, second)
+        return is_measured and super()._stands_out(first, second)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        found = super()._facts()
+        if merged := self.merged_states:
+            found.insert(-1, ("merged", told_merging(merged)))
+        return found
 
     @property
     def _without_map(self) -> str:
@@ -197,6 +226,8 @@ class LearnedPotentials(LearnedNetwork):
             "total": self.total,
             "details": details_content(self.details),
             **statistics_content(self.statistics),
+            **self._support_content(),
+            **({} if self.groups is None else {"groups": list(map(list, self.groups))}),
             **domain_content(self.domain),
         }
 
@@ -213,11 +244,27 @@ class LearnedPotentials(LearnedNetwork):
             domain=domain,
             total=content.number("total", optional=True),
             details=content.mapping("details"),
+            unsupported=restored_support(content, domain),
+            groups=_restored_groups(content, domain),
             model=model,
             tables=model.tables(tables),
             statistics=restored_statistics(content, measured, **stamp),
             **stamp,
         )
+
+
+def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:
+    """Return the groups that a file names, which it numbers from 0 by their first states."""
+    if "groups" not in content:
+        return None
+    written = content.items("groups")
+    for own, states in zip(written, domain.cardinalities, strict=True):
+        seen = -1
+        for group in own if isinstance(own, list) and len(own) == states else [None]:
+            if type(group) is not int or not 0 <= group <= seen + 1:
+                raise ReleaseFileError(f"`groups` must number the groups of {states} states, got {own!r}")
+            seen = max(seen, group)
+    return tuple(map(tuple, written))
 
 
 def _filled(table: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning.models.advice import NO_COUNTS
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
@@ -132,6 +133,7 @@ class LearnedRegression(Released):
             ("target", repr(self.target)),
             ("intercept", f"{self.intercept:.3g}"),
             ("largest", f"{np.abs(self.effects).max():.3g} nats"),
+            ("support", NO_COUNTS),
             ("privacy", self.privacy_statement()),
         ]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.parities.sums import walsh_hadamard
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -72,15 +73,18 @@ class MultiplicativeWeights:
         means[0] = 1.0
         signs: list[np.ndarray] = []
         targets: list[float] = []
-        for _ in range(self.rounds):
-            scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
-            chosen = 1 + int(source.choose(scores[None], self.choice_scale)[0])
-            noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
-            signs.append(_signs(int(masks[chosen]), monomials.variables))
-            targets.append(min(max(noisy / total, -1.0), 1.0))
-            passes = max(1, min(self.passes, _UPDATES // len(signs)))
-            weights = _mended(weights, signs, targets, passes)
-            means = walsh_hadamard(weights)[masks]
+        try:
+            for _ in range(self.rounds):
+                scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
+                chosen = 1 + int(source.choose(scores[None], self.choice_scale)[0])
+                noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
+                signs.append(_signs(int(masks[chosen]), monomials.variables))
+                targets.append(min(max(noisy / total, -1.0), 1.0))
+                passes = max(1, min(self.passes, _UPDATES // len(signs)))
+                weights = _mended(weights, signs, targets, passes)
+                means = walsh_hadamard(weights)[masks]
+        except BaseException as error:
+            remember(error)  # the expectations of the last round are kept
         return means
 
     @staticmethod

@@ -12,6 +12,8 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
@@ -182,6 +184,9 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
+        told, stopped = self._told(), {}
+        if INTERRUPTED_BY in self.details:
+            stopped["status"] = str(Status.STOPPED_EARLY.value)
         paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
         return LearnedMonomials(
             domain=self.domain,
@@ -192,7 +197,8 @@ class ReleasedParities(Released):
             total=self.total,
             total_noise=paid,
             map=None if self.law is None else fitting,
-            details={**self.details, **details, **self._told().details},
+            details={**self.details, **details, **stopped, **told.details},
+            unsupported=told.unsupported,
         )
 
     def _told(self) -> Told:

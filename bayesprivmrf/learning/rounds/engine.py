@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from itertools import combinations
 from typing import Protocol
@@ -14,10 +14,13 @@ from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Engine", "Scope", "engine_of", "margin"]
+__all__ = ["Engine", "Product", "Scope", "engine_of", "margin"]
 
 type Scope = tuple[int, ...]
 """Positions of variables, ascending."""
+
+type Product = Callable[[FloatArray], FloatArray]
+"""The product of a vector with a matrix."""
 
 MOST_CONFIGURATIONS = 1 << 17
 """Configurations up to which all are held: with many overlapping tables that is several times as fast."""
@@ -33,6 +36,10 @@ class Engine(Protocol):
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
         """Return the log-partition, and the means of all effects."""
+        ...
+
+    def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
+        """Return the means of all effects, and the product with their covariance in one record."""
         ...
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
@@ -60,6 +67,11 @@ class _Elimination:
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
         log_partition, found = self._engine.marginals(self._effects.potentials(beta))
         return float(log_partition), self._effects.pull_back(found)
+
+    def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
+        effects = self._effects
+        _, found, product = self._engine.linearize(effects.potentials(beta))
+        return effects.pull_back(found), lambda v: effects.pull_back(product(effects.potentials(v)))
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return probabilities of any scopes.
@@ -172,10 +184,17 @@ class _All:
             found.append(at)
         return np.concatenate(found)
 
-    def _probabilities(self, beta: FloatArray) -> tuple[float, FloatArray]:
+    def _logs(self, beta: FloatArray) -> FloatArray:
         inner = np.zeros(math.prod(self._shape))
         inner[self._places] = beta
-        logs = _transformed(inner, self._shape, self._matrices)
+        return _transformed(inner, self._shape, self._matrices)
+
+    def _back(self, joint: FloatArray) -> FloatArray:
+        """Return the sums of a table with each effect."""
+        return _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])[self._places]
+
+    def _probabilities(self, beta: FloatArray) -> tuple[float, FloatArray]:
+        logs = self._logs(beta)
         top = float(logs.max())
         weights = np.exp(logs - top)
         total = float(weights.sum())
@@ -183,8 +202,16 @@ class _All:
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
         log_partition, joint = self._probabilities(beta)
-        back = _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])
-        return log_partition, back[self._places]
+        return log_partition, self._back(joint)
+
+    def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
+        joint = self._probabilities(beta)[1]
+
+        def product(direction: FloatArray) -> FloatArray:
+            change = self._logs(direction)  # of log-probabilities, up to their mean
+            return self._back(joint * (change - joint @ change))
+
+        return self._back(joint), product
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         cards = self._effects.cardinalities

@@ -23,6 +23,9 @@ counts as converged, takes intervals of 90 % to .890. The measure is the noise a
 which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
 the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
 
+That is the fit between rounds, and the start of the last one, whose scales are learned by effect
+(`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
+
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
 of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
 """
@@ -39,6 +42,7 @@ import numpy as np
 
 from bayesprivmrf.inference.optimize import MEMORY, minimize
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.consistency import split_tables
@@ -47,15 +51,19 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = [
+    "CONVERGED",
     "PRIOR_DEVIATIONS",
     "RoundFit",
     "agreeing",
     "carried",
+    "distance_in_noise",
     "effect_moments",
     "effect_precision",
     "fit_tables",
     "maximal",
     "number_of_records",
+    "pooled_means",
+    "unfinished",
 ]
 
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
@@ -65,7 +73,7 @@ The first is next to none: single variables are measured, and a group of states 
 large as the others by a smaller one, and takes from them what it gets.
 """
 
-_CONVERGED = 0.25
+CONVERGED = 0.25
 """Deviations of noise from the optimum at which a search has converged; see the module."""
 
 _LEAST_NOISE = 0.5
@@ -144,7 +152,6 @@ def fit_tables(
     total: float | None = None,
     iterations: int = 1000,
     enough: float = 0.1,
-    seconds: float | None = None,
 ) -> RoundFit:
     """Fit the model of the maximal measured scopes; begin where the last fit ended.
 
@@ -162,15 +169,13 @@ def fit_tables(
         The most of the search.
     enough
         Deviations of noise from the optimum at which it ends; in its second half a quarter will do.
-    seconds
-        After which the search ends where it is; ``None`` for no clock.
     """
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
     number, error = number_of_records(measured) if total is None else (total, 0.0)
     total = max(number, 1.0)
-    means, variances = _pooled_means(effects, agreeing(measured, number, error), total)
+    means, variances = pooled_means(effects, agreeing(measured, number, error), total)
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
@@ -183,13 +188,8 @@ def fit_tables(
         pull = ridge * at
         return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
-    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
-    kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
-    counts = np.maximum(np.bincount(kinds), 1)
-
     def off(gradient: FloatArray) -> float:
-        squares = np.bincount(kinds, weights=(gradient / (unit * noise)) ** 2)
-        return math.sqrt((squares / counts).max(initial=0.0))
+        return distance_in_noise(effects, gradient / unit, variances, total)
 
     nearest, steps = (math.inf, beta / unit), 0
 
@@ -198,17 +198,27 @@ def fit_tables(
         steps, now = steps + 1, off(gradient)
         if now < nearest[0]:  # gradients swing on the way
             nearest = (now, point.copy())
-        return now <= (enough if 2 * steps <= iterations else max(enough, _CONVERGED))
+        return now <= (enough if 2 * steps <= iterations else max(enough, CONVERGED))
 
-    found = minimize(
-        objective,
-        beta / unit,
-        gradient_tolerance=_TOLERANCE,
-        iterations=iterations,
-        memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
-        seconds=seconds,
-        is_enough=is_enough,
-    )
+    try:
+        found = minimize(
+            objective,
+            beta / unit,
+            gradient_tolerance=_TOLERANCE,
+            iterations=iterations,
+            memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
+            is_enough=is_enough,
+        )
+    except BaseException as error:
+        remember(error)
+        return RoundFit(
+            effects=effects,
+            coordinates=unit * nearest[1],
+            total=total,
+            status=Status.STOPPED_EARLY,
+            off=nearest[0],
+            evaluations=steps,
+        )
     distance, point = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
     return RoundFit(
         effects=effects,
@@ -223,7 +233,25 @@ def fit_tables(
 def _status(ended: Status, off: float) -> Status:
     if ended is Status.DIVERGED or not math.isfinite(off):
         return Status.DIVERGED
-    return Status.CONVERGED if off <= _CONVERGED else Status.ITERATION_LIMIT
+    return Status.CONVERGED if off <= CONVERGED else Status.ITERATION_LIMIT
+
+
+def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
+    """Return how far means moved, in deviations of their noise: the largest root mean square of an order.
+
+    Parameters
+    ----------
+    effects
+        The coordinates.
+    moved, variances
+        How far each mean moved, and its noise variance, shape (d,).
+    total
+        Number of records.
+    """
+    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
+    kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
+    squares = np.bincount(kinds, weights=(moved / noise) ** 2)
+    return math.sqrt((squares / np.maximum(np.bincount(kinds), 1)).max(initial=0.0))
 
 
 def _prior(effects: Effects) -> FloatArray:
@@ -270,7 +298,7 @@ def _with_sum(values: FloatArray, variance: FloatArray, number: float) -> FloatA
         is_free &= adjusted >= _HALF
 
 
-def _pooled_means(
+def pooled_means(
     effects: Effects, measured: Sequence[NoisyTable], total: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return means of all effects and their noise variances, averaged over what was measured."""
@@ -323,6 +351,35 @@ def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Sco
     if isinstance(table.variance, np.ndarray):
         return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
     return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+
+
+def unfinished(
+    cardinalities: tuple[int, ...],
+    measured: Sequence[NoisyTable],
+    last: RoundFit | None,
+    *,
+    total: float | None = None,
+) -> RoundFit:
+    """Return the model of a fit that was interrupted before it began, on the cliques of all that was measured.
+
+    The arguments are those of `fit_tables`. Without a last fit, variables are independent, with their noisy shares.
+    """
+    effects = Effects.of(cardinalities, maximal([each.scope for each in measured]))
+    number = number_of_records(measured)[0] if total is None else total
+    beta = np.zeros(effects.size) if last is None else carried(effects, last)
+    for each in measured if last is None else ():
+        if len(each.scope) == 1 and each.scope in effects.subsets:
+            start = effects.offsets[effects.subsets.index(each.scope)]
+            told = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+            beta[start : start + told.size] = told
+    return RoundFit(
+        effects=effects,
+        coordinates=beta,
+        total=max(number, 1.0),
+        status=Status.STOPPED_EARLY,
+        off=math.inf,
+        evaluations=0,
+    )
 
 
 def carried(effects: Effects, last: RoundFit) -> FloatArray:

@@ -5,30 +5,11 @@ its `statistics`, and the number of records that these tell. `with_intervals` ma
 nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
 exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
 
-A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
-(`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
+The error of a cell of the merged states about the records' share is that of the means of its effects, and of the
+number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two more parts come to it:
 
-.. math:: \hat p(x) - p(x) = \sum_{S} \sum_j \frac{\phi_{S,j}(x_S)}{\prod_{v \notin S} K_v} e_{S,j} .
-
-1. **A measured effect.** The pooled noisy mean has the noise variance :math:`v_S` of
-   `bayesprivmrf.learning.rounds.fit`, and the noise of different effects is uncorrelated: an orthonormal transform of
-   independent noise. (But for merged states of one variable, whose noise is wider: correlations are left out there.)
-   Each noise is drawn after the choice of its table, so that choosing does not bias it. But tables are chosen by
-   the same sample that is measured: as far as an interval is for the population, the dependence in a chosen table
-   leans to be larger in the sample than there, as after any choice, and nothing corrects it. With the fit's normal
-   prior of deviation :math:`\tau` on the effect, its mean has about the prior deviation :math:`F_S \tau`, with
-   :math:`F_S` the effect's variance in one record, and the error the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`.
-   :math:`F_S` is here that of the released model, in the fit's ridge that of the model from which the fit began.
-2. **An effect that no measured table holds.** Its table was asked for and not chosen, for the model missed it by no
-   more than others; or it was never asked for, because it was too large for the model, one of too many triples
-   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. It is taken for an effect that was
-   measured with twice the noise of the last table of several variables, with the same prior. That is a rule and no
-   theorem, and rests on nothing but the prior where the table was never asked for, or where no table was measured.
-3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
-   are divided by it, all but the constant one, so that cells of k move by
-   :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.
-4. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
-5. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
+1. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
+2. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
    made positive: where most states of a group are empty, their noise takes from the others. The interval of a share
    is therefore that of the state's own noisy count y, :math:`[(y - z\sigma_1)_+, (y + z\sigma_1)_+] / n_g`, widened
    to hold :math:`s`. So a table of one variable has at a merged state the interval of its own count, which holds at
@@ -36,8 +17,9 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
    others as its group does: nothing was measured that could say otherwise, and these rows are doubtful.
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
-the shares as independent ones; the interval is cut off at 0 and 1. docs/benchmarks.md, "Learning in rounds", has how
-often such intervals hold the truth.
+the shares as independent ones; the interval is cut off at 0 and 1, and holds these ends unless the measured numbers
+exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", has how often such intervals hold
+the truth.
 """
 
 from __future__ import annotations
@@ -46,27 +28,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.marked_rows import mark_rows
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
 from bayesprivmrf.learning.rounds.engine import Scope, margin
-from bayesprivmrf.learning.rounds.fit import (
-    PRIOR_DEVIATIONS,
-    agreeing,
-    effect_moments,
-    effect_precision,
-    number_of_records,
-)
+from bayesprivmrf.learning.rounds.fit import agreeing, effect_precision, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
@@ -80,17 +57,17 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
+_CONTRADICTED = (
+    2.0  # deviations of what the prior takes from a cell, from which the numbers contradict the prior
+)
+_ONE_SIDED = 0.25  # share of the distance at which 0 is excluded, over which a lower limit leaves 0
+_SMALL_BOUND = 0.05
+"""Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention."""
+
 _LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
-
-
-_NOT_APPROXIMATE = {
-    Status.NOT_TRUSTED: ("not trusted", "the model is not"),
-    Status.DIVERGED: ("not trusted", "no fit ended"),
-    # the widths would be those of tables that the estimate does not know
-    Status.STOPPED_EARLY: ("not trusted", "the last fit failed"),
-    Status.ITERATION_LIMIT: ("iteration limit", "the last fit was cut short"),
-}
+_TAIL = 0.00135  # of a normal number beyond three deviations
+_NAMED = 4  # merged states that a row's note names
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -103,10 +80,23 @@ class RoundsSolution(LearnedSolution):
         The tables that were measured.
     total
         Number of records, by what was measured.
+    groups
+        Group of each declared state, by variable; ``None`` of releases that do not hold them.
     """
 
     statistics: NoisyStatistics
     total: float
+    groups: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
+        """The declared states that are one in the fit, by variable."""
+        domain, merging = self.specification.domain, self._merging
+        return {
+            variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
+            for v, (variable, states) in enumerate(zip(domain.variables, domain.states, strict=True))
+            if merging.is_merged(v)
+        }
 
     def interval(
         self,
@@ -132,14 +122,15 @@ class RoundsSolution(LearnedSolution):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``; one row a cell in C order, a MultiIndex of states.
-            ``attrs["not_measured"]`` names the groups of these variables that no measured table holds together: how
-            these depend is the model's guess. ``attrs["status"]`` is then ``"not trusted"``, for such intervals hold
-            the truth less often, most of all where the budget is large. So it is where the model is not trusted, or
-            where its last fit failed and what was measured last is not in it; ``"iteration limit"`` where that fit
-            was cut short; else ``"approximate"``.
-            ``attrs["doubtful"]`` names the rows of a state that was merged with other rare ones, in a table of
-            several variables: how it depends on them is taken to be as in its group.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. The status is
+            a `RowStatus`. Where no measured table holds a pair, how it depends is the model's guess; the note then
+            has a bound on the total variation of its table, with a probability of 90 %, if a round tells one. The
+            status is ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where the bound is
+            at most 0.05, else ``"not trusted"``. So it is for three and more variables that were not measured
+            together, and where the model is not trusted, or its last fit failed, so that what was measured
+            last is not in it. ``"doubtful"`` where that fit was cut short, and in rows of a state that was merged
+            with other rare ones, in a table of several variables: how it depends on them is taken to be as in its
+            group.
 
         Raises
         ------
@@ -152,7 +143,6 @@ class RoundsSolution(LearnedSolution):
         -----
         The module has the derivation. Limits are of each cell by itself, not of all at once.
         """
-        import pandas as pd
         from scipy.special import ndtri
 
         if given is not None:
@@ -167,33 +157,52 @@ class RoundsSolution(LearnedSolution):
         scope = tuple(sorted(query))
         estimate = self._marginal_table(scope, {})
         z = float(ndtri(0.5 + prob / 2))
-        below, above, missing = self._variances(scope, z)
+        below, above, plain, missing = self._variances(scope, z)
+        reach = z * np.sqrt(np.minimum(below, above))
         if of == "population":
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
         axes = [scope.index(v) for v in query]
-        middle, reach_below, reach_above = (
-            np.transpose(each, axes).ravel() for each in (estimate, z * np.sqrt(below), z * np.sqrt(above))
+        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * excluded(estimate, z * np.sqrt(plain))
+        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * excluded(
+            1 - estimate, z * np.sqrt(plain)
         )
-        is_doubtful = np.transpose(self._is_merged(scope), axes) & (len(query) > 1)
         domain = self.specification.domain
-        frame = pd.DataFrame(
-            {
-                "estimate": middle,
-                "lower": np.maximum(middle - reach_below, 0.0),
-                "upper": np.minimum(middle + reach_above, 1.0),
-            },
-            index=pd.MultiIndex.from_product([domain.states[v] for v in query], names=names),
+        marks = self._merged_marks(query) if len(query) > 1 else []
+        for each in missing:
+            marks += self._apart(each, np.transpose(reach, axes))
+        if self.status is Status.STOPPED_EARLY:
+            # the widths would be those of tables that the estimate does not know
+            marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
+        middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
+        return interval_frame(
+            middle,
+            least,
+            most,
+            joint_index(domain, names),
+            status=self.status,
+            marks=marks,
+            is_simulated=self.is_simulated,
         )
-        default = ("not trusted", "") if missing else ("approximate", "")
-        said, why = _NOT_APPROXIMATE.get(self.status, default)
-        frame.attrs["status"] = said
-        frame.attrs["not_measured"] = tuple(tuple(domain.variables[v] for v in each) for each in missing)
-        if missing:
-            frame.columns.name = f"{said}, not measured: attrs['not_measured']"
-        elif why:
-            frame.columns.name = f"{said}: {why}"
-        return mark_rows(frame, is_doubtful, "doubtful", "doubtful, of merged states, in")
+
+    def _apart(self, subset: Scope, reach: FloatArray) -> list[Mark]:
+        """Return what is said of variables that no measured table holds together.
+
+        A probability of a pair is off by the total variation at most. So where that is bounded by less than the reach
+        of a row's interval, the row rests on the model, and needs no measurement.
+        """
+        bound = self._bounds.get(subset)
+        if bound is None:
+            apart = " × ".join(str(self.specification.domain.variables[v]) for v in subset)
+            return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}")]
+        note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
+        worse = RowStatus.DOUBTFUL if bound <= _SMALL_BOUND else RowStatus.NOT_TRUSTED
+        return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
+
+    @cached_property
+    def _bounds(self) -> dict[Scope, float]:
+        """Bounds on the total variation of pairs that were not measured."""
+        return {(int(i), int(j)): float(bound) for i, j, bound in self.stats.get(NOT_MEASURED, ())}
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
@@ -203,6 +212,31 @@ class RoundsSolution(LearnedSolution):
             for position, scope in enumerate(self.specification.scopes)
         ]
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
+
+    def stands_out(self, first: int, second: int) -> bool:
+        r"""Whether two variables depend, in the tables that were measured of them, by more than noise and sampling.
+
+        It is the rule of `bayesprivmrf.learning.select_measure.couplings`: with the covariances c of the contrasts of
+        the two variables' merged states, noise v and sampling r, :math:`\sum c^2 / (v + r)` is above the quantile of
+        the chi-squared law that three deviations of a normal number have.
+        """
+        from scipy.special import chdtri
+
+        pair = (min(first, second), max(first, second))
+        cards = [self._merging.cardinalities[v] for v in pair]
+        held = [each for each in self._tables if set(pair) <= set(each.scope)]
+        if not held or min(cards) < 2:
+            return False
+        precisions = [math.prod(cards) / (float(np.max(e.variance)) * e.values.size) for e in held]
+        margins = [margin(e.values, e.scope, pair) for e in held]
+        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (sum(precisions) * self.total)
+        bases = [contrasts(k) for k in cards]
+        alone = [self._merged._marginal_table((v,), {}) for v in pair]
+        means = [basis.T @ p for basis, p in zip(bases, alone, strict=True)]
+        spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
+        covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
+        noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
+        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, _TAIL))
 
     def effect_error(self, scope: Scope, states: Sequence[int]) -> float:
         r"""Return the standard deviation of an entry of an effect's table, to first order.
@@ -257,47 +291,39 @@ class RoundsSolution(LearnedSolution):
     def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
         return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
-    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, list[Scope]]:
+    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
         """Return the variances of each cell about the records' shares, and the effects that were not measured.
 
-        The first array is of how far the truth may lie below the estimate, the second of how far above.
+        The first array is of how far the truth may lie below the estimate, the second of how far above, and the third
+        of how far noise alone moves a cell without a prior.
         """
         merging, table = self._merging, self._merged._marginal_table(scope, {})
         axes = np.ix_(*(merging.groups[v] for v in scope))
-        variance, missing = self._merged_variances(scope, table)
+        variance, plain, missing = self._errors.of(scope, table)
         below = above = variance[axes]
-        table = table[axes]
+        table, plain = table[axes], plain[axes]
         for axis, v in enumerate(scope):
             share, lower, upper = (self._along(each, axis, len(scope)) for each in self._share_limits(v, z))
+            plain = plain * share**2 + (table * (share - lower) / z) ** 2
             below = below * share**2 + (table * (share - lower) / z) ** 2
             above = above * share**2 + (table * (upper - share) / z) ** 2
             table = table * share
-        return below, above, missing
+        return below, above, plain, missing
 
-    def _is_merged(self, scope: Scope) -> np.ndarray:
-        """Return whether some state of a cell was merged with others."""
-        merged = np.meshgrid(*(self._merging.shares[v] < 1 for v in scope), indexing="ij")
-        return np.logical_or.reduce(merged)
-
-    def _merged_variances(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, list[Scope]]:
-        cards = self._merging.cardinalities
-        found, missing = np.zeros(table.shape), []
-        free = [v for v in scope if cards[v] > 1]
-        for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            precision = effect_precision(cards, self._tables, subset)
-            if precision is None:
-                missing.append(subset)
-                precision = self._precision_of_the_unmeasured
-            mean, second = effect_moments(cards, subset, margin(table, scope, subset))
-            spread = np.maximum(second - mean**2, _LEAST_SPREAD)
-            prior = spread * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
-            cells = 1 / (precision * self.total**2 + 1 / prior**2)
-            for v in subset:  # each contraction moves the first axis to the end
-                cells = np.tensordot(cells, contrasts(cards[v]) ** 2, axes=(0, 1))
-            shape = [cards[v] if v in subset else 1 for v in scope]
-            found += cells.reshape(shape) / math.prod(cards[v] for v in scope if v not in subset) ** 2
-        found += (table - 1 / table.size) ** 2 * self._relative_variance_of_the_total
-        return found, missing
+    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
+        """Return a remark on the cells of each group of merged states, which names them."""
+        domain, merging = self.specification.domain, self._merging
+        shape, marks = [domain.cardinalities[v] for v in query], []
+        for axis, v in enumerate(query):
+            for part in merging.parts(v):
+                own = np.isin(np.arange(shape[axis]), part).reshape(
+                    [-1 if a == axis else 1 for a in range(len(shape))]
+                )
+                named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
+                more = ", ..." if len(part) > _NAMED else ""
+                note = f"{domain.variables[v]}: {named}{more} are one in the fit"
+                marks.append(Mark(RowStatus.DOUBTFUL, note, np.broadcast_to(own, shape)))
+        return marks
 
     @cached_property
     def _merged(self) -> Solution:
@@ -344,7 +370,7 @@ class RoundsSolution(LearnedSolution):
     @cached_property
     def _merging(self) -> Merging:
         """The merging that the rounds had."""
-        return Merging.released(self.specification.domain, self.statistics.measurements)
+        return Merging.released(self.specification.domain, self.statistics.measurements, self.groups)
 
     @cached_property
     def _alone(self) -> tuple[list[FloatArray], list[float]]:
@@ -363,17 +389,22 @@ class RoundsSolution(LearnedSolution):
         return agreeing([each.merged(self._merging) for each in self._measured], *self._number)
 
     @cached_property
-    def _relative_variance_of_the_total(self) -> float:
-        return (self._number[1] / self.total) ** 2
-
-    @cached_property
-    def _precision_of_the_unmeasured(self) -> FloatArray:
+    def _errors(self) -> CellErrors:
         last = next((each for each in reversed(self._measured) if len(each.scope) > 1), None)
-        return np.array(0.0 if last is None else 1 / (_UNMEASURED**2 * last.law.variance))
+        return CellErrors(
+            model=self._merged,
+            tables=self._tables,
+            total=self.total,
+            total_error=self._number[1],
+            last_variance=math.inf if last is None else last.law.variance,
+        )
 
 
 def with_intervals(
-    model: LearnedSolution, statistics: NoisyStatistics | None, total: float | None
+    model: LearnedSolution,
+    statistics: NoisyStatistics | None,
+    total: float | None,
+    groups: tuple[tuple[int, ...], ...] | None = None,
 ) -> LearnedSolution:
     """Return the `solution` of released potentials: with intervals where they were learned in rounds, else as it is.
 
@@ -383,8 +414,10 @@ def with_intervals(
         The distribution, whose `stats` are the release's details.
     statistics, total
         The measurements, and the number of records by them, if there are any.
+    groups
+        Group of each declared state, where the release holds them.
     """
     if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
         return model
     known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
-    return RoundsSolution(**known, statistics=statistics, total=total)
+    return RoundsSolution(**known, statistics=statistics, total=total, groups=groups)

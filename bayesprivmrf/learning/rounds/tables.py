@@ -1,9 +1,18 @@
 r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
 
 A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
-costs noise in each of its cells. All rare states of a variable become one, a group. Which do is decided by the noisy
-tables of single variables alone, so that it is public: the records' codes are recoded by it, every later table counts
-groups, and a neighbour moves such a table as it moves any other. A variable may be measured again later: its counts
+costs noise in each of its cells. Rare states of a variable are merged into groups. Which are is decided by the
+noisy tables of single variables and by what was declared (`MergeRule`), so that it is public: the records' codes are
+recoded by it, every later table counts groups, and a neighbor moves such a table as it moves any other.
+
+A group of m states with noise of deviation σ on each count is *known* once its noisy count is :math:`r σ \sqrt m`,
+r being the deviations of `RARE`. What a merge loses is how the people of the smaller part differ from those of the
+larger one, so the smallest parts are merged first, and a known group is merged no further. With no order the rare
+states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged:
+the rare states between two common ones are a run, and within a run the smallest group that is not known joins its
+smaller neighbor. A state that takes missing or undeclared values is never merged with an answer.
+
+A variable may be measured again later: its counts
 are then pooled, for shares, and where no table of several was measured before, for which states are rare
 (`Merging.by`). The fitted model :math:`q` of the groups
 :math:`c(x)` is that of the declared states by
@@ -36,7 +45,7 @@ from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 
-__all__ = ["MeasuredTable", "Merging", "NoisyTable", "single_counts"]
+__all__ = ["MeasuredTable", "MergeRule", "Merging", "NoisyTable", "single_counts"]
 
 RARE = 3.0
 """Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
@@ -48,6 +57,26 @@ MOST_GROUPS = 512
 """Groups of a variable: beyond them the rarest states are one, however many records they have."""
 
 _LEAST = 0.5  # records: what a state counts at least when a group is shared out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRule:
+    """The public knowledge about which states of a variable may be merged.
+
+    Parameters
+    ----------
+    is_ordered
+        Whether scores were declared for its states: neighbors alone are then merged.
+    apart
+        Positions of the states that take missing or undeclared values, which are merged with nothing.
+    """
+
+    is_ordered: bool = False
+    apart: tuple[int, ...] = ()
+
+
+FREE = MergeRule()
+"""The rule of a variable without an order and without a state for missing values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +95,12 @@ class Merging:
     shares: tuple[FloatArray, ...]
 
     @classmethod
-    def of(cls, noisy: Sequence[FloatArray], deviations: Sequence[float]) -> Merging:
+    def of(
+        cls,
+        noisy: Sequence[FloatArray],
+        deviations: Sequence[float],
+        rules: Sequence[MergeRule] | None = None,
+    ) -> Merging:
         """Return the merging of rare states.
 
         Parameters
@@ -75,31 +109,47 @@ class Merging:
             Noisy counts of each variable's states, records.
         deviations
             Standard deviation of the noise on each of them, by variable.
+        rules
+            What may be merged, by variable; by default all rare states.
         """
         groups = [
-            _merged_states(y, max(RARE, ndtri(1 - 0.5 / y.size)) * sd)
-            for y, sd in zip(noisy, deviations, strict=True)
+            _merged_states(y, max(RARE, ndtri(1 - 0.5 / y.size)) * sd, rule)
+            for y, sd, rule in zip(noisy, deviations, rules or [FREE] * len(noisy), strict=True)
         ]
         return cls(groups=tuple(groups), shares=()).shared(noisy)
 
     @classmethod
-    def by(cls, declared: Sequence[int], tables: Sequence[MeasuredTable]) -> Merging:
+    def by(
+        cls,
+        declared: Sequence[int],
+        tables: Sequence[MeasuredTable],
+        rules: Sequence[MergeRule] | None = None,
+    ) -> Merging:
         """Return the merging by tables in the order in which they were measured.
 
         Which states are one is decided by what was measured of single variables before the first table of several,
         which is of merged states; their shares by all that was.
         """
         first = next((place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables))
-        return cls.of(*single_counts(declared, tables[:first])).shared(single_counts(declared, tables)[0])
+        counts, deviations = single_counts(declared, tables[:first])
+        return cls.of(counts, deviations, rules).shared(single_counts(declared, tables)[0])
 
     @classmethod
-    def released(cls, domain: Domain, measurements: Sequence[Measurement]) -> Merging:
+    def released(
+        cls,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        groups: Sequence[Sequence[int]] | None = None,
+    ) -> Merging:
         """Return the merging that a release has, whatever the rule was when it was made.
 
-        Each table of several variables says which states are one in it. The groups of a variable that is in none are
-        made again.
+        Newer releases hold the groups. Of an older one, each table of several variables says which states are one in
+        it, and the groups of a variable that is in none are made again.
         """
         tables = [MeasuredTable.of(each, domain) for each in measurements]
+        if groups is not None:
+            held = tuple(np.array(own, dtype=np.int64) for own in groups)
+            return cls(groups=held, shares=()).shared(single_counts(domain.cardinalities, tables)[0])
         found = cls.by(domain.cardinalities, tables)
         groups = list(found.groups)
         for query in (each.query for each in measurements):
@@ -128,6 +178,11 @@ class Merging:
     def is_merged(self, variable: int) -> bool:
         """Whether some states of a variable are one."""
         return self.cardinalities[variable] < len(self.groups[variable])
+
+    def parts(self, variable: int) -> list[list[int]]:
+        """Return the positions of the states of each group that has several."""
+        group = self.groups[variable]
+        return [np.flatnonzero(group == g).tolist() for g in np.flatnonzero(np.bincount(group) > 1)]
 
     def codes(self, codes: np.ndarray) -> np.ndarray:
         """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
@@ -249,13 +304,71 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
     return found
 
 
-def _merged_states(noisy: FloatArray, least: float) -> IntArray:
-    """Return the group of each state: rare ones, if there are several, are one."""
-    is_rare = noisy < least
-    if noisy.size > MOST_GROUPS:
-        is_rare[np.argsort(noisy, kind="stable")[: noisy.size - MOST_GROUPS + 1]] = True
-    if is_rare.sum() < 2:
-        return np.arange(noisy.size)
-    labels = np.where(is_rare, -1, np.arange(noisy.size))
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> IntArray:
+    """Return the group of each state, numbered by first states; see the module.
+
+    Parameters
+    ----------
+    noisy
+        Noisy count of each state, records.
+    least
+        What a state counts at least that is not rare.
+    rule
+        What may be merged.
+    """
+    is_free = np.ones(noisy.size, dtype=bool)
+    is_free[list(rule.apart)] = False
+    is_rare, owner = is_free & (noisy < least), np.arange(noisy.size)
+    if rule.is_ordered and noisy.size > MOST_GROUPS:  # too many to look at: neighbors are merged evenly
+        parts = np.array_split(np.flatnonzero(is_free), MOST_GROUPS - len(rule.apart))
+        groups = [own.tolist() for own in parts]
+    elif rule.is_ordered:
+        groups = [own for run in _runs(is_free, is_rare) for own in _neighbors(noisy, run, least)]
+    else:
+        if noisy.size > MOST_GROUPS:
+            order = np.argsort(np.where(is_free, noisy, np.inf), kind="stable")
+            is_rare[order[: noisy.size - MOST_GROUPS + 1]] = True
+        groups = _filled(noisy, is_rare, least)
+    for group in groups:
+        owner[group] = min(group)
+    _, first, inverse = np.unique(owner, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
+
+
+def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
+    """Return groups of rare states: from the smallest on, each is filled until its count is known."""
+    groups: list[list[int]] = []
+    count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # so many are one group, however many records they have
+    for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
+        if not groups or (count >= least * math.sqrt(len(groups[-1])) and len(groups[-1]) >= forced):
+            groups.append([])
+            count = 0.0
+        groups[-1].append(state)
+        count += float(noisy[state])
+    return groups
+
+
+def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
+    """Return the runs of rare states that are neighbors among the ordered ones."""
+    runs: list[list[int]] = [[]]
+    for state in np.flatnonzero(is_free).tolist():
+        if is_rare[state]:
+            runs[-1].append(state)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _neighbors(noisy: FloatArray, run: list[int], least: float) -> list[list[int]]:
+    """Return groups of neighbors in a run: the smallest one that is not known joins its smaller neighbor."""
+    groups, counts = [[state] for state in run], noisy[run].tolist()
+    while len(groups) > 1:
+        short = [g for g, own in enumerate(groups) if counts[g] < least * math.sqrt(len(own))]
+        if not short:
+            break
+        place = min(short, key=lambda g: counts[g])
+        beside = [g for g in (place - 1, place + 1) if 0 <= g < len(groups)]
+        left = min(place, min(beside, key=lambda g: counts[g]))
+        groups[left : left + 2] = [groups[left] + groups[left + 1]]
+        counts[left : left + 2] = [counts[left] + counts[left + 1]]
+    return groups

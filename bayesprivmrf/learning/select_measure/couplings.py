@@ -43,12 +43,14 @@ an Ising model where all variables have two states, else as centred tables (`pai
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import stopped_details
+from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure.fall_back import fall_back
@@ -91,7 +93,12 @@ class FittedCouplings:
 
 
 def fit_couplings(
-    measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
+    measured: Measured,
+    plan: MeasurementPlan,
+    total: float,
+    total_variance: float,
+    *,
+    is_interrupted: bool = False,
 ) -> FittedCouplings:
     """Estimate couplings from noisy numbers alone; the same numbers give the same estimate.
 
@@ -99,10 +106,20 @@ def fit_couplings(
     ----------
     measured, plan, total, total_variance
         See `PairTargets.of`.
+    is_interrupted
+        Whether single variables alone stand in for a fit that was interrupted.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
     generator, told = np.random.default_rng(_seed(measured)), targets.told()
-    fit = fit_targets(targets, generator)
+    fit = fit_targets(
+        targets, generator, np.zeros(len(targets.pairs), dtype=bool) if is_interrupted else None
+    )
+    if is_interrupted:
+        fit = replace(
+            fit,
+            status=str(Status.STOPPED_EARLY.value),
+            details={**fit.details, FALLEN_BACK: "single variables alone"},
+        )
     # of noise alone no model is to be trusted
     if fit.status == Status.NOT_TRUSTED and not told.is_noise_alone:
         fit = fall_back(targets, fit, lambda part: fit_targets(targets, generator, part), generator)
@@ -387,5 +404,6 @@ def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]
         "one_way_noise": plan.one_way.scale,
         "two_way_noise": plan.two_way.scale,
         **fitted.fit.details,
+        **stopped_details(),
         **fitted.told.details,
     }

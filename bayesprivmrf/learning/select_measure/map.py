@@ -64,6 +64,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
@@ -156,7 +157,11 @@ class CouplingsByMeasurement(SavedMap):
 
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
-        return fit_couplings(measured, self.plan, total, self._total_variance)
+        try:
+            return fit_couplings(measured, self.plan, total, self._total_variance)
+        except BaseException as error:
+            remember(error)
+            return fit_couplings(measured, self.plan, total, self._total_variance, is_interrupted=True)
 
     def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float]:
         """Return that `linearised` simulates no release and takes about a second."""

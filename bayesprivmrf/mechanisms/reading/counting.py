@@ -10,10 +10,11 @@ import numpy as np
 
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.mechanisms.reading.coding import Coding, codings_of
-from bayesprivmrf.mechanisms.reading.eager import count_in_memory
+from bayesprivmrf.mechanisms.reading.eager import count_in_memory, without_empty_rows
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, match_columns
 from bayesprivmrf.mechanisms.reading.lazy import count_where_the_data_is
 from bayesprivmrf.mechanisms.reading.persons import Persons
+from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.chain import chain_of
 from bayesprivmrf.model.domain import Variable
@@ -47,12 +48,12 @@ def count_tables(
     *,
     missing: Mapping[Variable, int] | None = None,
     other: Mapping[Variable, int] | None = None,
-    persons: Persons | None = None,
+    rows: Persons | Counts | None = None,
 ) -> ExactCounts:
     """Count the records of each cell of each measured table, in one pass.
 
     An eager frame (pandas, Polars, PyArrow, ...) is coded column by column and counted by bins; a lazy one
-    (DuckDB, Polars, Dask, PySpark, ...) runs one query of group-bys where the data is, collected once.
+    (DuckDB, Polars, Ibis, PySpark, ...) runs one query of group-bys where the data is, collected once.
 
     Parameters
     ----------
@@ -63,9 +64,9 @@ def count_tables(
     missing, other
         Codes of the states that take missing and undeclared values, by variable; without one they are an
         error.
-    persons
-        Whose the rows are, how many of one person are counted, and how much each weighs; by default all rows are,
-        once.
+    rows
+        Whose the rows are, how many of one person are counted, and how much each weighs; or how many records each
+        row stands for. By default a row is a record.
 
     Returns
     -------
@@ -89,8 +90,10 @@ def count_tables(
     numbers with missing values counts NaN as missing.
     """
     frame = frame_of(data)
+    if rows is None:
+        warn_of_counts(data, specification.domain.variables, stacklevel=3)
     codings = codings_of(specification.domain, missing, other, data)
-    counts = guarded("counting", lambda: _counted(specification, data, frame, codings, persons))
+    counts = guarded("counting", lambda: _counted(specification, data, frame, codings, rows))
     refuse_impossible(specification, counts.flat)
     return counts
 
@@ -100,16 +103,18 @@ def _counted(
     data: Any,
     frame: Any,
     codings: list[Coding],
-    persons: Persons | None,
+    rows: Persons | Counts | None,
 ) -> ExactCounts:
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     columns = match_columns(specification.domain.variables, column_names(data, frame))
-    units = None if persons is None else persons.units(data, frame)
     if isinstance(frame, nw.LazyFrame):
-        flat, records = count_where_the_data_is(specification, frame, codings, columns)
-    else:
-        flat, records = count_in_memory(specification, frame, codings, columns, units)
+        flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
+        return ExactCounts(flat=flat, records=records)
+    units = None if rows is None else rows.units(data, frame)
+    if isinstance(rows, Counts):  # what a row of no record holds is nobody's
+        frame, units = without_empty_rows(frame, units)
+    flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)
 
 

@@ -12,7 +12,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["count_in_memory", "in_memory_codes"]
+__all__ = ["count_in_memory", "in_memory_codes", "without_empty_rows"]
 
 
 def count_in_memory(
@@ -24,22 +24,17 @@ def count_in_memory(
 ) -> tuple[IntArray, int]:
     """Return the counts of an eager narwhals frame, each row as many times as it has units, and their number."""
     codes = in_memory_codes(frame, codings, columns)
-    if units is None:
-        return _binned(specification, codes), len(frame)
-    flat = np.zeros(specification.size, dtype=np.int64)
-    for unit in np.unique(units[units > 0]):  # whole numbers throughout
-        own = units == unit
-        flat += unit * _binned(specification, {variable: column[own] for variable, column in codes.items()})
-    return flat, int(units.sum())
-
-
-def _binned(specification: ModelSpecification, codes: Mapping[Variable, np.ndarray]) -> IntArray:
-    """Return the counts of all cells, of codes by variable."""
     flat = np.zeros(specification.size, dtype=np.int64)
     for position, clique in enumerate(specification.cliques):
         start, stop = specification.offsets[position : position + 2]
-        _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop])
-    return flat
+        _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
+    return flat, len(frame) if units is None else int(units.sum())
+
+
+def without_empty_rows(frame: Any, units: IntArray) -> tuple[Any, IntArray]:
+    """Return the rows of an eager narwhals frame that stand for a record, and how many each stands for."""
+    held = np.flatnonzero(units)
+    return (frame, units) if held.size == units.size else (frame[held], units[held])
 
 
 def in_memory_codes(
@@ -53,15 +48,21 @@ def in_memory_codes(
     return codes
 
 
-def _add_bins(codes: list[np.ndarray], shape: tuple[int, ...], table: IntArray) -> None:
-    """Add each record to its cell, C order, a chunk at a time so that the cells' numbers stay in cache."""
+def _add_bins(
+    codes: list[np.ndarray], shape: tuple[int, ...], table: IntArray, units: IntArray | None
+) -> None:
+    """Add each row to its cell, C order, a chunk at a time so that the cells' numbers stay in cache.
+
+    Units are added up as floats, exactly: they are whole numbers of at most 2^53 together.
+    """
     chunk = max(CHUNK, 4 * table.size)
     for start in range(0, codes[0].size, chunk):
         cells = codes[0][start : start + chunk].astype(np.intp)
         for more, states in zip(codes[1:], shape[1:], strict=True):
             cells *= states
             cells += more[start : start + chunk]
-        table += np.bincount(cells, minlength=table.size)
+        weights = None if units is None else units[start : start + chunk]
+        table += np.bincount(cells, weights, minlength=table.size).astype(np.int64, copy=False)
 
 
 def _polars_text_codes(

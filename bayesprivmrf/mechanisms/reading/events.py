@@ -79,7 +79,7 @@ def wide_sequences(
         )
 
     def read() -> Any:
-        import narwhals as nw
+        import narwhals.stable.v2 as nw
 
         frame, numbers = _in_order(data, person, position, state)
         ranks = rank_within(numbers)
@@ -127,7 +127,7 @@ def transition_rows(
         raise ArgumentError(f"`names` must be two names, neither of them {person!r}, got {names!r}.")
 
     def read() -> Any:
-        import narwhals as nw
+        import narwhals.stable.v2 as nw
 
         frame, numbers = _in_order(data, person, position, state)
         order = np.argsort(numbers, kind="stable")

@@ -1,37 +1,11 @@
-r"""Records from a file, as they are written: a line of a CSV file is a record.
-
-Guarantees count records, so the rows read must correspond one to one to the records that were written, whatever the
-records hold. In a CSV file records are lines:
-
-- A line end (``\n``, ``\r\n`` or ``\r``) ends a line and begins none. The first line is the header, every further
-  one is a record. So ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` two, the last of them a blank line.
-- A blank line is a record whose values are all missing. In a file of one column a missing value is written so; in a
-  file of several, a line with fewer fields than the header lacks its last values. Blank lines are not skipped:
-  otherwise one person's answer, missing or not, would change the number of records, which is public under replace-one
-  neighbours.
-- No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
-  joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
-  file, and a file where they differ is refused.
-- All lines end in the same way. A writer that ends its lines in a line feed may leave a carriage return in a field
-  without quotes, which would then be a line of its own.
-- A last line without its line end must have all fields of the header, and more than one. A writer that puts line
-  ends between lines could mean two records by ``"a\n1\n"``, the second missing; the rule refuses its other files,
-  such as ``"a\n1\n0"``.
-
-So two files that differ in one answer have the same number of records, or one of them is refused.
-"""
+"""Records from a file, as they are written: a line of a CSV file is a record (`bayesprivmrf.readers.text_files`)."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
-from bayesprivmrf.checks import file_path
-from bayesprivmrf.errors import BayesPrivMRFError, DataError
-from bayesprivmrf.mechanisms.reading.frame import repeated_error
+from bayesprivmrf.readers.text_files import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,13 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["read_records"]
 
 
-def read_records(path: str | Path) -> pd.DataFrame:
+def read_records(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Records of a CSV or Parquet file, as they are written.
 
     Parameters
     ----------
     path
-        ``.csv``, ``.csv.gz`` (a header, then one record a line; UTF-8, fields separated by commas) or ``.parquet``.
+        ``.csv``, ``.csv.gz`` (a header, then one record a line; UTF-8, fields separated by commas, semicolons or
+        tabs, as the header has them) or ``.parquet``.
 
     Returns
     -------
@@ -57,9 +32,7 @@ def read_records(path: str | Path) -> pd.DataFrame:
     Raises
     ------
     DataError
-        The file is missing, unreadable, cut short, or of another kind; a CSV row has more fields than the
-        header, or the header has a name twice or none; a field holds a line break; the one column of a file lacks its
-        last line end. The reader's own message is withheld, because it quotes the data.
+        As `bayesprivmrf.readers.text_files.read_table` raises it.
 
     Notes
     -----
@@ -67,93 +40,4 @@ def read_records(path: str | Path) -> pd.DataFrame:
     values, a blank line all of them. They are missing, and counting refuses them where the model does not declare
     a state for them. A column without a name is left out.
     """
-    import pandas as pd
-
-    file = file_path("path", path)
-    name = file.name.lower()
-    problem = None
-    try:
-        if name.endswith((".csv", ".csv.gz")):
-            with gzip.open(file) if name.endswith(".gz") else file.open("rb") as opened:
-                return _csv_records(opened.read())
-        if "parquet" in name.split(".")[1:]:
-            # nullable types: a column of integers must not become one of floats where one person's is missing
-            return pd.read_parquet(file, dtype_backend="numpy_nullable")
-    except ImportError:
-        problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
-    except OSError as error:
-        problem = f"the data file {str(path)!r} cannot be read: {error.strerror or 'not a readable file'}."
-    except EOFError:
-        problem = f"the data file {str(path)!r} was cut short; take a fresh copy."
-    except MemoryError:
-        problem = (
-            f"the data file {str(path)!r} does not fit in memory; give a frame of a lazy engine instead."
-        )
-    except pd.errors.EmptyDataError:
-        problem = (
-            f"the data file {str(path)!r} is empty or begins with a blank line; it must begin with a header."
-        )
-    except UnicodeDecodeError:
-        problem = (
-            f"the data file {str(path)!r} must be encoded in UTF-8; convert it, say with `iconv -t UTF-8`."
-        )
-    except BayesPrivMRFError:
-        raise
-    except Exception as error:  # the parsers' and decompressors' own kinds
-        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
-        remedy = "check its header and rows."
-        if "fields in line" in str(error):
-            remedy = (
-                "a row has more fields than the header. Fields are separated by commas, and one that holds a comma "
-                "stands in double quotes; drop commas at the ends of rows."
-            )
-        problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
-    # raised outside the handlers: pandas quotes the offending field, and a context would carry that along
-    raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
-
-
-def _csv_records(content: bytes) -> pd.DataFrame:
-    import pandas as pd
-
-    # The header is read as a row among rows: told that it is one, pandas takes a surplus first field for an index
-    # and shifts every column. In one piece, because only then is every row held against the first.
-    whole = pd.read_csv(
-        io.BytesIO(content),
-        header=None,
-        dtype=str,
-        keep_default_na=False,
-        na_values=[""],
-        skip_blank_lines=False,
-        encoding="utf-8-sig",
-        low_memory=False,
-    )
-    is_ended = content.endswith((b"\n", b"\r"))
-    line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
-    if len(whole) != line_ends + (not is_ended):
-        raise DataError(
-            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; each record "
-            "must stand on one line: replace the line breaks, and double a quote that is part of a text."
-        )
-    rest = content.replace(b"\r\n", b"")
-    if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
-        raise DataError(
-            "the lines of a CSV file must all end in the same way, but some end in a line feed and some in a "
-            "carriage return, which a field may hold; write all line ends alike."
-        )
-    if not is_ended and _last_fields(content) < whole.shape[1]:
-        raise DataError(
-            "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
-            "file one column, for a missing last value is a blank line; add it."
-        )
-    names = whole.iloc[0]
-    if names[names.notna()].duplicated().any():
-        raise repeated_error()
-    records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
-    return records.set_axis(names.dropna().tolist(), axis="columns")
-
-
-def _last_fields(content: bytes) -> int:
-    """Return the number of fields of the last line; a single one counts for none, as a blank line has none."""
-    last = content.replace(b"\r", b"\n").rsplit(b"\n", 1)[-1].decode(errors="replace")
-    found = len(next(csv.reader([last]), []))
-    return found if found > 1 else 0
+    return read_table(path).columns

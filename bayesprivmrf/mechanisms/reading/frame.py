@@ -7,8 +7,17 @@ from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.readers.text_files import repeated_error
 
-__all__ = ["column_names", "frame_of", "guarded", "in_memory", "match_columns", "repeated_error"]
+__all__ = [
+    "column_names",
+    "frame_of",
+    "guarded",
+    "in_memory",
+    "match_columns",
+    "named_column",
+    "repeated_error",
+]
 
 _RUN_THE_QUERY = "run the query behind the frame by itself to see it."
 
@@ -52,7 +61,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
 
 def frame_of(data: Any) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     is_repeated = False
     try:
@@ -71,14 +80,14 @@ def frame_of(data: Any) -> Any:
 
 def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
     """Return an eager narwhals frame as it is, and of a lazy one these columns, collected."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     return frame.select(list(columns)).collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
 def column_names(data: Any, frame: Any) -> list[Any]:
     """Return column names as the frame's owner has them: pandas' may be integers, or repeat."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
     if native_columns is None:
@@ -107,6 +116,26 @@ def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) ->
     return found
 
 
-def repeated_error() -> DataError:
-    """Error for two columns of one name."""
-    return DataError("`data` must have columns of distinct names, got one twice; drop or rename it.")
+def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: str) -> Any:
+    """Return the column that an argument names, which no other may be printed like.
+
+    Parameters
+    ----------
+    name, columns
+        The name given, and those of the frame.
+    says
+        What the column says, for an error: "says whose a row is".
+    argument
+        The argument's name.
+    """
+    try:
+        column = match_columns([name], columns)[name]
+    except DataError:
+        raise DataError(
+            f"the data must have the column {name!r}, which {says}; rename the column, or name it in `{argument}`."
+        ) from None
+    if sum(str(each) == str(column) for each in columns) > 1:
+        raise DataError(
+            f"the data must have one column that is printed {str(column)!r}, for it {says}; rename the others."
+        )
+    return column

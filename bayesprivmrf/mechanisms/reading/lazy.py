@@ -19,6 +19,8 @@ from bayesprivmrf.mechanisms.reading.coding import (
     type_name,
     undeclared_error,
 )
+from bayesprivmrf.mechanisms.reading.persons import Persons
+from bayesprivmrf.mechanisms.reading.row_counts import MOST_RECORDS, Counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import IntArray
@@ -27,7 +29,12 @@ __all__ = ["count_where_the_data_is"]
 
 
 def count_where_the_data_is(
-    specification: ModelSpecification, frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+    specification: ModelSpecification,
+    data: Any,
+    frame: Any,
+    codings: list[Coding],
+    columns: Mapping[Variable, Any],
+    rows: Persons | Counts | None = None,
 ) -> tuple[IntArray, int]:
     """Return the counts of a lazy frame and its number of records, from one query collected once.
 
@@ -38,32 +45,48 @@ def count_where_the_data_is(
     carries the checks. Sensitivity rests on each record being in one cell of each table: what comes back is
     checked against that, whatever the engine did.
     """
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     schema = frame.collect_schema()
+    units, refused = None, None
+    if isinstance(rows, Counts):
+        frame, units, refused = rows.of_query(data, frame)
+    elif rows is not None:
+        frame, units, refused = rows.of_query(data, frame, list(columns.values()))
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
     parts = []
     for position, (clique, shape) in enumerate(zip(specification.cliques, specification.shapes, strict=True)):
         keys = [f"k{axis}" for axis in range(len(clique))]
-        own = frame.select(*[nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)])
-        groups = own.group_by(*keys).agg(nw.len().cast(nw.Int64).alias("n"))
+        own = [nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)]
+        if units is None:
+            groups = frame.select(*own).group_by(*keys).agg(nw.len().alias("n"))
+            sums = (nw.col("n").cast(nw.Int64), nw.lit(0.0).alias("size"), nw.lit(0).alias("refused"))
+        else:
+            own += [units.alias("n"), units.cast(nw.Float64).alias("size"), refused.alias("refused")]
+            groups = frame.select(*own).group_by(*keys).agg(nw.col("n", "size", "refused").sum())
+            sums = (nw.col("n").cast(nw.Int64), nw.col("size"), nw.col("refused").cast(nw.Int64))
         # labels become codes after grouping, on as many rows as the table has cells, not as there are records
         codes = [
             _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
             for v, key in zip(clique, keys, strict=True)
         ]
-        coded = groups.select(*codes, "n")
+        coded = groups.select(*codes, *sums)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
         worst = nw.min_horizontal(*keys)
         cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
-        parts.append(coded.select(cell.alias("cell"), "n", nw.lit(position, dtype=nw.Int64).alias("table")))
+        table = nw.lit(position, dtype=nw.Int64).alias("table")
+        parts.append(coded.select(cell.alias("cell"), "n", "size", "refused", table))
     if not parts:
         return np.zeros(0, dtype=np.int64), int(frame.select(nw.len()).collect().item())
     result = nw.concat(parts, how="vertical").collect()
     cells, counts, tables = (
         result.get_column(name).to_numpy().astype(np.int64) for name in ("cell", "n", "table")
     )
+    if rows is not None:
+        sizes_of_groups = result.get_column("size").to_numpy()[tables == 0]
+        if result.get_column("refused").to_numpy().any() or sizes_of_groups.sum() > MOST_RECORDS:
+            raise rows.error()
     if (cells < 0).any():
         raise _misfit(int(cells.min()), codings)
     sizes = np.diff(specification.offsets)
@@ -85,7 +108,7 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
 
     With S states, a hit on state k adds S + k: below S is none, S to 2S - 1 is one, more is several.
     """
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     states = len(coding.states)
     missing, undeclared, several = (-(3 * place + kind) for kind in (1, 2, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import distinct_values, is_missing
-from bayesprivmrf.mechanisms.reading.frame import column_names, match_columns
+from bayesprivmrf.mechanisms.reading.frame import column_names, named_column
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import IntArray
 
@@ -22,7 +22,9 @@ __all__ = ["Persons", "rank_within"]
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
-"""Types of which two values are equal just where they say the same."""
+"""Types that can name a person. `_name` gives their values one exact and transitive equality."""
+
+_PERSON = "bayesprivmrf person"  # a name that no column has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,52 @@ class Persons:
         rows = np.bincount(numbers[kept], minlength=numbers.max(initial=-1) + 1)
         return np.where(kept, self.grid // np.maximum(rows[numbers], 1), 0)
 
+    def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
+        """Return a lazy frame of distinct rows, and expressions: how much a row weighs, and whether it is refused.
+
+        The rows of a query have no order, so that "the first rows" of a person mean something only where all count,
+        or all are alike. First equal rows of a person are counted, then each person's rows; both are sums that no
+        order changes. What is counted is then what `units` counts, and the rest is refused.
+
+        Parameters
+        ----------
+        columns
+            The columns of the declared variables.
+
+        Raises
+        ------
+        DataError
+            The column is not there, or its type is none that every engine compares exactly.
+        """
+        import narwhals.stable.v2 as nw
+
+        column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
+        dtype, who, rows = frame.collect_schema()[column], nw.col(_PERSON), nw.col("rows")
+        is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
+        # an engine's collation may take two texts for one person; Polars' and Spark's own compares bytes
+        if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
+            raise self.error()
+        groups = frame.select(nw.col(column).alias(_PERSON), *[nw.col(each) for each in set(columns)])
+        groups = groups.group_by(_PERSON, *set(columns)).agg(nw.len().alias("alike"))
+        persons = groups.group_by(_PERSON).agg(nw.col("alike").sum().alias("rows"), nw.len().alias("kinds"))
+        joined = groups.join(persons, on=_PERSON, how="left")
+        is_over = rows > self.at_most
+        units = nw.when(is_over).then(self.at_most).otherwise(nw.col("alike")).cast(nw.Int64)
+        if self.grid is not None:
+            counted = nw.when(is_over).then(self.at_most).otherwise(rows).cast(nw.Int64)
+            units = units * ((counted * 0 + self.grid) // counted)
+        is_refused = who.is_null() | (is_over & (nw.col("kinds") > 1))
+        return joined, units, nw.when(is_refused).then(1).otherwise(0)
+
+    def error(self) -> DataError:
+        """Error for a query whose rows of a person would have to be chosen among."""
+        return DataError(
+            f"where `data` is a query, whose rows have no order, column {self.column!r} must name a person in each "
+            "row, by whole numbers or dates (Polars and PySpark: or text), and a person with more rows than "
+            f"`at_most`={self.at_most} must have equal ones; raise `at_most`, or sort by person and by what comes "
+            "first, and collect."
+        )
+
     def numbers(self, data: Any, frame: Any) -> IntArray:
         """Return a number for each row, the same for rows of one person, shape (rows,).
 
@@ -71,27 +119,14 @@ class Persons:
             The frame is lazy, so that its rows have no order; the column is not there; it holds a missing value, or
             one that cannot be compared.
         """
-        import narwhals as nw
+        import narwhals.stable.v2 as nw
 
         if isinstance(frame, nw.LazyFrame):
             raise DataError(
-                "`data` must be in memory where `person` is given, for the rows of a query have no order, and which "
-                "of a person's rows are counted would rest on its engine; sort it by person and by what shall come "
+                "`data` must be in memory where events are put in order; sort it by person and by what shall come "
                 "first, and collect it."
             )
-        names = column_names(data, frame)
-        try:
-            column = match_columns([self.column], names)[self.column]
-        except DataError:
-            raise DataError(
-                f"the data must have the column {self.column!r}, which says whose a row is; rename the column, or "
-                "name it in `person`."
-            ) from None
-        if sum(str(name) == str(column) for name in names) > 1:
-            raise DataError(
-                f"the data must have one column that is printed {str(column)!r}, for it says whose a row is; rename "
-                "the others."
-            )
+        column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
         series = frame.get_column(column)
         if is_missing(series).any():
             raise DataError(
@@ -108,7 +143,8 @@ class Persons:
         Polars column by the engine's own equality, for Python's times are coarser.
         """
         positions, distinct = distinct_values(series)
-        if any(not _is_name(value) for value in distinct):
+        names = [_name(value) for value in distinct]
+        if any(name is None for name in names):
             raise DataError(
                 f"column {self.column!r} must hold names that can be compared: text, whole numbers or dates; recode "
                 "it, pairs of columns to one."
@@ -116,15 +152,25 @@ class Persons:
         if series.implementation.is_polars() and str(series.dtype) != "Object":
             return np.asarray(positions, dtype=np.int64)
         numbers: dict[Any, int] = {}
-        of_value = [numbers.setdefault(label_key(value), len(numbers)) for value in distinct]
+        of_value = [numbers.setdefault(label_key(name), len(numbers)) for name in names]
         return np.array(of_value, dtype=np.int64)[positions]
 
 
-def _is_name(value: Any) -> bool:
-    """Whether a value is of a type whose equality is that of what it says, and equal to itself."""
+def _name(value: Any) -> Any:
+    """Return a value as a name whose equality is exact and transitive, or None where it has no such form.
+
+    If a equals b and b equals c, but a differs from c, then whether b comes first decides how many persons there are,
+    and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
+    ``longdouble`` has no such form. Times with a zone become moments of UTC, because Python compares the two readings
+    of a repeated hour by the clock within a zone and by the moment across zones.
+    """
+    value = value.item() if isinstance(value, _NUMPY) else value
     kind = type(value)
-    is_pandas = kind.__module__.startswith("pandas._libs.") and kind.__name__ in _PANDAS
-    return (kind in _NAMES or isinstance(value, _NUMPY) or is_pandas) and value == value
+    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in _PANDAS
+    if not (kind in _NAMES or is_pandas) or value != value:
+        return None
+    is_zoned = isinstance(value, datetime) and value.utcoffset() is not None
+    return value.astimezone(UTC) if is_zoned else value
 
 
 def rank_within(groups: IntArray) -> IntArray:

@@ -74,7 +74,7 @@ def _recoded_frame(rules: Mapping[str, RecodingRule], data: Any, frame: Any) -> 
         if variable not in by_text:
             raise DataError(
                 f"the data must have the column {variable!r}, which the model declares; the fields of a CSV file "
-                "must be separated by commas, and its first row must name the columns."
+                "must be separated by commas, semicolons or tabs, and its first row must name the columns."
             )
         if names.count(by_text[variable]) > 1:
             raise repeated_error()

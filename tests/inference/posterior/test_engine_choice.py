@@ -35,10 +35,11 @@ def test_a_million_records_converge():
     assert posterior.stats["formulation"] == "hyper-Dirichlet"
 
 
-@pytest.mark.parametrize("total", few([None, 10**12]))
-@pytest.mark.parametrize("formulation", ["auto", "log-linear"])
-def test_a_trillion_records_have_intervals_as_wide_as_the_noise(formulation, total):
-    release, truth = noisy(10**12, 4.0, total=total), tables(10**12)
+@pytest.mark.parametrize(
+    ("formulation", "size", "is_public"), [("auto", 10**12, True), ("log-linear", 5 * 10**11, False)]
+)
+def test_a_trillion_records_have_intervals_as_wide_as_the_noise(formulation, size, is_public):
+    release, truth = noisy(size, 4.0, total=size if is_public else None), tables(size)
     posterior = LatentCounts(formulation=formulation).fit(release, rng=1, **SHORT)
     assert posterior.status is Status.CONVERGED
     frame = posterior.interval(["a", "b"], of="records", prob=0.99)

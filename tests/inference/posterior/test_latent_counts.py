@@ -98,11 +98,11 @@ def test_a_setting_of_the_other_formulation_is_not_ignored(release):
 
 def test_a_public_total_is_known_and_a_private_one_has_a_prior_that_sees_no_table(release):
     private = formulation_of(release)
-    assert private.settings["total_range"] == (1.0, 1e13)
+    assert private.settings["total_range"] == (1.0, 1e12)
     assert "total" in private.judged
     drawn = private.prior_draws(20_000, np.random.default_rng(1)).total
     assert np.log(drawn).mean() == pytest.approx(
-        0.5 * np.log(1e13), abs=4 * np.log(1e13) / np.sqrt(12 * 20_000) + 0.1
+        0.5 * np.log(1e12), abs=4 * np.log(1e12) / np.sqrt(12 * 20_000) + 0.1
     )
     public = formulation_of(release_of(release.specification, total=200))
     assert "total" not in public.judged

@@ -227,11 +227,7 @@ def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
 
 def _between(evidence: Evidence, margin: SharedMargin) -> str:
     """Name the two tables of a margin that are farthest apart, by their place among all that is given."""
-    names, said = evidence.specification.domain.variables, []
-    for place in margin.farthest():
-        scope = ", ".join(str(names[v]) for v in margin.scopes[place])
-        said.append(f"measurement {margin.positions[place] + 1}, of ({scope})")
-    return " and ".join(said)
+    return " and ".join(evidence.name_of(margin.positions[place]) for place in margin.farthest())
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:

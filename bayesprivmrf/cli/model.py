@@ -1,0 +1,101 @@
+"""``bayesprivmrf model``: a model file drafted from a public codebook, never from data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+
+from bayesprivmrf.cli.output import claim_file, json_text, remark
+from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.model.declaration_file import declaration_of
+from bayesprivmrf.readers.columns import csv_columns, or_near
+
+__all__ = ["drafted", "run"]
+
+_MISSING = "missing"
+"""The state of a missing value, where the codebook has a row for it without a label."""
+
+_NEXT = """\
+# Drafted from a codebook. Read it: the states are public, and stand in the order that answers and plots will have.
+# Add the tables to measure, as `cliques = [["a", "b"], ["b", "c"]]`, or leave them out to learn what depends on what.
+"""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the draft, or write it to ``--out``."""
+    target = None
+    if options.out is not None:
+        target = claim_file(options.out, force=options.force, sources=[options.codebook])
+    text = drafted(csv_columns(options.codebook))
+    if target is not None:
+        target.write_text(text, encoding="utf-8")
+        remark(f"Saved to {target}. Read it, and add `cliques` to measure tables.")
+    if options.json:
+        print(json_text(tomllib.loads(text)))
+    elif target is None:
+        print(text, end="")
+
+
+def drafted(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a model file of the columns of a codebook.
+
+    Parameters
+    ----------
+    columns
+        ``variable`` and ``state``, one row a state, in order; and perhaps ``label``, the name that the model gives to
+        a state, which several may share. An empty state is that of missing values.
+
+    Raises
+    ------
+    DataError
+        A column or an entry is missing.
+    ModelError
+        A variable or a state is there twice, or has no name.
+    """
+    for name in ("variable", "state"):
+        if name not in columns:
+            raise DataError(
+                f"a codebook must have the columns 'variable' and 'state', one row a state, got no {name!r}"
+                f"{or_near(name, columns)}. Records are no codebook: states are declared, never read off the data."
+            )
+    labels = columns.get("label", [""] * len(columns["state"]))
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for variable, state, label in zip(columns["variable"], columns["state"], labels, strict=True):
+        if not variable.strip():
+            raise DataError("each row of a codebook must name its variable, got one without; fill it in.")
+        rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
+    text = _NEXT + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
+    declaration_of(tomllib.loads(text))  # refuses what no model file may hold
+    return text
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    """Return the keys of one variable."""
+    missing = [label or _MISSING for state, label in rows if not state]
+    held = [(state, label) for state, label in rows if state]
+    states = [state for state, _ in held]
+    if len(set(states)) < len(states) or len(missing) > 1:
+        raise ModelError("a codebook must have each state of a variable once, got one twice; drop a row.")
+    is_whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", state) for state in states)
+    written = [state if is_whole else _quoted(state) for state in states]
+    if not any(label for _, label in held):
+        names, values = written, None
+    else:  # states of one label are merged
+        values = {}
+        for (state, label), value in zip(held, written, strict=True):
+            values.setdefault(_quoted(label or state), []).append(value)
+        names = list(values)
+    lines = [f"states = [{', '.join([*names, *map(_quoted, missing)])}]"]
+    if values is not None:
+        groups = [own[0] if len(own) == 1 else f"[{', '.join(own)}]" for own in values.values()]
+        lines.append(f"values = [{', '.join(groups)}]")
+    lines += [f"missing = {_quoted(one)}" for one in missing]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a basic string of TOML, which escapes what JSON escapes, and one character more."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

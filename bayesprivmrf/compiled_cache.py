@@ -1,0 +1,84 @@
+"""A folder for compiled code, where the installation and the home are read-only.
+
+numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. Where neither can
+be written, as in many containers and services, it refuses to define the functions at all. Compiled code then goes to
+a private temporary folder for as long as the process runs.
+
+What numba keeps is loaded as code. A folder that others can write lets them run code in this process, so the
+temporary folder belongs to the user alone, and one named by ``NUMBA_CACHE_DIR`` should too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+_VARIABLE = "NUMBA_CACHE_DIR"
+
+
+def ensure_cache_folder() -> None:
+    """Choose a temporary folder for compiled code if numba would find none; runs before numba is imported.
+
+    Warns
+    -----
+    RuntimeWarning
+        Compiled code is lost when the process ends, or lies in a folder that other users can write.
+    """
+    if named := os.environ.get(_VARIABLE):
+        if _is_open_to_others(Path(named)):
+            warnings.warn(
+                f"the folder that {_VARIABLE} names can be written by other users, who could run code in this "
+                "process; name a private one.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return
+    if os.access(Path(__file__).parent, os.W_OK) or _can_be_written(_user_cache() / "numba"):
+        return
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="bayesprivmrf-")  # of mode 0700
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ[_VARIABLE] = folder
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.CACHE_DIR = folder
+    warnings.warn(
+        "neither the installation nor the user's cache folder can be written, so compiled code is lost when this "
+        f"process ends and each process compiles anew; set {_VARIABLE} to a private folder that this user can write.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def cache_folders() -> list[str]:
+    """Return the folders where numba may keep this package's compiled code."""
+    named = os.environ.get(_VARIABLE)
+    return (
+        [named]
+        if named
+        else [str(Path(__file__).parent / "**" / "__pycache__"), str(_user_cache() / "numba")]
+    )
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Return True if a file can be made there; permissions alone do not tell on every file system."""
+    from tempfile import TemporaryFile
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _is_open_to_others(folder: Path) -> bool:
+    return os.name == "posix" and folder.is_dir() and bool(folder.stat().st_mode & 0o022)

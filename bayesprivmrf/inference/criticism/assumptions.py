@@ -1,0 +1,135 @@
+r"""Assumptions that answers rest on, of a whole model and of each interval, in one fixed order.
+
+An answer is *measured* where the released numbers determine it but for their noise, whatever the model says. With A
+the rows of all measurements and J the map from effects of the cliques (and N) to their cells
+(`bayesprivmrf.model.effects`), a coordinate of an effect is determined if and only if its unit vector lies in the row
+space of A J: if the orthogonal projection onto that space has the diagonal entry 1. A table is measured if the
+effects of all its subsets are. Any other answer rests on what the model declares, and its rows are marked `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, combinations
+
+import numpy as np
+
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.independences import declared_independences
+from bayesprivmrf.queries import BoundQuery
+
+__all__ = ["model_assumptions", "query_marks", "variable_marks"]
+
+_MOST_PAIRS = 10
+"""Pairs of variables whose independences a model's own list spells out; of more it gives the number."""
+_DENSE = 1500
+"""Effects, and measured numbers, up to which the rank of the measurements is computed."""
+_ROUNDING = 1e-8
+
+
+def model_assumptions(model: ModelSpecification, of_records: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return all that answers of a model rest on, whatever was measured, a sentence each.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    of_records
+        What the fit takes the records to be, beside a simple random sample.
+    """
+    everything = range(len(model.cardinalities))
+    together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
+    apart = len(everything) * (len(everything) - 1) // 2 - len(together)
+    if apart <= _MOST_PAIRS:
+        independences = [f"Declared: {one}." for one in declared_independences(model, everything)]
+    else:
+        independences = [
+            f"Declared: {apart:,} pairs of variables that share no clique are independent given those between them."
+        ]
+    smooth = [f"Scores of {one.variable} are smooth." for one in model.ordinal if one.is_smooth]
+    levels = [f"Areas of level {one.name} of {one.variable} differ alike." for one in model.levels]
+    return (
+        *of_records,
+        *(f"{one[0].upper()}{one[1:]}." for one in _restrictions(model, [*everything, *everything])),
+        *smooth,
+        *levels,
+        *independences,
+        "The records are a simple random sample of the population.",
+    )
+
+
+def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
+    """Return marks of the rows of an interval for variable positions, those that are given among them."""
+    if _is_measured(evidence, variables):
+        return []
+    return _marks(evidence.specification, [variables])
+
+
+def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
+    """Return marks of the rows of an interval for a query's answers."""
+    asked = [] if evidence.queries is None else [each.query for each in evidence.queries]
+    if bound.query in asked or all(_is_measured(evidence, scope) for scope in bound.positions):
+        return []
+    return _marks(bound.model, bound.positions)
+
+
+def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[Mark]:
+    """Return a mark for each statement that the joint distributions of some scopes rest on, each once."""
+    found = dict.fromkeys(
+        text
+        for scope in scopes
+        for text in (
+            *_restrictions(model, scope),
+            *(f"declared: {one}" for one in declared_independences(model, scope)),
+        )
+    )
+    return [Mark(RowStatus.MODEL, text) for text in found or ["not measured by itself"]]
+
+
+def _restrictions(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
+    """Return what a model says of parameters: one model of all waves, transitions, ties, linear scores."""
+    waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
+    names = {model.domain.variables[v] for v in variables}
+    if model.shares_transitions:
+        shared = ["one transition matrix for all steps"]
+    else:
+        shared = ["tied potentials"] if names & {v for tie in model.ties for own in tie for v in own} else []
+    scored = names if len(variables) > 1 else set()
+    scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in scored]
+    return [*waves, *shared, *(f"scores of {name} are linear" for name in scores)]
+
+
+def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
+    """Return whether the released numbers determine the table of some variables; never for waves of one model."""
+    if evidence.specification.waves is not None:
+        return False
+    if any(scope is not None and set(variables) <= set(scope) for scope in evidence.measured_scopes):
+        return True
+    told = evidence.told_effects
+    subsets = chain.from_iterable(combinations(sorted(variables), k + 1) for k in range(len(variables)))
+    return bool(told) and all(frozenset(subset) in told for subset in subsets)
+
+
+def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
+    """Return the sets of variables whose effects queries that are no whole tables determine."""
+    model = evidence.specification
+    effects = Effects.of(model.cardinalities, model.scopes)
+    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > _DENSE:
+        return frozenset()
+    uniform = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
+    rows = evidence.gathered(effects.margins(np.eye(effects.size)).T)
+    design = np.column_stack([rows, evidence.gathered(uniform)])
+    if evidence.total_standard_error == 0:  # N is known
+        design = np.vstack([design, np.eye(1, effects.size + 1, effects.size)])
+    _, sizes, directions = np.linalg.svd(design, full_matrices=False)
+    space = directions[sizes > _ROUNDING * sizes.max(initial=0.0)]
+    is_told = (space[:, :-1] ** 2).sum(axis=0) > 1 - _ROUNDING
+    return frozenset(
+        frozenset(subset)
+        for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False)
+        if is_told[start:stop].all()
+    )

@@ -1,0 +1,109 @@
+"""The status of an estimate after the checks that no optimizer makes, and what they found, in sentences."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bayesprivmrf.errors import ConsistencyWarning
+from bayesprivmrf.inference.criticism.disagreement import disagreement
+from bayesprivmrf.inference.criticism.misfit import Misfit, misfit_of
+from bayesprivmrf.inference.evidence import Evidence, Inference
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["Verdict", "contradictions", "restrictions", "verdict"]
+
+_ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the checks make of an estimate.
+
+    Parameters
+    ----------
+    status
+        How the fit ended, all checks considered.
+    problems
+        A sentence for each thing that is wrong, with its remedy.
+    stats
+        Numbers for `Solution.stats`: ``margin_tail``, the p-value of the numbers told more than once that agree
+        least; ``misfit`` and ``misfit_tail``, how far the misfit of a restricted model is above its mean, in
+        standard deviations, and its p-value. Each is there where something could contradict the fit.
+    """
+
+    status: Status
+    problems: tuple[str, ...]
+    stats: Mapping[str, float]
+
+
+def verdict(
+    status: Status, evidence: Evidence, potentials: FloatArray, inference: Inference, *, stacklevel: int
+) -> Verdict:
+    """Judge an estimate by its release, and warn of what contradicts it.
+
+    It is not trusted where the number of records is not known to be more than its own standard error, where released
+    numbers contradict each other or the model, or where loopy belief propagation does not settle at the estimate; on
+    loopy marginals it is approximate at best.
+    """
+    problems, stats = contradictions(evidence, potentials, inference)
+    for problem in problems:
+        warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=stacklevel + 1)
+    if not evidence.has_total:
+        problems = (
+            *problems,
+            "the number of records may be nothing: its standard error is larger; spend more",
+        )
+    if inference == "loopy" and status in _ENDED_WELL:
+        status = Status.APPROXIMATE
+        if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
+            problems = (
+                *problems,
+                "loopy belief propagation does not settle here; fit with inference='exact'",
+            )
+    return Verdict(status=Status.NOT_TRUSTED if problems else status, problems=problems, stats=stats)
+
+
+def contradictions(
+    evidence: Evidence, potentials: FloatArray, inference: Inference = "exact"
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Say how the release contradicts itself, or else the model of an estimate; and the numbers that tell."""
+    stats: dict[str, float] = {}
+    if (found := disagreement(evidence)) is not None:
+        stats["margin_tail"] = found.tail
+        if found.is_real:  # then no model fits
+            return (str(found),), stats
+    if (misfit := misfit_of(evidence, potentials, inference)) is None:
+        return (), stats
+    stats |= {"misfit": misfit.score, "misfit_tail": misfit.tail}
+    return ((_contradicted(evidence, misfit),) if misfit.is_real else ()), stats
+
+
+def restrictions(model: ModelSpecification) -> str:
+    """Name what a model assumes besides its cliques: ties, shared transitions, scores, levels, waves."""
+    told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
+    told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
+    told += [f"level {one.name} of {one.variable}" for one in model.levels]
+    told += [f"one model of all {model.waves}s"] if model.waves is not None else []
+    return "; ".join(told)
+
+
+def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
+    model = evidence.specification
+    of_sums = "take the posterior of the sums over the steps, as the guide to chains shows"
+    remedies = {
+        "fit each wave apart": model.waves is not None,
+        of_sums: model.shares_transitions,
+        "declare fewer ties": bool(model.ties) and not model.shares_transitions,
+        "declare smooth scores, or fewer": bool(model.ordinal),
+        "declare fewer levels": bool(model.levels),
+    }
+    remedy = ", or ".join(text for text, holds in remedies.items() if holds)
+    return (
+        f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
+        f"noise and sampling put them (by {misfit.score:.1f} standard deviations, tail probability "
+        f"{misfit.tail:.1g}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; {remedy}"
+    )

@@ -1,0 +1,149 @@
+"""The one format of an interval: estimate, lower, upper, and what may be said against each row.
+
+Every `interval` of the library ends in `interval_frame`. Remarks are columns, not attributes of the frame, so that a
+copy in a file, or beside other tables, keeps them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.inference.solution import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayesprivmrf.model import Domain
+
+__all__ = ["Mark", "RowStatus", "interval_frame", "joint_index", "status_and_note"]
+
+MEASURED = "measured in this release"
+"""Note of a row against which nothing is said."""
+_MOST_WORDS = 20
+
+
+class RowStatus(enum.StrEnum):
+    """How far an interval can be trusted, ordered from best to worst."""
+
+    OK = "ok"
+    """Nothing is said against it."""
+    MODEL = "model"
+    """It rests on declared independences, ties, shared transitions or scores that no measurement checks."""
+    PRIOR = "prior"
+    """The prior decides it more than the release does."""
+    DOUBTFUL = "doubtful"
+    """The approximation behind it is poor for this row."""
+    NOT_TRUSTED = "not trusted"
+    """A check of the fit, or of this row, failed."""
+
+
+_ORDER = tuple(RowStatus)
+_OF_FITS = {
+    Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
+    Status.STOPPED_EARLY: (RowStatus.DOUBTFUL, "the fit stopped early"),
+    Status.DIVERGED: (RowStatus.NOT_TRUSTED, "the fit diverged"),
+    Status.NOT_TRUSTED: (RowStatus.NOT_TRUSTED, "the fit is not trusted"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """A remark on some rows of an interval frame.
+
+    Parameters
+    ----------
+    status
+        The least that the rows are marked with.
+    note
+        A few words; the notes of a row are joined by "; ".
+    rows
+        Mask of the rows, in their order; None for every row.
+    """
+
+    status: RowStatus
+    note: str
+    rows: np.ndarray | None = None
+
+
+def interval_frame(
+    estimate: Any,
+    lower: Any,
+    upper: Any,
+    index: pd.Index,
+    *,
+    status: Status,
+    marks: Sequence[Mark] = (),
+    is_simulated: bool = False,
+) -> pd.DataFrame:
+    """Return the frame of an interval, with the columns `estimate`, `lower`, `upper`, `status` and `note`.
+
+    Parameters
+    ----------
+    estimate, lower, upper
+        Numbers, one for each row in C order.
+    index
+        Labels of the rows, a plain Index for one variable.
+    status
+        How the fit ended. No row is better than its fit.
+    marks
+        Remarks; the worst that applies to a row is its status.
+    is_simulated
+        Whether the noise of a release behind the fit was seeded. Every note then begins with "simulated;".
+    """
+    import pandas as pd
+
+    rows = len(index)
+    applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
+    patterns, places = np.unique(
+        np.array(applies, dtype=bool).reshape(len(marks), rows), axis=1, return_inverse=True
+    )
+    said = [
+        status_and_note([mark for mark, holds in zip(marks, own, strict=True) if holds], status, is_simulated)
+        for own in patterns.T
+    ]
+    return pd.DataFrame(
+        {
+            "estimate": np.ravel(estimate),
+            "lower": np.ravel(lower),
+            "upper": np.ravel(upper),
+            "status": [said[place][0] for place in np.ravel(places)],
+            "note": [said[place][1] for place in np.ravel(places)],
+        },
+        index=index,
+    )
+
+
+def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:
+    """Return the worst status of a row, and its notes from the worst on, in at most 20 words."""
+    given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
+    ordered = sorted([*given, *marks], key=lambda mark: -_ORDER.index(mark.status))
+    worst = ordered[0].status if ordered else RowStatus.OK
+    notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
+    room = _MOST_WORDS - is_simulated
+    text = _shortened(notes, room)
+    return worst.value, f"simulated; {text}" if is_simulated else text
+
+
+def _shortened(notes: Sequence[str], room: int) -> str:
+    """Return as many notes as a number of words has room for, and how many more there are."""
+    for kept in range(len(notes), 0, -1):
+        hidden = len(notes) - kept
+        text = "; ".join(notes[:kept]) + (f" and {hidden} more" if hidden else "")
+        if len(text.split()) <= room:
+            return text
+    return " ".join([*notes[0].split()[: room - 1], "…"])
+
+
+def joint_index(domain: Domain, variables: Sequence[Hashable]) -> pd.Index:
+    """Return the joint states of some variables in C order; a plain Index for one variable."""
+    import pandas as pd
+
+    states = [list(domain.states_of(variable)) for variable in variables]
+    if len(states) == 1:
+        return pd.Index(states[0], name=variables[0], tupleize_cols=False)
+    return pd.MultiIndex.from_product(states, names=list(variables))

@@ -1,0 +1,257 @@
+r"""Prior scales learned by effect, for the last fit of the rounds and for its intervals.
+
+The search of `bayesprivmrf.learning.rounds.fit` pulls each mean as if its effect stood alone. Where variables are
+nearly copies of each other, or many are missing together, the effects of all their pairs move one and the same
+probability, and the pulls add up. With μ(β) the means of the model, J their derivative (the covariance of the effects
+in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`, the last fit
+therefore minimises
+
+.. math:: \tfrac12 (t - \mu(\beta))^\top V^{-1} (t - \mu(\beta)) + \tfrac12 \beta^\top T^{-1} \beta
+
+in the neighborhood of that search's end. Noise below the rounding of a count, a variance of 1/12 record, counts as
+that much. The scales are those of the noise-aware mode, :math:`\log τ = \text{common} + \text{order} + \text{own}`,
+learned by their evidence (`bayesprivmrf.inference.noise_aware.effects_prior`). Only main effects keep the deviation
+10, next to none: single variables are always measured, and a narrow prior would move people to states that nobody
+has. At the minimum the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J.
+
+Widths and scales depend on each other, so both are renewed `_RENEWALS` times. J is formed, which takes a product a
+coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, EffectsPrior
+from bayesprivmrf.inference.noise_aware.objective import learned_scales
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.rounds.engine import Product, Scope
+from bayesprivmrf.learning.rounds.fit import (
+    CONVERGED,
+    PRIOR_DEVIATIONS,
+    RoundFit,
+    agreeing,
+    distance_in_noise,
+    number_of_records,
+    pooled_means,
+)
+from bayesprivmrf.learning.rounds.tables import NoisyTable
+from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.threads import one_blas_thread
+
+__all__ = ["Expansion", "has_scales", "in_cells", "with_learned_scales"]
+
+_RENEWALS = 3
+"""Renewals of covariance and scales: further ones change errors by less than one per cent (benchmarks of rounds)."""
+
+_SCALE_STEPS = 6
+"""Steps of the fixed point of the scales in each renewal."""
+
+_ITERATIONS, _GRADIENT = 100, 1e-2
+"""The most steps of a search, and the gradient at which it ends, in posterior standard deviations."""
+
+_TOGETHER = 64
+"""Rows of a factor of J C J that are spread over the cells of a table at once."""
+
+_LEAST_VARIANCE = 1 / 12
+"""Variance of the rounding of a count, records squared."""
+
+
+class _Prior(EffectsPrior):
+    """The prior of the noise-aware mode, with main effects of a fixed scale."""
+
+    def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
+        """Return the log scales after one step, those of main effects unchanged."""
+        found = super().updated(log_scales, beta, variances)
+        return np.where(np.array(self.orders) == 1, math.log(PRIOR_DEVIATIONS[0]), found)
+
+    @property
+    def first(self) -> FloatArray:
+        """Log scales of the search before."""
+        kinds = np.minimum(np.array(self.orders, dtype=int), len(PRIOR_DEVIATIONS)) - 1
+        return np.log(np.array(PRIOR_DEVIATIONS))[kinds]
+
+
+def has_scales(effects: Effects) -> bool:
+    """Return whether a model is small enough, and has interactions whose scales can be learned."""
+    return effects.size <= DENSE_LIMIT and int(effects.orders.max(initial=1)) > 1
+
+
+def in_cells(
+    values: FloatArray, cardinalities: Sequence[int], subset: Scope, scope: Scope, *, power: int = 1
+) -> FloatArray:
+    """Return what the means of an effect add to each cell of a table, to be broadcast over its other variables.
+
+    Parameters
+    ----------
+    values
+        Shape (..., K - 1 of each variable of the subset).
+    cardinalities
+        Number of states of each variable.
+    subset, scope
+        Variables of the effect, and of the table, ascending.
+    power
+        2 for variances of uncorrelated means in place of means.
+    """
+    lead = values.ndim - len(subset)
+    for v in subset:  # each contraction moves the first axis of the effect to the end
+        values = np.tensordot(values, contrasts(cardinalities[v]) ** power, axes=(lead, 1))
+    shape = [cardinalities[v] if v in subset else 1 for v in scope]
+    others = math.prod(cardinalities[v] for v in scope if v not in subset)
+    return values.reshape(*values.shape[:lead], *shape) / others**power
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Expansion:
+    """The objective of the module at a point, to second order.
+
+    Parameters
+    ----------
+    fit
+        The model, whose coordinates are the point.
+    told, variances
+        Pooled noisy means of the effects, and their noise variances, shape (d,).
+    log_scales
+        log τ of each effect before the renewal; ``None`` for those of the search.
+    """
+
+    fit: RoundFit
+    told: FloatArray
+    variances: FloatArray
+    log_scales: FloatArray | None = None
+
+    @cached_property
+    def prior(self) -> _Prior:
+        """The prior of the coordinates."""
+        return _Prior(effects=self.fit.effects)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Information of each pooled mean, shape (d,)."""
+        return 1 / np.maximum(self.variances, _LEAST_VARIANCE / self.fit.total**2)
+
+    @cached_property
+    def missed(self) -> FloatArray:
+        """How far the pooled means are above those of the model, t - μ, shape (d,)."""
+        return self.told - self._linearized[0]
+
+    @cached_property
+    def derivative(self) -> FloatArray:
+        """J, shape (d, d)."""
+        product, basis = self._linearized[1], np.eye(self.fit.effects.size)
+        found = np.array([product(row) for row in basis])
+        return (found + found.T) / 2
+
+    @cached_property
+    def learned(self) -> FloatArray:
+        """Log scales that the evidence supports, as `EffectsPrior` lists them."""
+        size, beta = self.fit.effects.size, self.fit.coordinates
+        information = np.zeros((size + 1, size + 1))  # the last row stands for log N, which is held
+        information[:-1, :-1] = self._information
+        slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
+        before = self.prior.first if self.log_scales is None else self.log_scales
+        return learned_scales(
+            self.prior, before, information, np.append(beta, 0.0), slope, steps=_SCALE_STEPS
+        )
+
+    @cached_property
+    def curvature(self) -> DenseCurvature:
+        """C, in factors."""
+        return DenseCurvature(information=self._information, prior=self.prior.precision(self.learned))
+
+    def variance_of_cells(self, effects: Sequence[tuple[Scope, np.ndarray]], scope: Scope) -> FloatArray:
+        """Return the variance J C J of the cells of a table, from the errors of some effects.
+
+        Parameters
+        ----------
+        effects
+            Subsets of the scope, and the places of their coordinates.
+        scope
+            Variables of the table.
+        """
+        cards = self.fit.effects.cardinalities
+        found = np.zeros([cards[v] for v in scope])
+        if not effects:
+            return found
+        factor = self.curvature.gradient(self.derivative[:, np.concatenate([own for _, own in effects])])
+        ends = np.cumsum([own.size for _, own in effects])[:-1]
+        for start in range(0, len(factor), _TOGETHER):
+            parts = np.split(factor[start : start + _TOGETHER], ends, axis=1)
+            moved = sum(
+                in_cells(part.reshape(-1, *(cards[v] - 1 for v in subset)), cards, subset, scope)
+                for (subset, _), part in zip(effects, parts, strict=True)
+            )
+            found += np.square(moved).sum(axis=0)
+        return found
+
+    def improved(self) -> tuple[RoundFit, FloatArray]:
+        """Return the fit at the scales that were learned, and these."""
+        fit, precision, size = self.fit, self.prior.precision(self.learned), self.fit.effects.size
+
+        def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
+            beta = fit.coordinates + self.curvature.step(whitened)
+            means, product = fit.engine.linearized(beta)
+            missed = self.told - means
+            slope = precision * beta - product(self.weights * missed)
+            value = 0.5 * (self.weights @ missed**2 + precision @ beta**2)
+            return float(value), self.curvature.gradient(slope)
+
+        found = minimize(objective, np.zeros(size), gradient_tolerance=_GRADIENT, iterations=_ITERATIONS)
+        # one more step of the expansion would move the means by so much
+        left = self.derivative @ self.curvature.step(found.gradient)
+        off = distance_in_noise(fit.effects, left, self.variances, fit.total)
+        status = Status.CONVERGED if off <= CONVERGED else Status.ITERATION_LIMIT
+        is_finite = np.isfinite(found.value) and math.isfinite(off)
+        return replace(
+            fit,
+            coordinates=fit.coordinates + self.curvature.step(found.point),
+            status=status if is_finite else Status.DIVERGED,
+            off=off,
+            evaluations=fit.evaluations + found.evaluations,
+        ), self.learned
+
+    @cached_property
+    def _linearized(self) -> tuple[FloatArray, Product]:
+        return self.fit.engine.linearized(self.fit.coordinates)
+
+    @cached_property
+    def _information(self) -> FloatArray:
+        scaled = self.derivative * np.sqrt(self.weights)
+        return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work
+
+
+@one_blas_thread()
+def with_learned_scales(
+    fit: RoundFit, measured: Sequence[NoisyTable], *, total: float | None = None
+) -> RoundFit:
+    """Return the fit with scales learned by effect; the fit as it is where it failed, or the model is too large.
+
+    Parameters
+    ----------
+    fit
+        The model of all that was measured, with scales that are the same for all.
+    measured
+        Noisy tables.
+    total
+        Number of records where it is known.
+    """
+    has_ended = fit.status in (Status.CONVERGED, Status.ITERATION_LIMIT)
+    if not has_ended or not has_scales(fit.effects):
+        return fit
+    number, error = number_of_records(measured) if total is None else (total, 0.0)
+    told, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
+    found, scales = fit, None
+    for _ in range(_RENEWALS):
+        expansion = Expansion(fit=found, told=told, variances=variances, log_scales=scales)
+        found, scales = expansion.improved()
+        if found.status is Status.DIVERGED:
+            return fit
+    return found

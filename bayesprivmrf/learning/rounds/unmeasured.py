@@ -1,0 +1,132 @@
+r"""Bounds on how far the model is from tables that were asked for and not measured.
+
+Each is for the total variation between the records' shares of a pair and the model's. It is computed from noisy
+answers, choices and noisy tables, which the release has paid for, and from public settings: post-processing. With
+:math:`u_c` the misfit of a candidate c, its L1 distance to the model of that round in records, a round tells it in
+one of two ways.
+
+1. **Nothing was chosen.** The largest of :math:`u_c - a_c` over all candidates, :math:`a_c` being the public
+   allowance, was released as y with Gaussian noise of deviation s. So :math:`u_c \le a_c + y + 1.28 s` for all of
+   them, with a probability of 90 %.
+2. **Tables were chosen.** The exponential mechanism of scale b picks j among the candidates E that are left, with a
+   probability proportional to :math:`\exp((u_j - a_j) / b)`. So with a probability of at least :math:`1 - δ`, for all
+   c in E, :math:`u_c - a_c \le u_j - a_j + b \log (|E| / δ)`. Table j was measured as y, with noise of scale σ. With
+   the signs ς of its distance to the model, :math:`u_j = ς^\top (n_j - e_j) \le \lVert y - e_j \rVert_1 - ς^\top (y -
+   n_j)`. Of k cells the last sum is sub-Gaussian with variance :math:`k σ^2`: below :math:`-σ \sqrt{2 k \log (1 /
+   δ)}` with a probability of δ at most. Both δ are 5 %. The last choice of a round that was measured tells most, and
+   counts.
+
+Later fits move the model by a total variation that is known, and the number of records N is known to an error e:
+
+.. math:: \mathrm{TV}_c \le \frac{u_c + 1.645 e}{2 N} + \mathrm{TV}(\text{model then, model now}).
+
+The last round in which a pair was asked for counts. A pair that fits no model, or would have closed a ring across
+parts of the model when the last table was chosen, has no bound of that round; nor have models of many columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import RoundFit
+from bayesprivmrf.learning.rounds.tables import MeasuredTable
+from bayesprivmrf.model.tables import FloatArray
+
+__all__ = ["NOT_MEASURED", "Unmeasured"]
+
+NOT_MEASURED = "not_measured"
+"""The detail of a release that lists pairs that were not measured: two positions, and the bound."""
+
+_ONE_SIDED, _ERROR = 1.2816, 1.6449
+"""Standard normal quantiles at 90 % and 95 %."""
+
+_TAIL = 0.05
+"""δ of each of the two inequalities of a choice."""
+
+
+@dataclass(slots=True)
+class Unmeasured:
+    """What the rounds told of pairs: the most that each misfit may be, records, and the model's table then."""
+
+    found: dict[Scope, tuple[float, FloatArray]] = field(default_factory=dict)
+
+    def by_count(
+        self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
+    ) -> None:
+        """Keep what a round tells in which nothing was chosen.
+
+        Parameters
+        ----------
+        fit
+            The model of that round.
+        scopes, allowances
+            Candidates, and the allowance of each, records.
+        largest, deviation
+            The noisy largest misfit beyond its allowance, and the deviation of its noise, records.
+        """
+        self._keep(fit, scopes, allowances + largest + _ONE_SIDED * deviation)
+
+    def by_choice(
+        self,
+        fit: RoundFit,
+        scopes: Sequence[Scope],
+        allowances: FloatArray,
+        chosen: int,
+        measured: MeasuredTable,
+        scale: float,
+    ) -> None:
+        """Keep what a choice tells of the candidates that were left.
+
+        Parameters
+        ----------
+        fit
+            The model of that round.
+        scopes, allowances
+            Candidates when the last table was chosen, and the allowance of each, records.
+        chosen
+            Place of that table among them.
+        measured
+            The noisy table.
+        scale
+            Scale of the choice, records.
+        """
+        (table,) = fit.probabilities([scopes[chosen]])
+        noisy = float(np.abs(measured.values - fit.total * table.ravel()).sum())
+        own = noisy + measured.law.scale * math.sqrt(2 * table.size * math.log(1 / _TAIL))
+        beyond = own - allowances[chosen] + scale * math.log(len(scopes) / _TAIL)
+        self._keep(fit, scopes, allowances + beyond)
+
+    def _keep(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> None:
+        places = [place for place, scope in enumerate(scopes) if len(scope) == 2]
+        tables = fit.probabilities([scopes[place] for place in places])
+        for place, table in zip(places, tables, strict=True):
+            self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
+
+    def at_most(self, fit: RoundFit, error: float) -> list[list[float]]:
+        """Return the pairs that no table of the last model holds: two positions, and the bound, rounded up.
+
+        Parameters
+        ----------
+        fit
+            The last model.
+        error
+            Standard error of the number of records; 0 where it is public.
+        """
+        held = set(fit.effects.subsets)
+        pairs = [
+            pair
+            for pair, (_, table) in self.found.items()
+            if pair not in held and table.shape == tuple(fit.effects.cardinalities[v] for v in pair)
+        ]
+        found: list[list[float]] = []
+        for pair, now in zip(pairs, fit.probabilities(pairs), strict=True):
+            misfit, then = self.found[pair]
+            bound = (misfit + _ERROR * error) / (2 * fit.total) + 0.5 * float(np.abs(now - then).sum())
+            if bound < 1:  # no more than that is known of any table
+                found.append([*pair, math.ceil(1e4 * bound) / 1e4])
+        return found

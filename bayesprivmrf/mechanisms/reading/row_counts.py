@@ -1,0 +1,132 @@
+"""Frequency tables: how many records each row stands for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning
+from bayesprivmrf.mechanisms.reading.coding import is_missing, type_name
+from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, named_column
+from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.tables import IntArray
+
+__all__ = ["MOST_RECORDS", "Counts", "warn_of_counts"]
+
+MOST_RECORDS = 2**53
+"""Records of a frequency table, up to which sums of its counts are exact as floats."""
+
+_USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The column of a frequency table that says how many records a row stands for.
+
+    Counting a row c times is counting c equal rows, so that neighbors, sensitivity and guarantee are those of the
+    rows written out: neighbors differ in one record, by which one row's count moves by one.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    variables
+        The declared variables, none of which it may be.
+    most
+        Records of the whole table that are taken.
+    """
+
+    column: Hashable
+    variables: tuple[Variable, ...]
+    most: int = MOST_RECORDS
+
+    def __post_init__(self) -> None:
+        if str(self.column) in map(str, self.variables):
+            raise ArgumentError(
+                f"`count` must name a column that is no declared variable, got {self.column!r}; leave it out of the "
+                "model."
+            )
+
+    def units(self, data: Any, frame: Any) -> IntArray:
+        """Return how many records each row of an eager frame stands for, shape (rows,).
+
+        Raises
+        ------
+        DataError
+            The column is not there; or a count is missing, negative or no whole number, or all together are too many.
+        """
+        series = frame.get_column(self.named(data, frame))
+        kind = type_name(series.dtype)
+        if is_missing(series).any() or kind == "Boolean":
+            raise self.error()
+        if series.dtype.is_integer() and kind not in {"Int128", "UInt128"}:
+            values = series.to_numpy()
+        elif series.dtype.is_float():
+            values = series.to_numpy()
+            if not (np.abs(values) <= self.most).all() or (values != np.floor(values)).any():
+                raise self.error()
+        else:  # text, as a CSV file has it, and Python's own numbers
+            values = np.array([self._whole(value) for value in series.to_list()], dtype=np.int64)
+        # compared before they are converted: an unsigned number may be too large
+        if values.size and (values.min() < 0 or values.max() > self.most):
+            raise self.error()
+        counts = values.astype(np.int64)
+        if counts.sum(dtype=np.float64) > self.most:
+            raise self.error()
+        return counts
+
+    def of_query(self, data: Any, frame: Any) -> tuple[Any, Any, Any]:
+        """Return a lazy frame without rows of no record, and expressions: a row's records, and if it is refused."""
+        import narwhals.stable.v2 as nw
+
+        column = self.named(data, frame)
+        if not frame.collect_schema()[column].is_integer():
+            raise self.error()
+        count = nw.col(column).cast(nw.Int64)
+        refused = nw.when(count.is_null() | (count < 0) | (count > self.most)).then(1).otherwise(0)
+        return frame.filter((nw.col(column) != 0) | nw.col(column).is_null()), count, refused
+
+    def named(self, data: Any, frame: Any) -> Any:
+        """Return the column as the frame has it."""
+        return named_column(
+            self.column, column_names(data, frame), "says how many records a row stands for", "count"
+        )
+
+    def _whole(self, value: Any) -> int:
+        is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal()
+        is_number = isinstance(value, int | float | Decimal | np.integer | np.floating)
+        if isinstance(value, bool) or not (is_text or (is_number and value == value and value % 1 == 0)):
+            raise self.error()
+        whole = int(value)
+        if not 0 <= whole <= self.most:
+            raise self.error()
+        return whole
+
+    def error(self) -> DataError:
+        """Error for counts that are none, without saying which."""
+        return DataError(
+            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, for it "
+            "says how many records each row stands for; correct the others, or drop their rows."
+        )
+
+
+def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
+    """Warn where an undeclared column is named as the counts of a frequency table usually are.
+
+    Only names of columns are looked at, which are public.
+    """
+    declared = set(map(str, variables))
+    names = [str(name) for name in column_names(data, frame_of(data))]
+    found = [name for name in names if name.lower() in _USUAL_NAMES and name not in declared]
+    if found:
+        warnings.warn(
+            f"each row counts as one record, and the column {found[0]!r} is not used. If it says how many records a "
+            "row stands for, pass its name as `count=` to `release` or `reference`; otherwise drop or rename it.",
+            DeclarationWarning,
+            stacklevel=stacklevel + 1,
+        )

@@ -1,0 +1,186 @@
+"""The border at which labeled values meet a declaration: tables are aligned by name and label, never by position."""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.checks import is_labeled, number_array, sides_of
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.domain import Label, Variable, label_key
+
+__all__ = ["aligned"]
+
+_PLACEHOLDER = re.compile(r"(row|col|dim)_\d+")  # names of crosstab's and xarray's for what has none
+_MARGIN = "All"  # label of the sums that `crosstab(margins=True)` adds
+
+
+def aligned(
+    what: str,
+    values: Any,
+    names: Sequence[Variable] | None,
+    states: Sequence[Sequence[Label]],
+    read: Callable[[str, Any], np.ndarray] = number_array,
+) -> np.ndarray:
+    """Return the values of a table with one axis a variable, in declared order, however the table was laid out.
+
+    Parameters
+    ----------
+    what
+        What the values are, in an error's words.
+    values
+        One of three forms. A plain array or nested lists, which are read by position. A DataFrame, Series or
+        DataArray, whose axes and levels are matched to variables by name and to states by label. A mapping from
+        each cell's states to its value.
+    names
+        The variables, in the order of the result's axes; None where names of axes mean nothing.
+    states
+        Declared states of each variable, in the order of the result.
+    read
+        Function that turns the values into an array and refuses what it cannot read.
+
+    Returns
+    -------
+    ndarray
+        Shape (states of the first variable, ...).
+
+    Raises
+    ------
+    ModelError
+        The shape, the names or the labels are not those of the variables.
+
+    Notes
+    -----
+    An axis without a name is that of the first variable in order that no other axis names; so is one with a name
+    that pandas or xarray made up, such as ``row_0``. Labels are equal as declared states are: `1` and `1.0` are one
+    label, `True` and `1` are two. Each state occurs once. Where pandas merely numbers rows or columns from 0, these
+    have no labels and stand in declared order; but if those numbers are the states in another order, nothing tells
+    which is meant, and the table is refused.
+
+    Examples
+    --------
+    >>> aligned("the table", {"yes": 3, "no": 5}, ["ill"], [["no", "yes"]]).tolist()
+    [5, 3]
+    """
+    if isinstance(values, Mapping):
+        sides, raw = [_levels_of_cells(what, values, states)], list(values.values())
+    else:
+        sides, raw = sides_of(values), values
+        if sides is not None:
+            raw = np.asarray(values)
+            raw = raw.tolist() if raw.dtype.kind == "O" else raw
+        elif is_labeled(values):
+            raise ModelError(
+                f"{what} must be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells, got a "
+                f"{type(values).__name__} of labeled values; give it as one of those."
+            )
+    array, shape = read(what, raw), tuple(map(len, states))
+    if sides is None:
+        if array.shape != shape:
+            raise ModelError(f"{what} must have shape {shape}, one axis a variable, got {array.shape}.")
+        return array
+    if array.ndim != len(sides):
+        raise ModelError(f"{what} must hold one value a cell, got an array of shape {array.shape}.")
+    if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):  # a frame of one column
+        sides, array = sides[:1], array[:, 0]
+    levels = [level for side in sides for level in side]
+    places = _places(what, [name for name, _ in levels], names, len(states))
+    used = iter(places)
+    for axis, side in enumerate(sides):
+        own = [next(used) for _ in side]
+        sizes = [shape[place] for place in own]
+        shown = [f"axis {place}" if names is None else repr(names[place]) for place in own]
+        codes = [
+            _codes(what, variable, range(array.shape[axis]) if labels is None else labels, states[place])
+            for variable, place, (_, labels) in zip(shown, own, side, strict=True)
+        ]
+        cells = np.ravel_multi_index(codes, sizes) if len(side) > 1 else codes[0]
+        order = np.argsort(cells, kind="stable")
+        if not np.array_equal(cells[order], np.arange(math.prod(sizes))):
+            raise ModelError(
+                f"{what} must hold each state of {' and '.join(shown)} once, in every combination, got "
+                f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations; add those "
+                "that are missing, and sum those that repeat."
+            )
+        array = array.take(order, axis=axis)
+    return array.reshape([shape[place] for place in places]).transpose(np.argsort(places))
+
+
+def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]) -> list[Any]:
+    """Return the one side of a mapping from cells, whose keys are tuples where there are several variables."""
+    cells = list(values)
+    if len(states) == 1:
+        known = set(map(label_key, states[0]))
+        cells = [c if not _is_single(c) or label_key(c) in known else c[0] for c in cells]
+        return [(None, cells)]
+    if not all(isinstance(cell, tuple) and len(cell) == len(states) for cell in cells):
+        raise ModelError(
+            f"{what} must map each cell, a tuple of {len(states)} states such as {tuple(s[0] for s in states)!r}, to "
+            "its value, but has other keys."
+        )
+    return [(None, [cell[place] for cell in cells]) for place in range(len(states))]
+
+
+def _is_single(cell: Any) -> bool:
+    return isinstance(cell, tuple) and len(cell) == 1
+
+
+def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, count: int) -> list[int]:
+    """Return the position of each level's variable."""
+    places: list[int | None] = [None] * len(given)
+    if names is not None:
+        known = {str(name): place for place, name in enumerate(names)} | {
+            label_key(name): place for place, name in enumerate(names)
+        }
+        for level, name in enumerate(given):
+            places[level] = known.get(label_key(name), known.get(name) if isinstance(name, str) else None)
+            is_unnamed = name is None or (isinstance(name, str) and _PLACEHOLDER.fullmatch(name))
+            if places[level] is None and not is_unnamed:
+                raise ModelError(
+                    f"{what} must have axes named {', '.join(map(repr, names))}, or without names, got an axis "
+                    f"named {_short(name)}; rename it."
+                )
+    taken = [place for place in places if place is not None]
+    if len(given) != count or len(set(taken)) != len(taken):
+        raise ModelError(
+            f"{what} must have one axis or level for each of {count} variables, got {len(given)}"
+            f"{' of which two have one name' * (len(set(taken)) != len(taken))}; select its values and unstack or "
+            "rename its levels."
+        )
+    left = iter([place for place in range(count) if place not in taken])
+    return [next(left) if place is None else place for place in places]
+
+
+def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Label]) -> np.ndarray:
+    """Return the code of each label of an axis; one without labels stands in declared order."""
+    declared = {label_key(state): code for code, state in enumerate(states)}
+    if isinstance(labels, range):
+        if len(labels) != len(states):
+            raise ModelError(
+                f"{what} must have {len(states)} entries for the states of {variable}, got {len(labels)}."
+            )
+        numbers = [declared.get(label_key(label)) for label in labels]
+        if None not in numbers and numbers != list(labels):
+            raise ModelError(
+                f"{what} must say what the entries of {variable} are: pandas numbers them from 0, and the declared "
+                "states are these numbers in another order. Set its index to the states, or give `.to_numpy()` in "
+                "declared order."
+            )
+        return np.arange(len(labels))
+    codes = [declared.get(label_key(label)) for label in labels]
+    if None in codes:
+        unknown = labels[codes.index(None)]
+        remedy = "leave out the margins" if unknown == _MARGIN else "relabel it, or leave it out"
+        raise ModelError(
+            f"{what} must be labeled on {variable} by {_short(list(states))}, got {_short(unknown)}; {remedy}."
+        )
+    return np.array(codes, dtype=np.int64)
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

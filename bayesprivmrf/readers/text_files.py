@@ -1,0 +1,207 @@
+r"""Tables from files, as they are written: a line of a CSV file is a row. One parser of public and sensitive files.
+
+Guarantees count records, so the rows read must correspond one to one to the records that were written, whatever the
+records hold. In a CSV file records are lines:
+
+- The header says what separates fields: a comma, a semicolon or a tab, whichever makes most names of it.
+- A line end (``\n``, ``\r\n`` or ``\r``) ends a line and begins none. The first line is the header, every further
+  one is a record. So ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` two, the last of them a blank line.
+- A blank line is a record whose values are all missing. In a file of one column a missing value is written so; in a
+  file of several, a line with fewer fields than the header lacks its last values. Blank lines are not skipped:
+  otherwise one person's answer, missing or not, would change the number of records, which is public under replace-one
+  neighbours.
+- No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
+  joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
+  file, and a file where they differ is refused.
+- All lines end in the same way. A writer that ends its lines in a line feed may leave a carriage return in a field
+  without quotes, which would then be a line of its own.
+- A last line without its line end must have all fields of the header, and more than one. A writer that puts line
+  ends between lines could mean two records by ``"a\n1\n"``, the second missing; the rule refuses its other files,
+  such as ``"a\n1\n0"``.
+
+So two files that differ in one answer have the same number of records, or one of them is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bayesprivmrf.checks import file_path
+from bayesprivmrf.errors import BayesPrivMRFError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TextTable", "read_table", "repeated_error"]
+
+_MOST_COLUMNS = 20_000
+"""Columns that a text file may have: twenty times the widest model that is learned, and read in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTable:
+    """The rows of a file.
+
+    Parameters
+    ----------
+    columns
+        One column a name of the header. From CSV all entries are text, or missing.
+    separator
+        What separates fields; empty for Parquet.
+    """
+
+    columns: pd.DataFrame
+    separator: str = ""
+
+
+def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> TextTable:
+    """Rows of a CSV or Parquet file, as they are written.
+
+    Parameters
+    ----------
+    path
+        ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8) or ``.parquet``.
+    is_strict
+        Whether every line of a CSV file must have as many fields as the header, and blank lines are skipped.
+        Otherwise a line with fewer lacks its last values, and a blank line all of them.
+
+    Raises
+    ------
+    DataError
+        The file is missing, unreadable, cut short, or of another kind; a CSV row has more fields than the
+        header, or the header has a name twice or none; a field holds a line break; the one column of a file lacks its
+        last line end. The reader's own message is withheld, because it quotes the data.
+    """
+    import pandas as pd
+
+    file = file_path("path", path)
+    name = file.name.lower()
+    problem = None
+    try:
+        is_parquet = "parquet" in name.split(".")[1:]
+        if name.endswith((".csv", ".csv.gz")) or (is_strict and not is_parquet):
+            with gzip.open(file) if name.endswith(".gz") else file.open("rb") as opened:
+                return _csv_table(opened.read(), is_strict)
+        if is_parquet:
+            # nullable types: a column of integers must not become one of floats where one person's is missing
+            return TextTable(columns=pd.read_parquet(file, dtype_backend="numpy_nullable"))
+    except ImportError:
+        problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
+    except OSError as error:
+        problem = f"the data file {str(path)!r} cannot be read: {error.strerror or 'not a readable file'}."
+    except EOFError:
+        problem = f"the data file {str(path)!r} was cut short; take a fresh copy."
+    except MemoryError:
+        problem = (
+            f"the data file {str(path)!r} does not fit in memory; give a frame of a lazy engine instead."
+        )
+    except pd.errors.EmptyDataError:
+        problem = (
+            f"the data file {str(path)!r} is empty or begins with a blank line; it must begin with a header."
+        )
+    except UnicodeDecodeError:
+        problem = (
+            f"the data file {str(path)!r} must be encoded in UTF-8; convert it, say with `iconv -t UTF-8`."
+        )
+    except BayesPrivMRFError:
+        raise
+    except Exception as error:  # the parsers' and decompressors' own kinds
+        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
+        remedy = "check its header and rows."
+        if "fields in line" in str(error):
+            remedy = (
+                "a row has more fields than the header. A field that holds the comma, semicolon or tab which "
+                "separates fields stands in double quotes; drop separators at the ends of rows."
+            )
+        problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
+    # raised outside the handlers: pandas quotes the offending field, and a context would carry that along
+    raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
+
+
+def _csv_table(content: bytes, is_strict: bool) -> TextTable:
+    import pandas as pd
+
+    separator = _separator(content)
+    columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(separator.encode())
+    if columns > _MOST_COLUMNS:
+        raise DataError(
+            f"a text file may have at most {_MOST_COLUMNS:,} columns, got about {columns:,}; keep those of the model."
+        )
+    if is_strict:
+        content = _without_blank_lines(content, separator)
+    # The header is read as a row among rows: told that it is one, pandas takes a surplus first field for an index
+    # and shifts every column. In one piece, because only then is every row held against the first.
+    whole = pd.read_csv(
+        io.BytesIO(content),
+        header=None,
+        sep=separator,
+        dtype=str,
+        keep_default_na=False,
+        na_values=[""],
+        skip_blank_lines=False,
+        encoding="utf-8-sig",
+        low_memory=False,
+    )
+    is_ended = content.endswith((b"\n", b"\r"))
+    line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
+    if len(whole) != line_ends + (not is_ended):
+        raise DataError(
+            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; each record "
+            "must stand on one line: replace the line breaks, and double a quote that is part of a text."
+        )
+    rest = content.replace(b"\r\n", b"")
+    if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
+        raise DataError(
+            "the lines of a CSV file must all end in the same way, but some end in a line feed and some in a "
+            "carriage return, which a field may hold; write all line ends alike."
+        )
+    if not is_ended and _last_fields(content, separator) < whole.shape[1]:
+        raise DataError(
+            "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
+            "file one column, for a missing last value is a blank line; add it."
+        )
+    names = whole.iloc[0]
+    if names[names.notna()].duplicated().any():
+        raise repeated_error()
+    records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
+    return TextTable(columns=records.set_axis(names.dropna().tolist(), axis="columns"), separator=separator)
+
+
+def _separator(content: bytes) -> str:
+    """Return what separates the names of the header, which is public: data say nothing here."""
+    header = content[
+        : min(filter(None, (content.find(end) + 1 for end in (b"\n", b"\r"))), default=len(content))
+    ]
+    text = header.decode("utf-8-sig", errors="replace")
+    return max(",;\t", key=lambda one: len(next(csv.reader([text], delimiter=one), [])))
+
+
+def _without_blank_lines(content: bytes, separator: str) -> bytes:
+    """Return the lines that are not blank, after a check that each has as many fields as the header."""
+    lines = [line for line in content.splitlines(keepends=True) if line.strip(b"\r\n")]
+    rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
+    fields = len(next(rows, []))
+    for number, row in enumerate(rows, start=2):
+        if len(row) != fields:
+            raise DataError(
+                f"line {number} of a CSV file must have {fields} entries, as the header has, got {len(row)}."
+            )
+    return b"".join(lines)
+
+
+def repeated_error() -> DataError:
+    """Error for two columns of one name."""
+    return DataError("the data must have columns of distinct names, got one twice; drop or rename it.")
+
+
+def _last_fields(content: bytes, separator: str) -> int:
+    """Return the number of fields of the last line; a single one counts for none, as a blank line has none."""
+    last = content.replace(b"\r", b"\n").rsplit(b"\n", 1)[-1].decode(errors="replace")
+    found = len(next(csv.reader([last], delimiter=separator), []))
+    return found if found > 1 else 0

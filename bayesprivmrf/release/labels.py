@@ -1,0 +1,152 @@
+"""Labels in a file: names and states as values that JSON can hold, which come back as they were declared.
+
+Text, whole and finite numbers, and true and false stand as they are. A label of another type is an object of one
+entry, ``{"date": "2020-02-29"}``, whose name is one of a fixed list: no file names a class or a module. What is on no
+list comes back as its text.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import reprlib
+import sys
+import zoneinfo
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import ReleaseFileError
+
+__all__ = ["encoded", "labels", "needs_kinds"]
+
+
+def encoded(label: Any) -> Any:
+    """Return a label as a value that JSON can hold; of a type without a written form, its text."""
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, tuple):
+        return {"tuple": [encoded(item) for item in label]}
+    if type(label) in (bool, int, str) or (type(label) is float and abs(label) != float("inf")):
+        return label
+    for kind, (name, write, read) in _kinds().items():
+        if type(label) is kind:
+            with suppress(Exception):  # whatever pandas raises of a calendar that has no name
+                written = write(label)
+                if read(written) == label:
+                    return {name: written}
+    return str(label)
+
+
+def labels(written: Any) -> tuple[Any, ...]:
+    """Return the labels that `encoded` wrote in a list."""
+    if not isinstance(written, list):
+        raise ReleaseFileError(f"labels must be a list, got {reprlib.repr(written)}")
+    return tuple(_decoded(label) for label in written)
+
+
+def needs_kinds(content: Any) -> bool:
+    """Return True if a file's content holds labels that only readers of the kinds below understand."""
+    if isinstance(content, dict):
+        return _name_of(content) in _readers() or any(map(needs_kinds, content.values()))
+    if isinstance(content, list) and content and not isinstance(content[0], int | float | str):
+        return any(map(needs_kinds, content))  # long lists of numbers are not walked through
+    return isinstance(content, list) and any(isinstance(item, dict) and needs_kinds(item) for item in content)
+
+
+def _name_of(written: dict[str, Any]) -> str | None:
+    return next(iter(written)) if len(written) == 1 else None
+
+
+def _decoded(label: Any) -> Any:
+    if isinstance(label, bool | int | float | str):
+        return label
+    name = _name_of(label) if isinstance(label, dict) else None
+    if name == "tuple":
+        return labels(label[name])
+    if name in _readers():
+        with suppress(Exception):  # whatever pandas raises, the file holds no such label
+            return _readers()[name](label[name])
+    raise ReleaseFileError(
+        f"a label must be text, a number, true or false, or of a known kind, got {reprlib.repr(label)}"
+    )
+
+
+@functools.cache
+def _readers() -> dict[str | None, Callable[[Any], Any]]:
+    return {name: read for name, _, read in (*_plain_kinds().values(), *_pandas_kinds().values())}
+
+
+def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
+    """Return name, writer and reader by type; those of pandas only where a label can be one of its."""
+    return _plain_kinds() | (_pandas_kinds() if "pandas" in sys.modules else {})
+
+
+@functools.cache
+def _plain_kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
+    return {
+        float: ("float", repr, float),  # infinite: others stand as they are
+        bytes: ("bytes", bytes.hex, bytes.fromhex),
+        Decimal: ("decimal", str, Decimal),
+        Fraction: ("fraction", str, Fraction),
+        datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
+        datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
+        datetime.datetime: (
+            "datetime",
+            lambda moment: [moment.isoformat(), moment.fold, _zone(moment)],
+            lambda written: _in_zone(datetime.datetime.fromisoformat(written[0]), written[2]).replace(
+                fold=written[1]
+            ),
+        ),
+        datetime.timedelta: (
+            "timedelta",
+            lambda span: [span.days, span.seconds, span.microseconds],
+            lambda written: datetime.timedelta(*written),
+        ),
+    }
+
+
+@functools.cache
+def _pandas_kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
+    import pandas as pd
+
+    return {
+        pd.Timestamp: (
+            "timestamp",
+            lambda moment: [moment.isoformat(), moment.unit, _zone(moment)],
+            lambda written: _in_zone(pd.Timestamp(written[0]), written[2]).as_unit(written[1]),
+        ),
+        pd.Timedelta: (
+            "time span",
+            lambda span: [int(span.asm8.astype(np.int64)), span.unit],
+            lambda written: pd.Timedelta(np.timedelta64(written[0], written[1])),
+        ),
+        pd.Period: (
+            "period",
+            lambda period: [period.ordinal, period.freqstr],
+            lambda written: pd.Period(ordinal=written[0], freq=written[1]),
+        ),
+        pd.Interval: (
+            "interval",
+            lambda one: [encoded(one.left), encoded(one.right), one.closed],
+            lambda written: pd.Interval(*labels(written[:2]), closed=written[2]),
+        ),
+    }
+
+
+def _zone(moment: datetime.datetime) -> str | None:
+    """Return the name of a moment's time zone; None where it has none, or one that is an offset alone."""
+    return getattr(moment.tzinfo, "key", None)
+
+
+def _in_zone(moment: Any, zone: str | None) -> Any:
+    """Return a moment in its time zone; in one that this machine does not know, the same moment with its offset."""
+    if zone is None:
+        return moment
+    if moment.tzinfo is None:
+        raise ValueError("a moment in a zone must have an offset")
+    return moment.astimezone(zoneinfo.ZoneInfo(zone)) if zone in zoneinfo.available_timezones() else moment

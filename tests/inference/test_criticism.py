@@ -1,0 +1,209 @@
+"""Models that a release contradicts are not trusted, whoever fits them, and right ones are not accused."""
+
+import re
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
+from bayesprivmrf import sequences
+from bayesprivmrf.errors import ConsistencyWarning, ModelError, NoiseWarning
+from bayesprivmrf.inference import Status
+from bayesprivmrf.noise import Gaussian, Laplace
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+TIMES = [f"x{t}" for t in range(1, 7)]
+STATES = ["u", "v", "w"]
+ROWS = bpm.markov_chain(STATES, 6, share="transitions")
+FIRST = np.array([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
+LAST = np.array([[0.6, 0.25, 0.15], [0.3, 0.55, 0.15], [0.05, 0.15, 0.8]])
+SHORT = {"rng": 1, "draws": 60, "tune": 60, "chains": 2, "time_limit": 1e-9}
+POINT = {"NaiveMLE": bpm.NaiveMLE(), "CGM": bpm.CGM(), "NoiseAwareMAP": bpm.NoiseAwareMAP()}
+
+
+def panel(changes, seed=3, people=1000, scale=1.0, network=ROWS):
+    """Noisy tables of every step of people whose transitions change with time, or do not."""
+    rng = np.random.default_rng(seed)
+    now, given = rng.choice(3, people, p=[0.5, 0.3, 0.2]), []
+    for t, pair in enumerate(pairwise(TIMES)):
+        share = t / 4 if changes else 0.5
+        rows = ((1 - share) * FIRST + share * LAST).cumsum(axis=1)[now]
+        later = (rng.random(people)[:, None] > rows).sum(axis=1)
+        counts = np.bincount(3 * now + later, minlength=9) + np.rint(rng.laplace(0, scale, 9))
+        given.append(Measurement(q.table(*pair), counts, Laplace(scale)))
+        now = later
+    return NoisyStatistics.from_measurements(network, given)
+
+
+def fitted(estimator, releases, **settings):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = estimator.fit(releases, **settings)
+    return found, [str(one.message) for one in caught if one.category is ConsistencyWarning]
+
+
+@pytest.mark.parametrize("name", ["NaiveMLE", "NoiseAwareMAP", "LatentCounts"])
+def test_transitions_that_change_contradict_one_matrix_for_all_steps(name):
+    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    found, told = fitted(estimator, panel(changes=True), **settings)
+    assert found.status is Status.NOT_TRUSTED
+    (problem,) = [each for each in found.problems if "contradicts the model (shared transitions)" in each]
+    assert told == [f"{problem}. The fit is not trusted."]
+    assert re.search(r"most of all measurement [1-5], of \(x[1-5], x[2-6]\)", problem)
+    assert found.stats["misfit"] > 4
+    assert "problems" in repr(found)
+    right, told = fitted(estimator, panel(changes=False), **settings)
+    assert not told
+    assert right.stats["misfit_tail"] > 0.01
+    assert not [each for each in right.problems if "contradicts" in each]
+
+
+def test_the_predictive_check_compares_with_what_the_model_predicts():
+    for changes, is_small in ((True, True), (False, False)):
+        posterior, _ = fitted(bpm.LatentCounts(), panel(changes), **SHORT)
+        check = posterior.predictive_check(rng=1)
+        steps = check[check.index.str.startswith("noisy_counts")]
+        assert (steps["p_value"] > 0.05).all()  # latent counts follow the release, right model or not
+        assert (steps["model_p_value"].min() < 0.02) == is_small
+        assert check.loc[check.index.str.startswith("margin"), "model_p_value"].isna().all()
+    # Pearson's statistic of a table with nine cells that add up to N
+    assert steps["model_replicated"].to_numpy() == pytest.approx(9.0, rel=0.2)
+
+
+@pytest.mark.parametrize("name", [*POINT, "LatentCounts"])
+def test_waves_of_different_populations_contradict_one_model(name):
+    network = bpm.declare({"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    other = [[50.0, 150.0], [457.0, 343.0]]
+    same = [[102.0, 305.0], [196.0, 147.0]]
+    for second, is_told in ((other, True), (same, False)):
+        waves = [
+            NoisyStatistics.from_tables(network, {("a", "b"): np.array(table)}, noise=Laplace(1.0))
+            for table in ([[200.0, 600.0], [400.0, 300.0]], second)
+        ]
+        found, told = fitted(estimator, waves, population="waves", **settings)
+        assert any("fit each wave apart" in each for each in told) == is_told
+        assert (found.stats["misfit_tail"] < 0.01) == is_told
+        assert found.status is Status.NOT_TRUSTED or not is_told
+
+
+@pytest.mark.parametrize("name", [*POINT])
+def test_the_measurement_that_fits_worst_is_named(name):
+    """One of five steps differs from the others."""
+    network = bpm.markov_chain(STATES, 6)
+    law = np.outer([0.5, 0.3, 0.2], [0.5, 0.3, 0.2]) + 0.08 * np.array([[2, -1, -1], [-1, 1, 0], [-1, 0, 1]])
+    odd = np.outer([0.5, 0.3, 0.2], [0.5, 0.3, 0.2])
+    rng, given = np.random.default_rng(2), []
+    for t, pair in enumerate(pairwise(TIMES)):
+        noisy = 2000 * (odd if t == 2 else law).ravel() + np.rint(rng.laplace(0, 2.0, 9))
+        given.append(Measurement(q.table(*pair), noisy, Laplace(2.0)))
+    found, told = fitted(POINT[name], NoisyStatistics.from_measurements(network, given))
+    assert found.status is Status.NOT_TRUSTED
+    assert ["most of all measurement 3, of (x3, x4)" in each for each in told] == [True]
+
+
+@pytest.mark.parametrize("share", ["transitions", "potentials"])
+def test_right_models_are_accused_no_more_often_than_the_level_says(share):
+    network = bpm.markov_chain(STATES, 6, share=share)
+    estimator = bpm.NaiveMLE()
+    tails = []
+    for seed in range(50):
+        # independent steps: both models hold
+        rng = np.random.default_rng(seed)
+        codes = rng.choice(3, (6, 600), p=[0.6, 0.3, 0.1])
+        given = [
+            Measurement(
+                q.table(*pair),
+                np.bincount(3 * codes[t] + codes[t + 1], minlength=9) + np.rint(rng.laplace(0, 3.0, 9)),
+                Laplace(3.0),
+            )
+            for t, pair in enumerate(pairwise(TIMES))
+        ]
+        found, _ = fitted(estimator, NoisyStatistics.from_measurements(network, given))
+        tails.append(found.stats["misfit_tail"])
+    # level 1e-3 of binomial counts
+    assert (np.array(tails) < 0.05).sum() <= 9
+    assert (np.array(tails) < 0.01).sum() <= 4
+
+
+@pytest.mark.parametrize("law", [Laplace(1.0), Gaussian(1.0)], ids=["Laplace", "Gaussian"])
+@pytest.mark.parametrize("name", [*POINT])
+def test_estimates_and_intervals_scale_with_the_number_of_records(law, name):
+    """From 1e2 to 1e12 records: the estimate is off by a few records, the interval as wide as sampling makes it."""
+    network = bpm.declare({"a": [0, 1, 2], "b": [0, 1]}, cliques=[("a", "b")])
+    truth = np.array([[0.20, 0.15], [0.05, 0.30], [0.10, 0.20]])
+    for power in range(2, 13):
+        records = 10.0**power
+        noisy = records * truth + [[2.0, -1.0], [1.0, 0.0], [-2.0, 1.0]]
+        release = NoisyStatistics.from_measurements(
+            network, [Measurement(q.table("a", "b"), noisy.ravel(), law)], total=int(records)
+        )
+        found, told = fitted(POINT[name], release)
+        assert not told
+        off = np.abs(found.marginal(["a", "b"]).values - truth).max()
+        # NaiveMLE ends at a tolerance of 1e-7, far below the sampling error at 1e12 records
+        assert off < 6 / records + 1e-7
+        if name == "NoiseAwareMAP":
+            assert found.status is Status.CONVERGED
+            frame = found.interval(["a", "b"], prob=0.9)
+            width = (frame["upper"] - frame["lower"]).to_numpy() / (2 * 1.645)
+            expected = np.sqrt((truth * (1 - truth)).ravel() / records + law.variance / records**2)
+            assert width == pytest.approx(expected, rel=0.25 if power < 4 else 0.03)
+
+
+@pytest.mark.parametrize("estimator", [*POINT.values(), bpm.LatentCounts()], ids=[*POINT, "LatentCounts"])
+def test_more_records_than_are_fitted_are_refused(estimator):
+    network = bpm.declare({"a": [0, 1]}, cliques=[("a",)])
+    release = NoisyStatistics.from_tables(network, {("a",): np.array([1e12, 1e12])}, noise=Laplace(1.0))
+    with pytest.raises(ModelError, match="at most 1,000,000,000,000 records, got about 2e\\+12"):
+        estimator.fit(release)
+
+
+def rare(scale, people, seed=1):
+    """Noisy sums over the steps of a chain in which many transitions are rare, and its transition matrix."""
+    rng, states, steps = np.random.default_rng(seed), [*"abcdef"], 6
+    matrix = np.array([rng.dirichlet(np.full(6, 0.3) + 3 * row) for row in np.eye(6)])
+    now, sums = rng.choice(6, people), np.zeros((6, 6))
+    first = np.bincount(now, minlength=6)
+    for _ in range(steps - 1):
+        later = np.minimum((rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), 5)
+        np.add.at(sums, (now, later), 1)
+        now = later
+    network = bpm.markov_chain(states, steps, share="transitions")
+    law = Laplace(scale)
+    values = [counts + np.rint(rng.laplace(0, scale, counts.size)) for counts in (first, sums.ravel())]
+    asked = (q.table("x1"), q.pooled([(f"x{t}", f"x{t + 1}") for t in range(1, steps)]))
+    given = [Measurement(query, own, law) for query, own in zip(asked, values, strict=True)]
+    return NoisyStatistics.from_measurements(network, given), matrix
+
+
+def test_rare_transitions_of_few_people_are_doubtful_and_the_others_are_not():
+    """Where the noise is next to nothing, it is sampling that leaves a transition open."""
+    release, matrix = rare(0.05, 300)
+    solution = bpm.NoiseAwareMAP().fit(release)  # warns of nothing
+    assert solution.status is Status.CONVERGED
+    assert solution.stats["hidden_transitions"] == 0
+    frame = sequences.transition_matrix(solution, prob=0.9)
+    is_doubtful = (frame["status"] == "doubtful").to_numpy()
+    assert 5 <= is_doubtful.sum() <= 25
+    assert frame["note"][is_doubtful].str.contains("too few records").all()
+    assert not frame["note"].str.contains("noise").any()
+    held = (frame["lower"] <= matrix.ravel()) & (matrix.ravel() <= frame["upper"])
+    assert held.mean() > 0.8
+
+
+def test_transitions_that_noise_hides_are_told_from_those_of_few_people():
+    release, _ = rare(5.0, 3000)
+    solution = bpm.NoiseAwareMAP().fit(release)
+    assert solution.status is Status.CONVERGED
+    frame = sequences.transition_matrix(solution, prob=0.9)
+    assert solution.stats["hidden_transitions"] == frame["note"].str.contains("the noise hides it").sum() > 0
+    assert (frame["status"] != "doubtful").any()
+    with pytest.warns(NoiseWarning, match="the noise hides .* of 36 transitions"):
+        drowned = bpm.NoiseAwareMAP().fit(rare(80.0, 300)[0])
+    assert drowned.status is Status.NOT_TRUSTED
+    assert "the noise hides" in drowned.problems[-1]
+    assert set(sequences.transition_matrix(drowned, prob=0.9)["status"]) == {"not trusted"}

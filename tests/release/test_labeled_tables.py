@@ -1,0 +1,201 @@
+"""Labeled tables: aligned by name and label, in any order, or refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise import Gaussian, Laplace
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+STATES = {"sat": ["low", "medium", "high"], 0: [2, 0, 1], "sex": ["m", "f"]}
+NETWORK = bpm.declare(STATES, cliques=[("sat", 0, "sex")])
+SCOPE = ("sat", 0, "sex")
+COUNTS = np.arange(18.0).reshape(3, 3, 2) ** 1.5
+
+
+def plain(scope=SCOPE, values=COUNTS, **more):
+    return NoisyStatistics.from_tables(NETWORK, {scope: values}, noise=Laplace(1.0), **more)
+
+
+def shuffled_forms(values, scope, random):
+    """The same table, permuted at random, in every labeled form."""
+    axes = random.permutation(len(scope)).tolist()
+    orders = [random.permutation(len(STATES[v])).tolist() for v in scope]
+    names = [scope[axis] for axis in axes]
+    labels = [[STATES[scope[axis]][code] for code in orders[axis]] for axis in axes]
+    moved = values[np.ix_(*orders)].transpose(axes)
+    dims = [str(name) for name in names]
+    yield xr.DataArray(moved, dims=dims, coords=dict(zip(dims, labels, strict=True)))
+    index = pd.MultiIndex.from_product(labels, names=names)
+    long = pd.Series(moved.ravel(), index=index).sample(frac=1, random_state=int(random.integers(99)))
+    yield long
+    yield long.to_dict() if axes == sorted(axes) else long.rename("count").to_frame()
+    if len(names) > 1:
+        sides = int(random.integers(1, len(names)))
+        wide = long.rename_axis(dims).unstack(list(range(sides)))  # by number: 0 is a name too
+        yield wide.sample(frac=1, random_state=1).T
+    if axes == sorted(axes):
+        yield pd.Series(moved.ravel(), index=index.set_names([None] * len(names)))
+        yield xr.DataArray(
+            moved, dims=[f"dim_{k}" for k in axes], coords={f"dim_{k}": own for k, own in enumerate(labels)}
+        )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.permutations(SCOPE), st.integers(1, 3))
+def test_any_layout_of_a_labeled_table_gives_the_release_of_the_plain_array(seed, order, count):
+    scope, random = tuple(order[:count]), np.random.default_rng(seed)
+    values = random.integers(0, 99, [len(STATES[v]) for v in scope]).astype(float)
+    network = bpm.declare({v: STATES[v] for v in scope}, cliques=[scope])
+    wanted = NoisyStatistics.from_tables(network, {scope: values}, noise=Laplace(1.0))
+    by_variance = NoisyStatistics.from_tables(network, [(scope, values)], noise=[values + 1])
+    for form in shuffled_forms(values, scope, random):
+        assert NoisyStatistics.from_tables(network, {scope: form}, noise=Laplace(1.0)) == wanted
+        measured = [Measurement(q.table(*scope), form, Laplace(1.0))]
+        assert NoisyStatistics.from_measurements(network, measured) == wanted
+        more = {cell: each + 1 for cell, each in form.items()} if isinstance(form, dict) else form + 1
+        assert NoisyStatistics.from_tables(network, [(scope, form)], noise=[more]) == by_variance
+
+
+def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
+    people = pd.DataFrame({"sat": ["low"] * 5 + ["high"] * 2 + ["medium"] * 3, "sex": list("mfmfmfmfmf")})
+    network = bpm.declare({"sat": STATES["sat"], "sex": ["m", "f"]}, [("sat", "sex")])
+    counts = [[(people.sat.eq(a) & people.sex.eq(b)).sum() for b in ("m", "f")] for a in STATES["sat"]]
+    wanted = NoisyStatistics.from_tables(network, {("sat", "sex"): counts}, noise=Laplace(1.0))
+    for table in (
+        pd.crosstab(people.sat, people.sex),
+        pd.crosstab(people.sex, people.sat),
+        pd.crosstab(people.sat.to_numpy(), people.sex.to_numpy()),  # whose axes pandas names itself
+        people.pivot_table(index="sex", columns="sat", aggfunc="size"),
+        people.value_counts(),
+        people.groupby(["sex", "sat"]).size().astype("Int64").unstack(),
+    ):
+        assert NoisyStatistics.from_tables(network, {("sat", "sex"): table}, noise=Laplace(1.0)) == wanted
+    with pytest.raises(ModelError, match="leave out the margins"):
+        NoisyStatistics.from_tables(
+            network,
+            {("sat", "sex"): pd.crosstab(people.sat, people.sex, margins=True)},
+            noise=Laplace(1.0),
+        )
+
+
+def test_the_library_reads_its_own_marginals_and_answers():
+    solution = bpm.NoiseAwareMAP().fit(plain())
+    wanted = plain(values=solution.marginal(list(SCOPE)).to_numpy())
+    assert plain(values=solution.marginal(["sex", 0, "sat"])) == wanted
+    query = q.coarsened("sat", "sex", sat={"low": ["low"], "more": ["medium", "high"]})
+    answers = solution.interval(query)["estimate"]
+    again = [Measurement(query, values, Laplace(1.0)) for values in (answers[::-1], answers.to_numpy())]
+    first, second = NoisyStatistics.from_measurements(NETWORK, again).measurements
+    np.testing.assert_array_equal(first.values, second.values)
+
+
+def test_measurements_of_queries_are_aligned_by_groups_and_by_rows():
+    merged = q.coarsened("sat", sat={"few": ["low"], "more": ["medium", "high"]})
+    weighed = q.weighted("sex", matrix=[[1, 0], [1, 1]], labels=["men", "all"])
+    pooled = q.pooled([("sat",)])
+    release = NoisyStatistics.from_measurements(
+        NETWORK,
+        [
+            Measurement(q.table(*SCOPE), COUNTS.ravel(), Laplace(1.0)),
+            Measurement(merged, pd.Series({"more": 5.0, "few": 2.0}), Laplace(1.0)),
+            Measurement(weighed, pd.Series({"all": 9.0, "men": 4.0}), Laplace(1.0)),
+            Measurement(pooled, {"high": 3.0, "low": 1.0, "medium": 2.0}, Laplace(1.0)),
+        ],
+    )
+    assert [list(each.values) for each in release.measurements[1:]] == [[2, 5], [4, 9], [1, 2, 3]]
+
+
+def test_labels_are_equal_as_declared_states_are():
+    domain = Domain.from_states({"a": [1, True, "one"]})
+    network = ModelSpecification(domain=domain, cliques=(("a",),))
+    wanted = NoisyStatistics.from_tables(network, {"a": [10.0, 20.0, 30.0]}, noise=Laplace(1.0))
+    table = pd.Series([30.0, 20.0, 10.0], index=pd.Index(["one", True, 1.0], dtype=object))
+    assert NoisyStatistics.from_tables(network, {"a": table}, noise=Laplace(1.0)) == wanted
+
+
+def test_numbers_that_pandas_counts_rows_by_are_labels_only_where_they_are_the_states():
+    network = bpm.declare({"a": ["x", "y"], "b": [0, 1]}, [("a", "b")])
+    values = np.array([[1.0, 2.0], [3.0, 4.0]])
+    wanted = NoisyStatistics.from_tables(network, {("a", "b"): values}, noise=Laplace(1.0))
+    assert (
+        NoisyStatistics.from_tables(network, {("a", "b"): pd.DataFrame(values)}, noise=Laplace(1.0)) == wanted
+    )
+    network = bpm.declare({"a": ["x", "y"], "b": [1, 0]}, [("a", "b")])
+    with pytest.raises(ModelError, match="in another order"):
+        NoisyStatistics.from_tables(network, {("a", "b"): pd.DataFrame(values)}, noise=Laplace(1.0))
+
+
+TABLE = pd.DataFrame(
+    [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+    index=pd.Index(["high", "low", "medium"], name="sat"),
+    columns=pd.Index(["f", "m"], name="sex"),
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (TABLE.rename(index={"low": "Low"}), ModelError, "labeled on 'sat'.*got 'Low'"),
+        (TABLE.loc[["low", "high"]], ModelError, "2 of 3 combinations"),
+        (TABLE.loc[["low", "high", "high", "medium"]], ModelError, "4 entries with 3 of 3"),
+        (TABLE.rename_axis(index="satisfaction"), ModelError, "an axis named 'satisfaction'"),
+        (TABLE.rename_axis(index="sex"), ModelError, "two have one name"),
+        (TABLE.loc["low"], ModelError, "one axis or level for each of 2"),
+        (TABLE.rename_axis(index=None, columns=None).T, ModelError, "labeled on 'sat'"),
+        (TABLE.stack()[1:], ModelError, "5 of 6 combinations"),
+        (np.ma.masked_equal(TABLE.to_numpy(), 4.0), ArgumentError, "masked array"),
+        ([*np.ma.masked_equal(TABLE.to_numpy(), 4.0)], ArgumentError, "masked array"),
+        ([row for _, row in TABLE.iterrows()], ModelError, "labeled values"),
+        ({"low": 3.0}, ModelError, "a tuple of 2 states"),
+        (TABLE.astype(object).replace(4.0, "4"), ArgumentError, "array of numbers"),
+    ],
+)
+def test_a_table_whose_labels_cannot_be_matched_is_refused(table, error, message):
+    network = bpm.declare({"sat": STATES["sat"], "sex": ["m", "f"]}, [("sat", "sex")])
+    with pytest.raises(error, match=message):
+        NoisyStatistics.from_tables(network, {("sat", "sex"): table}, noise=Laplace(1.0))
+
+
+def test_noise_of_labeled_cells_is_aligned_under_its_own_key():
+    network = bpm.declare({"sat": STATES["sat"], "sex": ["m", "f"]}, [("sat", "sex")])
+    key, counts = ("sat", "sex"), np.zeros((3, 2))
+    variances = TABLE.loc[STATES["sat"], ["m", "f"]].to_numpy()
+    wanted = NoisyStatistics.from_tables(network, {key: counts}, noise={key: variances})
+    laws = TABLE.map(Gaussian.of_variance)
+    for noise in (TABLE, TABLE.T, TABLE.rename_axis(index=None, columns=None), laws, laws.stack().to_dict()):
+        assert NoisyStatistics.from_tables(network, {key: counts}, noise={key: noise}) == wanted
+    turned = TABLE.T.rename_axis(index=None, columns=None)
+    assert NoisyStatistics.from_tables(network, {key: counts}, noise={("sex", "sat"): turned}) == wanted
+    with pytest.raises(ArgumentError, match="masked array"):
+        NoisyStatistics.from_tables(network, {key: counts}, noise={key: np.ma.masked_less(variances, 2)})
+
+
+def test_scores_are_aligned_with_the_states():
+    wanted = bpm.declare(STATES, [SCOPE], ordinal={"sat": [1, 2, 5], 0: [0, 3, 7]})
+    for scores in (pd.Series, dict):
+        given = {"sat": scores({"high": 5, "low": 1, "medium": 2}), 0: scores({1: 7, 0: 3, 2: 0})}
+        network = bpm.declare(STATES, [SCOPE], ordinal=given)
+        assert network.graph == wanted.graph
+
+
+def test_labels_that_nothing_can_align_are_refused_rather_than_lost():
+    weights = pd.Series([1.0, 2.0], index=["second", "first"])
+    from bayesprivmrf.mechanisms import LaplaceStatistics
+
+    with pytest.raises(ArgumentError, match="in their order"):
+        LaplaceStatistics(epsilon=1.0, queries=[q.table("sat"), q.table("sex")], weights=weights)
+    with pytest.raises(ArgumentError, match="plain array"):
+        q.weighted("sex", matrix=pd.DataFrame([[0, 1]], columns=["m", "f"]))
+    with pytest.raises(ArgumentError, match="one index"):
+        bpm.inference.combine_estimates(weights, weights[::-1])
+    rows = {"sex": pd.Series(["m", "f"]), "value": pd.Series([1.0, 2.0], index=[1, 0])}
+    with pytest.raises(DataError, match="one index"):
+        bpm.readers.read_counts(NETWORK, rows, noise=Laplace(1.0))
