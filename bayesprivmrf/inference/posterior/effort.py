@@ -15,8 +15,9 @@ a cell is measured as a part of a sum alone. So beyond V records the work grows 
 bound. Births and deaths, at most 1,000 a sweep, move a private N, whose variance is e², by a random walk of one
 record a step.
 
-**One table.** Its moves are of up to two standard deviations of the noise at once, so that the work does not depend
-on N; cells whose noise exceeds what they hold, and parts of sums, take longer.
+**One table.** Its moves are of up to two standard deviations of the noise at once, so that the work hardly depends on
+N, up to some hundred million, from where on the first table is far off. Cells whose noise exceeds what they hold, and
+parts of sums, take longer.
 
 **Relaxed counts.** NUTS needs about four draws to an effective one, of some ten gradients each; kinks of Laplace
 noise need shorter steps, the more of them there are and the narrower they are.
@@ -65,6 +66,8 @@ _WIDE, _REACH = 2.0, 40
 """Scale of noise from which sums over whole numbers are integrals, to 4 %; and how far the sums go."""
 _PARTED = 2.0
 """Moves between the parts of a sum that one round over a table's cells makes, a cell."""
+_START = 200.0
+"""Effective draws over which the sweeps are spread that lead away from the first table."""
 _DROWNED = 12.0
 """Most sweeps that learned shapes take where noise exceeds what the cells hold."""
 
@@ -150,13 +153,15 @@ def sweeps_of_records(spread: CellSpread, total: float, visits: int, births: int
     )
 
 
-def sweeps_of_table(spread: CellSpread, rounds: int) -> float:
+def sweeps_of_table(spread: CellSpread, total: float, rounds: int) -> float:
     """Return the sweeps of one table's counts to an effective draw; a sweep is so many rounds over its cells."""
     step = max(2.0 * spread.deviation, 1.0)
+    # the first table is off by the deviation of multinomial counts
+    first = 0.5 * math.sqrt(total) / (step * rounds) / _START
     apart = float(spread.variances[spread.is_part].max(initial=0.0)) / (step * step * _PARTED * rounds)
     drowned = spread.deviation / max(spread.even, 1.0)
     shapes = min(drowned * math.sqrt(spread.deviation) / 2.0, _DROWNED) if drowned > 0.5 else 0.0
-    return 1.0 + shapes + apart
+    return 1.0 + first + shapes + apart
 
 
 def gradient_operations(numbers: int) -> float:
