@@ -14,6 +14,7 @@ import math
 import sys
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 from arviz_stats.base import array_stats
@@ -36,6 +37,7 @@ MODELS = {
 RECORDS = (10**2, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
 SCALES = (0.1, 1.0, 10.0, 100.0)
 EFFECTIVE, FAR = 400, 12
+METHODS: tuple[dict[str, Any], ...] = ({"method": "bulk"}, {"method": "tail", "prob": (0.05, 0.95)})
 
 
 def evidence(model: str, records: int, scale: float) -> Evidence:
@@ -70,7 +72,7 @@ def seconds(formulation: ExactRecords | HyperDirichlet) -> float:
             float(array_stats.ess(column, chain_axis=0, draw_axis=1, **method))
             for column in np.moveaxis(numbers.astype(float), 2, 0)
             if np.ptp(column) > 0
-            for method in ({"method": "bulk"}, {"method": "tail", "prob": (0.05, 0.95)})
+            for method in METHODS
         ),
         default=math.inf,
     )
