@@ -67,9 +67,10 @@ def seconds(formulation: ExactRecords | HyperDirichlet) -> float:
     numbers = np.concatenate(
         [np.reshape(sampled.draws[name], (2, 300, -1)) for name in formulation.judged], axis=-1
     )
+    ess: Any = array_stats.ess
     fewest = min(
         (
-            float(array_stats.ess(column, chain_axis=0, draw_axis=1, **method))
+            float(ess(column, chain_axis=0, draw_axis=1, **method))
             for column in np.moveaxis(numbers.astype(float), 2, 0)
             if np.ptp(column) > 0
             for method in METHODS
