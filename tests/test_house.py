@@ -22,7 +22,6 @@ ARGUMENTS = {
     ("release.given", "NoiseLaw"): 5,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
-    ("inference.posterior.latent_counts", "NoisyStatistics"): 1,
     # an estimate, and no release
     ("plots.style", "Released"): 1,
 }

@@ -3,8 +3,8 @@ from .evidence import Evidence, gather
 from .interval_frame import RowStatus
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
-from .posterior.file import load_posterior
 from .posterior.latent_counts import LatentCounts
+from .posterior.loading import load_posterior
 from .posterior.posterior import Posterior
 from .posterior.synthetic import combine_estimates
 from .solution import Solution, Status, uniform_solution

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,6 @@ def minimize(
     gradient_tolerance: float,
     iterations: int,
     memory: int | None = None,
-    seconds: float | None = None,
     is_enough: Callable[[FloatArray, FloatArray], bool] | None = None,
 ) -> Optimum:
     """Minimise a smooth function of many variables, within a box if one is given.
@@ -59,8 +57,6 @@ def minimize(
         The most iterations.
     memory
         Gradients that are kept; by default fewer in a box than outside one.
-    seconds
-        After which the search ends with the iteration that it is in; ``None`` for no clock.
     is_enough
         Whether to end at a point, given it and its gradient, whatever the tolerance says; asked after each iteration.
     """
@@ -70,8 +66,6 @@ def minimize(
     if memory is None:
         memory = MEMORY if bounds is None else _MEMORY_IN_BOX
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
-    end = None if seconds is None else time.monotonic() + seconds
-
     gradient = np.zeros(0)
 
     def evaluated(point: FloatArray) -> tuple[float, FloatArray]:
@@ -80,18 +74,16 @@ def minimize(
         return value, gradient
 
     def stop(point: FloatArray) -> None:  # an iteration ends at the point that was evaluated last
-        is_late = end is not None and time.monotonic() > end
-        if (is_enough is not None and is_enough(point, gradient)) or is_late:
+        if is_enough is not None and is_enough(point, gradient):
             raise StopIteration
 
-    has_stops = end is not None or is_enough is not None
     result = scipy_minimize(
-        evaluated if has_stops else objective,
+        objective if is_enough is None else evaluated,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=box,
-        callback=stop if has_stops else None,
+        callback=None if is_enough is None else stop,
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,

@@ -35,7 +35,6 @@ from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release.base import Released
 from bayesprivmrf.threads import one_blas_thread
 
 __all__ = ["LatentCounts", "refuse_total_outside"]
@@ -195,6 +194,7 @@ class LatentCounts:
                 "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
                 "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
             )
+        source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         formulation = self._formulation(evidence, chains * draws, is_plain=is_plain, chains=chains)
@@ -240,7 +240,7 @@ class LatentCounts:
             sampled,
             prior=formulation.prior_draws(draws, before) if prior else None,
             rng=replicating,
-            attributes=_attributes(releases, evidence, stats, diagnosis.status.value),
+            attributes=_attributes(source, evidence, stats, diagnosis.status.value),
         )
         for problem in alarms.of_release:
             warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=3)
@@ -259,8 +259,14 @@ class LatentCounts:
                 is_simulated=evidence.is_simulated,
                 status=diagnosis.status,
             ),
-            _source=Source(estimator=self, releases=_as_given(releases), population=population),
+            _source=source,
         )
+
+    def _source(
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics], population: Population = "one"
+    ) -> Source:
+        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
+        return Source(estimator=self, releases=given, population=population)
 
     def _formulation(
         self, evidence: Evidence, draws: int, *, is_plain: bool = True, chains: int = 4
@@ -289,20 +295,11 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
         )
 
 
-def _as_given(releases: NoisyStatistics | Sequence[NoisyStatistics]) -> tuple[NoisyStatistics, ...]:
-    return (releases,) if isinstance(releases, Released) else tuple(releases)
-
-
-def _attributes(
-    releases: NoisyStatistics | Sequence[NoisyStatistics],
-    evidence: Evidence,
-    stats: dict[str, Any],
-    status: str,
-) -> dict[str, Any]:
+def _attributes(source: Source, evidence: Evidence, stats: dict[str, Any], status: str) -> dict[str, Any]:
     """What a file of the tree must say by itself."""
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
-        "privacy": "\n".join(release.privacy_statement() for release in _as_given(releases)),
+        "privacy": "\n".join(release.privacy_statement() for release in source.releases),
         "simulated": int(evidence.is_simulated),
         "status": status,
         "formulation": stats["formulation"],

@@ -27,6 +27,7 @@ from bayesprivmrf.inference.posterior.intervals import (
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
+from bayesprivmrf.inference.posterior.saving import save_posterior
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
 from bayesprivmrf.inference.solution import Solution, Status
@@ -418,8 +419,6 @@ class Posterior(Card):
         ReleaseFileError
             A release behind it cannot be saved.
         """
-        from bayesprivmrf.inference.posterior.file import save_posterior
-
         save_posterior(self, path)
 
     def _records(self) -> int:

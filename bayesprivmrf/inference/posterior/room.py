@@ -29,6 +29,12 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
             f"{MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
             "which keeps none."
         )
+    states = max(model.cardinalities, default=1)
+    if not 8 * states**2 <= MEMORY:
+        raise ModelTooLargeError(
+            f"the effects of a variable of {states:,} states need a basis of {8 * states**2 / 2**30:,.1f} GiB, more "
+            f"than {MEMORY / 2**30:.0f}; declare fewer states, or merge the rare ones."
+        )
     if needs_marginals and cells:
         cost = forecast(model.cardinalities, model.scopes)
         if not cost.memory_bytes <= MEMORY:

@@ -66,4 +66,5 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         _evidence=evidence,
         _formulation=formulation,
         _draws=Draws(model=evidence.specification, supported=evidence.supported, finished=finished),
+        _source=LatentCounts(**settings)._source(releases),
     )

@@ -45,7 +45,7 @@ def deviations(truth, draws, rng):
 def simulate(model, law, records, total_range, told, seed, replications=REPLICATIONS):
     """Truths and thinned posterior draws of the replications; the fit is told that the noise is `told`."""
     rng = np.random.default_rng(seed)
-    settings = {"total_range": total_range or (1.0, 1e10)}
+    settings = {"total_range": total_range or (1.0, 1e12)}
     estimator = LatentCounts(**settings)
     total = None if total_range else records
     empty = noisy_release(model, np.zeros(model.size), told, rng, total=total)

@@ -325,6 +325,7 @@ def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
     assert set(again.children) == {
         *("posterior", "posterior_predictive", "prior", "prior_predictive"),
         *("sample_stats", "observed_data", "constant_data", "log_likelihood", "log_prior"),
+        "bayesprivmrf",
     }
     az.plot_trace_dist(posterior.tree, var_names=["marginal[7,a;b]"])
     az.plot_forest(posterior.tree, var_names=["marginal[7,a;b]"])

@@ -1,19 +1,11 @@
-"""A posterior as one file: netCDF, which ArviZ reads as well, with all that is needed to ask it again.
-
-Beside the groups of `Posterior.tree` stands one group of this package's own: the releases, each as the bytes of its
-own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable.
-The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked against
-the releases' model.
-"""
+"""A posterior read back from the file that `saving` wrote; what is read is checked against the releases' model."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +18,8 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.inference.posterior.tree import write_tree
+from bayesprivmrf.inference.posterior.saving import ARRAYS, BY_NAME, FORMAT, GROUP, VERSION, checksum_of
+from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -38,52 +31,10 @@ from bayesprivmrf.release.file import checked_path
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["load_posterior", "save_posterior"]
+__all__ = ["load_posterior"]
 
-FORMAT, VERSION = "bayesprivmrf-posterior", 1
-"""Name and version of the format; a change of its meaning is a new version."""
 LARGEST = 8 * 2**30
 """Bytes that a file's variables may take, unless its reader allows more."""
-
-_GROUP = "bayesprivmrf"
-_ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
-_BY_NAME = ("log_prior", "learned")
-
-
-def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
-    """Write a posterior's file.
-
-    Raises
-    ------
-    ArgumentError
-        The file cannot be written.
-    ReleaseFileError
-        A release behind it cannot be saved.
-    """
-    import xarray as xr
-
-    finished, source = posterior._draws.finished, posterior._source
-    own: dict[str, Any] = {name: getattr(finished, name) for name in _ARRAYS}
-    own |= {f"{kind} of {name}": x for kind in _BY_NAME for name, x in getattr(finished, kind).items()}
-    own |= {f"release {k}": _bytes(r._as_file()) for k, r in enumerate(source.releases)}
-    arrays = {name: np.asarray(value) for name, value in own.items() if value is not None}
-    dataset = xr.Dataset(
-        {name: ([f"{name}, axis {k}" for k in range(x.ndim)], x) for name, x in arrays.items()}
-    )
-    document = {
-        "releases": len(source.releases),
-        "population": source.population,
-        "estimator": asdict(source.estimator),
-        "formulation": posterior._formulation.name.lower(),
-        "status": posterior.status.value,
-        "stats": dict(posterior.stats),
-    }
-    tree = posterior.tree.copy()
-    tree[_GROUP] = xr.DataTree(dataset)
-    tree[_GROUP].attrs = {"document": json.dumps(document, default=_plain)}
-    tree[_GROUP].attrs["sha256"] = _checksum(tree)
-    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
-    write_tree(tree, path)
 
 
 def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:
@@ -166,10 +117,8 @@ def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
 
 def _posterior(tree: xr.DataTree) -> Posterior:
     """Return the posterior of a tree in memory."""
-    from bayesprivmrf.inference.posterior.source import Source
-
-    own = tree[_GROUP]
-    if own.attrs["sha256"] != _checksum(tree):
+    own = tree[GROUP]
+    if own.attrs["sha256"] != checksum_of(tree):
         raise ReleaseFileError("its content was altered, or damaged")
     fields = Fields(json.loads(own.attrs["document"]))
     numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}
@@ -190,7 +139,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
         name: tuple(value) if isinstance(value, list) and name != "problems" else value
         for name, value in fields.mapping("stats").items()
     }
-    del tree[_GROUP]
+    del tree[GROUP]
     return Posterior(
         tree=tree,
         status=status,
@@ -227,15 +176,15 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
                 raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
             parts.append(table.reshape(*lead, -1))
         tables[kind] = np.concatenate(parts, axis=-1)
-    by_name = {
+    by_name: dict[str, Any] = {
         kind: {
             name.removeprefix(f"{kind} of "): _checked(name, values, lead, 2)
             for name, values in numbers.items()
             if name.startswith(f"{kind} of ")
         }
-        for kind in _BY_NAME
+        for kind in BY_NAME
     }
-    optional: dict[str, Any] = {name: numbers.get(name) for name in _ARRAYS[2:]}
+    optional: dict[str, Any] = {name: numbers.get(name) for name in ARRAYS[2:]}
     for name, values in optional.items():
         if values is not None and name != "least" and values.ndim:
             _checked(name, values, lead, values.ndim)
@@ -258,24 +207,3 @@ def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) ->
             f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"
         )
     return values.astype(float)
-
-
-def _checksum(tree: xr.DataTree) -> str:
-    """SHA-256 of every variable in a tree and of its own document."""
-    digest = hashlib.sha256(tree[_GROUP].attrs["document"].encode())
-    for node in sorted(tree.subtree, key=lambda node: node.path):
-        for name, variable in sorted(node.to_dataset(inherit=False).variables.items(), key=str):
-            values = np.ascontiguousarray(variable.values)
-            text = values.dtype.kind not in "biuf"
-            digest.update(f"{node.path}/{name} {values.shape}\n".encode())
-            digest.update("\n".join(map(str, values.ravel().tolist())).encode() if text else values.tobytes())
-    return digest.hexdigest()
-
-
-def _bytes(whole: bytes) -> np.ndarray:
-    return np.frombuffer(io.BytesIO(whole).getvalue(), np.uint8)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold of a number of NumPy, or of anything else."""
-    return value.item() if isinstance(value, np.generic) else str(value)

@@ -1,0 +1,144 @@
+"""Which engine `LatentCounts()` takes for many records or strong noise, and what it says of one that mixes slowly."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+from inference.conftest import noisy_release, specification
+from repeats import few
+
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference import LatentCounts, Status, gather
+from bayesprivmrf.privacy import DiscreteLaplace, Laplace
+from bayesprivmrf.release import NoisyStatistics
+
+PAIRS = specification({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+SHORT = {"draws": 300, "tune": 300, "chains": 2}
+
+
+def tables(size, seed=0):
+    """Two tables of one population of so many records: rows of 2 x 3 and of 3 x 2 cells."""
+    rng = np.random.default_rng(seed)
+    joint = rng.multinomial(size, rng.dirichlet(np.ones(12))).reshape(2, 3, 2)
+    return {("a", "b"): joint.sum(2), ("b", "c"): joint.sum(0)}
+
+
+def noisy(size, scale, *, total=None):
+    rng = np.random.default_rng(1)
+    found = {clique: table + rng.laplace(0, scale, table.shape) for clique, table in tables(size).items()}
+    return NoisyStatistics.from_tables(PAIRS, found, noise=Laplace(scale), total=total)
+
+
+def test_a_million_records_converge():
+    posterior = LatentCounts().fit(noisy(10**6, 4.0), rng=1, **SHORT, progress_bar=False)
+    assert posterior.status is Status.CONVERGED
+    assert posterior.stats["formulation"] == "hyper-Dirichlet"
+
+
+@pytest.mark.parametrize(
+    ("formulation", "size", "is_public"), [("auto", 10**12, True), ("log-linear", 5 * 10**11, False)]
+)
+def test_a_trillion_records_have_intervals_as_wide_as_the_noise(formulation, size, is_public):
+    release, truth = noisy(size, 4.0, total=size if is_public else None), tables(size)
+    posterior = LatentCounts(formulation=formulation).fit(release, rng=1, **SHORT)
+    assert posterior.status is Status.CONVERGED
+    frame = posterior.interval(["a", "b"], of="records", prob=0.99)
+    width = (frame["upper"] - frame["lower"]).to_numpy()
+    assert (width > 4).all()
+    assert (width < 60).all()
+    counts = truth["a", "b"].ravel()
+    assert ((frame["lower"] <= counts) & (counts <= frame["upper"])).sum() >= 5
+
+
+def test_records_that_memory_does_not_hold_are_refused_with_the_remedy():
+    with pytest.raises(ModelTooLargeError, match=r"formulation='hyper-dirichlet'"):
+        LatentCounts(formulation="exact").fit(noisy(10**10, 1.0), rng=1)
+
+
+def test_a_warning_of_slow_mixing_names_the_formulation_that_mixes():
+    with pytest.warns(SamplingWarning, match=r"LatentCounts\(formulation='hyper-dirichlet'\)"):
+        LatentCounts(formulation="exact").fit(
+            noisy(30_000, 10.0), rng=1, draws=50, tune=20, chains=2, progress_bar=False
+        )
+
+
+def test_whole_records_are_drawn_where_they_are_few_and_the_noise_is_of_about_one():
+    for size, scale, name in (
+        (100, 1.0, "exact"),
+        (100, 99.0, "hyper-Dirichlet"),
+        (9000, 1.0, "hyper-Dirichlet"),
+    ):
+        assert LatentCounts()._formulation(gather(noisy(size, scale)), 400).name == name
+
+
+def test_the_work_of_whole_records_grows_with_their_number_and_the_noise():
+    """A walk by single records; relaxed counts move all at once."""
+
+    def work(formulation, size, scale):
+        release = gather(noisy(size, scale, total=size))
+        return LatentCounts(formulation=formulation)._formulation(release, 400).work
+
+    few_records, many, noisier = (
+        work("exact", size, scale) for size, scale in ((10**3, 1.0), (10**5, 1.0), (10**5, 10.0))
+    )
+    assert noisier > 4 * many > 6 * few_records
+    assert work("hyper-dirichlet", 10**3, 10.0) == work("hyper-dirichlet", 10**9, 10.0)
+
+
+@pytest.mark.parametrize("settings", few([{"target_accept": 0.9}, {"maxdepth": 8}, {"sampler": "pymc"}]))
+def test_a_setting_of_the_sampler_never_changes_the_model(settings):
+    release = noisy(100, 1.0)
+    with pytest.raises(ArgumentError, match=r"formulation='hyper-dirichlet'"):
+        LatentCounts().fit(release, rng=1, **settings)
+
+
+def test_a_setting_of_the_sampler_is_applied_where_the_formulation_has_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        posterior = LatentCounts(formulation="hyper-dirichlet").fit(
+            noisy(100, 1.0), rng=1, draws=20, tune=40, chains=1, target_accept=0.9
+        )
+    assert posterior.stats["target_accept"] == 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_a_table_of_a_thousand_states_mixes_in_seconds():
+    """Its shapes have a thousand positions: a move of each that read the whole table took two thirds of a minute."""
+    rng = np.random.default_rng(0)
+    model = specification({"a": list(range(1000)), "b": [0, 1]}, [("a", "b")])
+    counts = rng.multinomial(50_000, rng.dirichlet(np.ones(2000)))
+    release = noisy_release(model, counts, DiscreteLaplace(1.0), rng)
+    begin = time.process_time()
+    posterior = LatentCounts().fit(release, rng=1, draws=400, tune=200, chains=2, time_limit=1e-9)
+    assert time.process_time() - begin < 24
+    assert posterior.stats["formulation"] == "exact"
+    assert posterior.stats["r_hat"] < 1.05
+    assert posterior.stats["ess_bulk"] > 60
+
+
+@pytest.mark.slow
+def test_many_states_whose_positions_move_with_the_level_keep_their_law():
+    """Shapes, counts and noise from their joint law, which forty sweeps keep: means by the law's own errors."""
+    from inference.posterior.drawn import formulation_on
+    from scipy.stats import ks_2samp
+
+    model = specification({"a": list(range(70)), "b": [0, 1]}, [("a", "b")])
+    rng, first, last = np.random.default_rng(3), [], []
+    blank = noisy_release(model, np.zeros(140), Laplace(1.0), np.random.default_rng(0), total=150)
+    prior = formulation_on(gather(blank), formulation="exact")
+    for _ in range(250):
+        drawn = prior.prior_draws(1, rng)
+        evidence = gather(noisy_release(model, drawn.counts[0, 0], Laplace(1.0), rng, total=150))
+        chain = formulation_on(evidence, formulation="exact")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kept = chain.sample(draws=1, tune=40, chains=1, seed=int(rng.integers(2**32)))
+        finished = chain.finish(kept.draws, rng)
+        for rows, found in ((first, drawn), (last, finished)):
+            level = next(iter(found.learned.values()))[0, 0]
+            table = found.marginals[0, 0].reshape(70, 2).sum(axis=1)
+            rows.append([level, table[0], table.max(), (table**2).sum()])
+    for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
+        assert ks_2samp(before, after).pvalue > 1e-4
