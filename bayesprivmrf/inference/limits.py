@@ -42,10 +42,13 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Ends", "limits_of_draws", "standard_limits"]
+__all__ = ["Ends", "cut_limits", "limits_of_draws", "standard_limits", "whole_limits"]
 
 _AT_ONCE = 1 << 22
 """Draws that are sorted at once."""
+
+_WHOLE = 1e-6
+"""Records by which rounding errors may move a whole number."""
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """The least and the greatest answer; infinite where there is none, or where it is not known."""
@@ -106,6 +109,35 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
     tail = 1 - prob
     lower_tail, upper_tail = _tails(tail, *(_normal_weights(each, tail) for each in (below, above)))
     return ndtri(lower_tail), -ndtri(upper_tail)
+
+
+def cut_limits(
+    estimates: FloatArray, below: FloatArray, above: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
+) -> tuple[FloatArray, FloatArray]:
+    """Return normal limits about estimates, on their own scale, that are cut off at the ends.
+
+    They reach an end as soon as it lies within their half-width, so that a true 0 is held with the probability 0.95
+    at 90 %; no tail moves, for errors on this scale are too short rather than too long where a cell is nearly empty.
+
+    Parameters
+    ----------
+    estimates, below, above
+        Estimates, and their standard errors towards the least and towards the greatest answer.
+    prob, ends
+        As `limits_of_draws` has them.
+    """
+    from scipy.special import ndtri
+
+    reach = float(ndtri(0.5 + prob / 2))
+    return np.maximum(estimates - reach * below, ends[0]), np.minimum(estimates + reach * above, ends[1])
+
+
+def whole_limits(
+    estimates: FloatArray, lower: FloatArray, upper: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return limits of whole numbers, rounded, with the estimate, which need not be whole, between them."""
+    below, above = np.floor(estimates + _WHOLE), np.ceil(estimates - _WHOLE)
+    return np.minimum(np.round(lower), below), np.maximum(np.round(upper), above)
 
 
 def _tails(tail: float, below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
