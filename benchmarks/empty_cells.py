@@ -42,6 +42,8 @@ SETS = {
     "adult, countries": ("adult.csv", ["native-country", "race", "capital-gain"]),
     "bfi": ("bfi.csv", ["A1", "A2", "A3"]),
     "nltcs": ("nltcs.csv", ["0", "5", "9"]),
+    "adult, work": ("adult.csv", ["race", "workclass", "sex"]),
+    "adult, marriage": ("adult.csv", ["marital-status", "relationship", "race"]),
 }
 SETTINGS = [(1_000, 1.0), (10_000, 0.3), (10_000, 3.0)]
 EDGES = [0.0, 1e-12, *np.geomspace(1e-5, 5e-3, 6), 0.9, 1.01]
