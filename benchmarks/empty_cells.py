@@ -61,12 +61,13 @@ def population(path: Path, variables: list[str]) -> np.ndarray:
 @contextmanager
 def equal_tails() -> Iterator[None]:
     """Give every interval the limits that it would have far from the ends of its range."""
-    kept = limits._tails
-    limits._tails = lambda tail, below, above: kept(tail, 0 * below, 0 * above)
+    kept = limits._weights, limits._normal_weights
+    limits._weights = lambda distance, tail: np.zeros(distance.shape[1])
+    limits._normal_weights = lambda distance, tail: 0 * np.minimum(distance, 1.0)
     try:
         yield
     finally:
-        limits._tails = kept
+        limits._weights, limits._normal_weights = kept
 
 
 def rows(fit: Any, law: np.ndarray, counts: np.ndarray, name: str) -> list[dict[str, Any]]:
