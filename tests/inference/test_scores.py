@@ -9,7 +9,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference import Status, gather, mean_counts
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
 from bayesprivmrf.model import ModelSpecification, ties
